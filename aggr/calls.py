@@ -1,0 +1,267 @@
+"""The calls that people write: each makes a measure of one function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aggr.count import Count
+from aggr.dds import Dds
+from aggr.events import First, Last
+from aggr.extremes import Max, Min
+from aggr.hdr import Hdr
+from aggr.measure import Measure
+from aggr.moments import Avg, Stdev, Sum, Var
+from aggr.quantile import DEFAULT, checked
+
+
+def count(column: str | None = None, *, where: str | None = None) -> Measure:
+    """Count rows, or the values of a column that are not null.
+
+    Parameters
+    ----------
+    column : str, optional
+        Of any type. Without one, rows are counted.
+    where : str, optional
+        Count only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is an int64, 0 where there is nothing. Exact.
+
+    Examples
+    --------
+    >>> count(where="status >= 500")
+    count(where='status >= 500')
+    """
+    return Measure(Count(), column, where)
+
+
+def min(column: str, *, where: str | None = None) -> Measure:
+    """Keep the least value of a column.
+
+    Parameters
+    ----------
+    column : str
+        Of numbers, decimals, booleans, dates, timestamps, strings or bytes.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact; NaN is greater than all numbers,
+        as in Spark, and -0.0 is less than 0.0.
+
+    Examples
+    --------
+    >>> min("latency_ms")
+    min('latency_ms')
+    """
+    return Measure(Min(), column, where)
+
+
+def max(column: str, *, where: str | None = None) -> Measure:
+    """Keep the greatest value of a column; otherwise as `min`.
+
+    >>> max("latency_ms")
+    max('latency_ms')
+    """
+    return Measure(Max(), column, where)
+
+
+def sum(column: str, *, where: str | None = None) -> Measure:
+    """Sum a column without error, and round once when the result is read.
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is an int64 for integers (beyond it, a clear error), a float64 for floats, a decimal for
+        decimals; null where there is nothing. Correctly rounded; NaN makes NaN, and so does inf with -inf.
+
+    Source: the superaccumulator of Neal (2015).
+
+    Examples
+    --------
+    >>> sum("bytes")
+    sum('bytes')
+    """
+    return Measure(Sum(), column, where)
+
+
+def avg(column: str, *, where: str | None = None) -> Measure:
+    """Take the mean of a column, rounded once from the exact sum.
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats, decimals or timestamps.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a float64, a timestamp for timestamps; null where there is nothing. Correctly rounded.
+
+    Examples
+    --------
+    >>> avg("bytes")
+    avg('bytes')
+    """
+    return Measure(Avg(), column, where)
+
+
+def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
+    """Take the variance of a column, rounded once from exact Σx and Σx².
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals.
+    ddof : int
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. No state keeps it.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a float64; null where the count is not above ``ddof``. Correctly rounded.
+
+    Examples
+    --------
+    >>> var("bytes", ddof=0)
+    var('bytes', ddof=0)
+    """
+    return Measure(Var(ddof), column, where)
+
+
+def stdev(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
+    """Take the standard deviation of a column; otherwise as `var`.
+
+    >>> stdev("bytes")
+    stdev('bytes')
+    """
+    return Measure(Stdev(ddof), column, where)
+
+
+def dds(
+    column: str,
+    quantiles: Sequence[float] | float = DEFAULT,
+    relative_accuracy: float = 0.01,
+    max_bins: int | None = None,
+    *,
+    where: str | None = None,
+) -> Measure:
+    """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals, of either sign.
+    quantiles : floats in [0, 1]
+        What to read; others can be asked of the same states later.
+    relative_accuracy : float in (0, 1)
+        α. It shapes the state: states of unequal α are not merged.
+    max_bins : int, optional
+        Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a record of count, sum, min, max, mean and quantiles; null where there is nothing.
+        ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``. Magnitudes
+        below 2.3e-308 count as 0. NaN is counted apart; infinities stand at the ends.
+
+    Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
+
+    Examples
+    --------
+    >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
+    dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
+    """
+    return Measure(Dds(checked(quantiles), relative_accuracy, max_bins), column, where)
+
+
+def hdr(
+    column: str,
+    quantiles: Sequence[float] | float = DEFAULT,
+    digits: int = 3,
+    unit: float | None = None,
+    *,
+    where: str | None = None,
+) -> Measure:
+    """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals from 0. Negative numbers and infinities are refused by name.
+    quantiles : floats in [0, 1]
+        What to read; others can be asked of the same states later.
+    digits : int, 1 to 5
+        Significant decimal digits. It shapes the state, as does ``unit``.
+    unit : float, optional
+        The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a record; null where there is nothing. A quantile is the highest value that is equivalent,
+        to so many digits, to the one at HdrHistogram's rank. Mean, stdev and var are HdrHistogram's too: of the
+        population, from the middles of the buckets. Count, min and max are exact.
+
+    Source: Gil Tene, HdrHistogram.
+
+    Examples
+    --------
+    >>> hdr("latency_ms", [0.5, 0.99], digits=2)
+    hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
+    """
+    return Measure(Hdr(checked(quantiles), digits, unit), column, where)
+
+
+def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
+    """Keep the value of the earliest event; of several at that time, the least value.
+
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped.
+    by : str, optional
+        The column of event times; by default the frame's own.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival.
+
+    Examples
+    --------
+    >>> first("price")
+    first('price')
+    """
+    return Measure(First(), column, where, by)
+
+
+def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
+    """Keep the value of the latest event; of several at that time, the greatest value; otherwise as `first`.
+
+    >>> last("price", by="traded_at")
+    last('price', by='traded_at')
+    """
+    return Measure(Last(), column, where, by)

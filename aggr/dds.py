@@ -1,0 +1,207 @@
+"""dds: DDSketch, quantiles with relative accuracy, exact under merge.
+
+Source: Masson, Rim, Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
+VLDB 2019. The buckets are those of DataDog's ``LogarithmicMapping``, key for key.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.buckets import Buckets, Histograms
+from aggr.exact import Limbs, sum_exactly
+from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.groups import Groups
+from aggr.numbers import NEGATIVE, POSITIVE, with_special
+from aggr.quantile import DEFAULT, checked, record
+from aggr.rounding import quotient, rounded
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LogarithmicMapping:
+    """Positive numbers to whole-number keys and back: bucket ``k`` holds ``(γ^(k−1), γ^k]``.
+
+    >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
+    array([  0, 231])
+    """
+
+    relative_accuracy: float
+
+    @property
+    def gamma(self) -> float:
+        """The ratio of a bucket's upper bound to its lower one."""
+        return 1.0 + self._step
+
+    @property
+    def least(self) -> float:
+        """The magnitude up to which a value counts as zero."""
+        return sys.float_info.min * self.gamma
+
+    @property
+    def _step(self) -> float:
+        return 2.0 * self.relative_accuracy / (1.0 - self.relative_accuracy)
+
+    @property
+    def _multiplier(self) -> float:
+        return 1.0 / math.log1p(self._step) * math.log(2.0)
+
+    def keys(self, values: Floats) -> NDArray[np.int64]:
+        """Find the bucket of each value above `least`."""
+        place = np.log(values)
+        place *= 1.0 / math.log(2.0) * self._multiplier
+        keys = np.ceil(place)
+        # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
+        # library does wherever that could move a value over a bucket's edge
+        off = np.abs(place - np.rint(place))
+        near = np.flatnonzero(off <= 1e-9 + 4e-15 * max(float(np.abs(place).max(initial=0.0)), 1.0))
+        if len(near):
+            unique, where = np.unique(values[near], return_inverse=True)
+            exact = [math.ceil(math.log(value, 2) * self._multiplier) for value in unique.tolist()]
+            keys[near] = np.array(exact, np.float64)[where]
+        return keys.astype(np.int64)
+
+    def values(self, keys: NDArray[np.int64]) -> Floats:
+        """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
+        power = keys / self._multiplier
+        half = np.where(power > 1023.0, 1.0, 0.0)  # keep the last buckets from overflowing half way
+        with np.errstate(over="ignore"):
+            values: Floats = np.exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
+        return values
+
+
+@dataclass(frozen=True)
+class Dds(Function):
+    """DDSketch: count, sum, min, max, mean and quantiles of numbers of either sign.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What `finish` reads; new ones can be asked of old states.
+    relative_accuracy : float in (0, 1)
+        α: each quantile is within ``α·|true value|``.
+    max_bins : int or None
+        Keep at most so many buckets a sign, folding the lowest ones together; None keeps all.
+    """
+
+    quantiles: tuple[float, ...] = DEFAULT
+    relative_accuracy: float = 0.01
+    max_bins: int | None = None
+
+    name = "dds"
+    keeps = "DDSketch buckets, exact Σx, count, min, max"
+    returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
+    guarantee = "quantiles within α·|x| of the true one; the rest exact"
+    shape = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "quantiles", checked(self.quantiles))
+        accuracy = self.relative_accuracy
+        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-7 <= accuracy < 1.0:
+            raise ValueError(f"relative_accuracy must be a number from 1e-7 to below 1, say 0.01; got {accuracy!r}")
+        most = self.max_bins
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
+            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {most!r}")
+
+    @property
+    def mapping(self) -> LogarithmicMapping:
+        """The mapping between values and buckets."""
+        return LogarithmicMapping(self.relative_accuracy)
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        """Counts, sums and buckets add up."""
+        buckets = Buckets(self.max_bins)
+        counts = {"zero": ADD, "nan": ADD, "positive_infinity": ADD, "negative_infinity": ADD}
+        return {**counts, "min": LEAST, "max": GREATEST, "sum": EXACT, "positive": buckets, "negative": buckets}
+
+    def check_input(self, kind: pa.DataType) -> None:
+        """Take integers, floats and decimals, as float64."""
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise refuse(self, kind, "integers, floats and decimals")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        x = values.cast(pa.float64(), safe=False).to_numpy()
+        none = pa.array(np.zeros(groups.n, np.int64))
+        columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
+        finite = x
+        inside = groups
+        if len(x) and not np.isfinite(x.max() - x.min()):
+            tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
+            columns = {name: _count(test, groups) for name, test in zip(columns, tests, strict=True)}
+            rows = np.isfinite(x)
+            finite, inside = x[rows], groups.where(rows)
+            x, groups = x[~tests[0]], groups.where(~tests[0])
+        columns["min"] = LEAST.merge(pa.array(x), groups)
+        columns["max"] = GREATEST.merge(pa.array(x), groups)
+        columns["sum"] = sum_exactly([finite], inside)
+        return columns | self._buckets(finite, inside)
+
+    def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:
+        buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
+        if len(x) and x.min() > least:  # the common case: nothing to sort out
+            signs = {"positive": (x, groups), "negative": (x[:0], Groups(groups.ids[:0], groups.n))}
+            zero = pa.array(np.zeros(groups.n, np.int64))
+        else:
+            above, below = x > least, x < -least
+            signs = {"positive": (x[above], groups.where(above)), "negative": (-x[below], groups.where(below))}
+            zero = _count(~(above | below), groups)
+        columns = {sign: buckets.reduce(mapping.keys(part), of) for sign, (part, of) in signs.items()}
+        return {"zero": zero, **columns}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        positive, negative = Histograms.of(states.field("positive")), Histograms.of(states.field("negative"))
+        high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
+        below = negative.totals()
+        counts = low + below + zero + positive.totals() + high
+        present = counts > 0
+        limbs = Limbs.of_arrow(states.field("sum"))
+        special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
+        least, most = (_floats(states.field(name)) for name in ("min", "max"))
+
+        def at(q: float) -> pa.Array:
+            rank = np.floor(q * (counts - 1.0)).astype(np.int64)
+            value = self.mapping.values(positive.key_at(rank - low - below - zero))
+            value = np.where(rank < low + below + zero, 0.0, value)
+            mirrored = -self.mapping.values(negative.key_at(below - 1 - (rank - low)))
+            value = np.clip(np.where(rank < low + below, mirrored, value), least, most)
+            value = np.where(rank < low, -np.inf, np.where(rank >= counts - high, np.inf, value))
+            return pa.array(value, mask=~present)
+
+        means = with_special(quotient(limbs, np.maximum(counts, 1)), special)
+        children = {
+            "count": pa.array(counts),
+            "sum": pa.array(with_special(rounded(limbs), special), mask=~present),
+            "min": states.field("min"),
+            "max": states.field("max"),
+            "mean": pa.array(means, mask=~present),
+            "quantiles": record(self.quantiles, [at(q) for q in self.quantiles], pa.float64()),
+        }
+        return pa.StructArray.from_arrays(
+            list(children.values()), names=list(children), mask=pa.array(~present)
+        )
+
+
+def _count(rows: NDArray[np.bool_], groups: Groups) -> pa.Array:
+    return pa.array(groups.where(rows).counts())
+
+
+def _whole(states: pa.StructArray, name: str) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = states.field(name).to_numpy()
+    return numbers
+
+
+def _floats(column: pa.Array) -> Floats:
+    """Read finite bounds; null is 0, an infinity the largest double, so that clipping works."""
+    return np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())

@@ -1,0 +1,52 @@
+"""min, max: the least and the greatest value of any ordered type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.fields import GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.groups import Groups
+from aggr.order import has_order
+
+
+@dataclass(frozen=True)
+class Min(Function):
+    """The least value; NaN is greater than all numbers, as in Spark."""
+
+    name = "min"
+    keeps = "the least value"
+    returns = "the input's type; null where there is nothing"
+    guarantee = "exact"
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        """The least of the least."""
+        return {"value": LEAST}
+
+    def check_input(self, kind: pa.DataType) -> None:
+        """Take every type that has an order."""
+        if not has_order(kind):
+            raise refuse(self, kind, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return {"value": self.merges["value"].merge(values, groups)}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return states.field("value")
+
+
+@dataclass(frozen=True)
+class Max(Min):
+    """The greatest value; NaN is greater than all numbers, as in Spark."""
+
+    name = "max"
+    keeps = "the greatest value"
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        """The greatest of the greatest."""
+        return {"value": GREATEST}

@@ -1,0 +1,218 @@
+"""hdr: HdrHistogram, quantiles to so many significant digits, exact under merge.
+
+Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are its counts array, index for index, with a
+lowest discernible value of 1 and no highest one: the histogram grows by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.buckets import Buckets, Histograms
+from aggr.fields import ADD, GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.groups import Groups
+from aggr.quantile import DEFAULT, checked, percentile, record
+from aggr.ragged import Ragged
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Whole numbers from 0 to indices of HdrHistogram's counts array, and back.
+
+    >>> Layout(3).index(np.array([1, 2047, 2048, 2049, 2050]))
+    array([   1, 2047, 2048, 2048, 2049])
+    """
+
+    digits: int
+
+    @property
+    def half_magnitude(self) -> int:
+        """The binary logarithm of half the number of sub-buckets."""
+        return math.ceil(math.log2(2 * 10**self.digits)) - 1
+
+    def index(self, values: Whole) -> Whole:
+        """Find the index of each value."""
+        half = self.half_magnitude
+        size = values.astype(np.float64)
+        rounded_up = size.astype(np.uint64) > values.astype(np.uint64)  # beyond 2^53 a double may reach 2^k early
+        bits = np.frexp(size)[1] - (rounded_up & (np.frexp(size)[0] == 0.5))
+        bucket = np.maximum(bits - (half + 1), 0).astype(np.int64)
+        return (bucket << half) + (values >> bucket)
+
+    def lowest(self, index: Whole) -> Whole:
+        """Return the lowest value of each index."""
+        bucket, sub = self._parts(index)
+        return sub << bucket
+
+    def highest(self, index: Whole) -> Whole:
+        """Return the highest value of each index."""
+        bucket, sub = self._parts(index)
+        return (sub << bucket) + ((np.int64(1) << bucket) - 1)
+
+    def middle(self, index: Whole) -> Whole:
+        """Return the value that stands for each index in means and variances."""
+        bucket, sub = self._parts(index)
+        return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
+
+    def _parts(self, index: Whole) -> tuple[Whole, Whole]:
+        half = self.half_magnitude
+        bucket = np.maximum((index >> half) - 1, 0)
+        return bucket, index - (bucket << half)
+
+
+@dataclass(frozen=True)
+class Hdr(Function):
+    """HdrHistogram: count, min, max, mean, stdev, var and quantiles of numbers from 0.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What `finish` reads; new ones can be asked of old states.
+    digits : int, 1 to 5
+        Significant decimal digits of every value.
+    unit : float or None
+        The size of 1: values are counted as multiples of it, rounded to the nearest. Without one, values must
+        be whole.
+    """
+
+    quantiles: tuple[float, ...] = DEFAULT
+    digits: int = 3
+    unit: float | None = None
+
+    name = "hdr"
+    keeps = "HdrHistogram buckets, min, max"
+    returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
+    guarantee = "all but count, min and max to the given significant digits"
+    shape = {"digits": pa.int8(), "unit": pa.float64()}
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "quantiles", checked(self.quantiles))
+        if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 1 <= self.digits <= 5:
+            raise ValueError(f"digits must be a whole number from 1 to 5; got {self.digits!r}")
+        if self.unit is not None:
+            if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
+                raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
+            object.__setattr__(self, "unit", float(self.unit))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the buckets."""
+        return Layout(self.digits)
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        """Buckets add up."""
+        return {"nan": ADD, "min": LEAST, "max": GREATEST, "buckets": Buckets()}
+
+    def check_input(self, kind: pa.DataType) -> None:
+        """Take integers, floats and decimals."""
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise refuse(self, kind, "integers, floats and decimals")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        nan = pa.array(np.zeros(groups.n, np.int64))
+        if pa.types.is_integer(values.type) and self.unit is None:
+            whole = _whole(values)
+        else:
+            x = values.cast(pa.float64(), safe=False).to_numpy()
+            if len(x) and np.isnan(x.max()):
+                missing = np.isnan(x)
+                nan = pa.array(groups.where(missing).counts())
+                x, groups = x[~missing], groups.where(~missing)
+            whole = self._units(x)
+        counted = pa.array(whole)
+        return {
+            "nan": nan,
+            "min": LEAST.merge(counted, groups),
+            "max": GREATEST.merge(counted, groups),
+            "buckets": Buckets().reduce(self.layout.index(whole), groups),
+        }
+
+    def _units(self, x: NDArray[np.float64]) -> Whole:
+        """Count floats in units."""
+        if not len(x):
+            return x.astype(np.int64)
+        low, high = float(x.min()), float(x.max())
+        if low < 0:
+            raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
+        if math.isinf(high):
+            raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
+        counted = x if self.unit is None else x / self.unit
+        whole = np.rint(counted)
+        if self.unit is None and (fraction := np.flatnonzero(whole != counted)).size:
+            given = x[fraction[0]]
+            raise ValueError(
+                f"hdr counts whole numbers; got {given}; give the size of one as unit, say unit=0.001, "
+                "and values are counted in multiples of it"
+            )
+        if float(whole.max()) >= 2.0**63:
+            raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
+        return whole.astype(np.int64)
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        buckets = Histograms.of(states.field("buckets"))
+        counts = buckets.totals()
+        present = counts > 0
+        variance, mean = _spread(self.layout.middle(buckets.keys), buckets, counts, self.unit or 1.0)
+
+        def at(q: float) -> pa.Array:
+            p = percentile(q)
+            rank = np.maximum(np.floor(p * counts / 100.0 + 0.5), 1.0).astype(np.int64)
+            key = buckets.key_at(rank - 1)
+            return self._value(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
+
+        quantiles = [at(q) for q in self.quantiles]
+        kind = pa.int64() if self.unit is None else pa.float64()
+        children = {
+            "count": pa.array(counts),
+            "min": self._value(*_edge(states, "min")),
+            "max": self._value(*_edge(states, "max")),
+            "mean": pa.array(mean, mask=~present),
+            "stdev": pa.array(np.sqrt(variance), mask=~present),
+            "var": pa.array(variance, mask=~present),
+            "quantiles": record(self.quantiles, quantiles, kind),
+        }
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+
+    def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
+        """Turn units into values."""
+        return pa.array(units if self.unit is None else units * self.unit, mask=mask)
+
+
+def _whole(values: pa.Array) -> Whole:
+    """Read integers; those beyond int64 are refused."""
+    try:
+        whole: Whole = values.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; use a unit, or dds") from None
+    if len(whole) and whole.min() < 0:
+        raise ValueError(f"hdr takes numbers from 0; got {whole.min()}; dds takes numbers of both signs")
+    return whole
+
+
+def _edge(states: pa.StructArray, name: str) -> tuple[Whole, NDArray[np.bool_]]:
+    column = states.field(name)
+    return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)
+
+
+def _spread(
+    middles: Whole, buckets: Histograms, counts: Whole, unit: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Compute HdrHistogram's variance (of the population) and mean from the middles of the buckets."""
+    n, rows = len(counts), Ragged(buckets.sizes, buckets.keys).rows()
+    whole = np.maximum(counts, 1)
+    mean = np.bincount(rows, middles * buckets.counts.astype(np.float64), minlength=n) / whole
+    off = middles - mean[rows]
+    variance = np.bincount(rows, off * off * buckets.counts, minlength=n) / whole
+    return variance * unit * unit, mean * unit

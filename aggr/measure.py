@@ -1,0 +1,118 @@
+"""A measure: a function over a column, perhaps of some rows only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.function import Function
+from aggr.groups import Groups
+from aggr.registry import get
+from aggr.where import columns_of, parsed, rows_where
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What to compute: ``function`` over ``column``, for the rows ``where`` a condition is true.
+
+    Parameters
+    ----------
+    function : Function
+    column : str or None
+        None counts rows; only ``count`` takes that.
+    where : str or None
+        A condition in SQL, say ``"status >= 500"``.
+    by : str or None
+        For first and last, the column of event times; None means the frame's own.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> aggr.dds("latency_ms", quantiles=[0.5], where="status < 500")
+    dds('latency_ms', quantiles=[0.5], where='status < 500')
+    """
+
+    function: Function
+    column: str | None
+    where: str | None = None
+    by: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check the names and the condition, as early as they are known."""
+        name = self.function.name
+        if self.column is None and name != "count":
+            raise ValueError(f"{name} needs a column, say {name}('x')")
+        if self.column is not None and (not isinstance(self.column, str) or not self.column):
+            raise ValueError(f"the column of {name} must be a name; got {self.column!r}")
+        if self.where is not None:
+            parsed(self.where)
+
+    @property
+    def timed(self) -> bool:
+        """Whether the function needs event times beside the values."""
+        return self.function.name in ("first", "last")
+
+    def columns(self) -> tuple[str, ...]:
+        """Name the columns it reads, but for the frame's own time."""
+        named = [c for c in (self.column, self.by) if c is not None]
+        return tuple(dict.fromkeys([*named, *columns_of(self.where)]))
+
+    def input_type(self, schema: pa.Schema, time: str | None = None) -> pa.DataType:
+        """Return the type of what the function gets, from a schema that has all the columns."""
+        if self.column is None:
+            return pa.int64()
+        kind = schema.field(self.column).type
+        if not self.timed:
+            return kind
+        return pa.struct([("value", kind), ("time", schema.field(self._time(time)).type)])
+
+    def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, time: str | None = None) -> pa.StructArray:
+        """Reduce the grouped rows of a table to one state per group."""
+        if self.where is not None:
+            rows = rows_where(self.where, table)
+            table, groups = table.filter(pa.array(rows)), groups.where(rows)
+        if self.column is None:
+            return self.function.reduce(pa.array(groups.ids), groups)
+        values = _one(table.column(self.column))
+        if self.timed:
+            times = _one(table.column(self._time(time)))
+            values = pa.StructArray.from_arrays([values, times], names=["value", "time"])
+        return self.function.reduce(values, groups)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it as plain data; `from_description` reads it back."""
+        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in self.function.parameters().items()}
+        given = {"column": self.column, "where": self.where, "by": self.by}
+        return {
+            "function": self.function.name,
+            **{k: v for k, v in given.items() if v is not None},
+            **({"parameters": parameters} if parameters else {}),
+        }
+
+    def _time(self, time: str | None) -> str:
+        chosen = self.by or time
+        if chosen is None:
+            raise ValueError(f"{self.function.name} needs event times: name their column as by='…'")
+        return chosen
+
+    def __repr__(self) -> str:
+        """Write it as the call that makes it."""
+        given = [repr(self.column)] if self.column is not None else []
+        for f in fields(self.function):
+            value = getattr(self.function, f.name)
+            if value != f.default:
+                given.append(f"{f.name}={list(value) if isinstance(value, tuple) else value!r}")
+        given += [f"{name}={getattr(self, name)!r}" for name in ("by", "where") if getattr(self, name) is not None]
+        return f"{self.function.name}({', '.join(given)})"
+
+
+def from_description(described: dict[str, Any]) -> Measure:
+    """Make a measure from what `Measure.describe` returned."""
+    function = get(described["function"])(**described.get("parameters", {}))
+    return Measure(function, described.get("column"), described.get("where"), described.get("by"))
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

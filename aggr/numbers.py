@@ -1,0 +1,163 @@
+"""Numbers: the columns that can be summed, as exact float parts, and the way back from sums to the column's type.
+
+A state of sums carries one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of
+scale 2, one microsecond. So the state's type tells what the results will be, and a state that was cast to
+another scale on its way is noticed.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.exact import Limbs
+from aggr.groups import Groups
+from aggr.rounding import as_integers, rounded, whole_number
+
+NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
+
+_INT64 = np.iinfo(np.int64)
+_WORD = np.uint64(0xFFFFFFFF)
+
+
+class Unit:
+    """The field that holds one unit of the input; it is the same in every state of a column."""
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        """Repeat the unit."""
+        return unit_of(column.type, groups.n)
+
+
+UNIT = Unit()
+
+
+def kept_type(kind: pa.DataType) -> pa.DataType | None:
+    """Return the type that stands for a type of numbers in a state; None for what is no number."""
+    if pa.types.is_integer(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_decimal(kind) and not pa.types.is_decimal256(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind if pa.types.is_timestamp(kind) else None
+
+
+def unit_of(kind: pa.DataType, n: int) -> pa.Array:
+    """Repeat one unit of a kept type ``n`` times."""
+    if pa.types.is_decimal(kind):
+        return pa.repeat(pa.scalar(Decimal((0, (1,), -kind.scale)), kind), n)
+    return pa.repeat(pa.scalar(1, pa.int64()).cast(kind), n)
+
+
+def scale_of(kind: pa.DataType) -> int:
+    """Return the decimal places of a kept type."""
+    return int(kind.scale) if pa.types.is_decimal(kind) else 0
+
+
+def check_unit(units: pa.Array) -> None:
+    """Raise ``ValueError`` where states were cast to another scale than they were summed at."""
+    given = pc.unique(units).drop_null()
+    expected = unit_of(units.type, 1)[0]
+    for unit in given:
+        if unit != expected:
+            raise ValueError(
+                f"states that count in units of {unit.as_py()} were cast to {units.type}; "
+                "sum columns of one type, or cast the values before they are summed"
+            )
+
+
+def parts_of(values: pa.Array) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
+    """Split numbers into float parts that add up to them exactly.
+
+    Parameters
+    ----------
+    values : array of a type with a `kept_type`, no nulls
+
+    Returns
+    -------
+    parts : arrays of finite float64, each of shape (rows,)
+        Decimals and timestamps count in their unit.
+    special : array of int8, shape (rows,), or None
+        Flags of the rows that are NaN or infinite; their parts are 0.
+    """
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return _float_parts(values.to_numpy().astype(np.float64, copy=False))
+    if pa.types.is_decimal(kind):
+        return _decimal_parts(values.cast(pa.decimal128(kind.precision, kind.scale))), None
+    if pa.types.is_timestamp(kind):
+        values = values.view(pa.int64())
+    whole = values.to_numpy()
+    if whole.dtype == np.uint64:
+        return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)], None
+    return _integer_parts(whole.astype(np.int64, copy=False)), None
+
+
+def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:
+    """Read exact sums as int64, null where nothing is present; beyond int64 raises ``OverflowError``."""
+    low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
+    if not (fits | ~present).all():
+        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        raise OverflowError(f"{what} {given} does not fit into int64; sum the column as decimal(38, 0) or float64")
+    return pa.array(low.view(np.int64), mask=~present)
+
+
+def decimal_results(limbs: Limbs, present: NDArray[np.bool_], kind: pa.Decimal128Type) -> pa.Array:
+    """Read exact sums as decimals, ten digits wider than the input as in Spark; too wide raises ``OverflowError``."""
+    wider = pa.decimal128(min(38, kind.precision + 10), kind.scale)
+    most = 10**wider.precision - 1
+    low, high, fits = as_integers(limbs, -most, most)
+    if not (fits | ~present).all():
+        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        raise OverflowError(f"the sum {Decimal(given).scaleb(-kind.scale)} does not fit into {wider}")
+    words = np.stack([low, high.view(np.uint64)], axis=1)
+    mask = pa.array(present).buffers()[1] if len(present) else None
+    return pa.Array.from_buffers(wider, len(low), [mask, pa.py_buffer(np.ascontiguousarray(words))])
+
+
+def float_results(limbs: Limbs, special: NDArray[np.int8], present: NDArray[np.bool_]) -> pa.Array:
+    """Round exact sums, null where nothing is present."""
+    return pa.array(with_special(rounded(limbs), special), mask=~present)
+
+
+def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Let NaN and the infinities win over the finite part of a sum."""
+    if not special.any():
+        return results
+    infinite = np.where(special & POSITIVE, np.inf, -np.inf)
+    mixed = (special & NAN != 0) | (special & (POSITIVE | NEGATIVE) == POSITIVE | NEGATIVE)
+    results = np.where(special != 0, infinite, results)
+    return np.where(mixed, np.nan, results)
+
+
+def _float_parts(x: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
+    if not len(x) or np.isfinite(x.max() - x.min()) or np.isfinite(x).all():
+        return [x], None
+    special = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
+    return [np.where(special, 0.0, x)], special.astype(np.int8)
+
+
+def _integer_parts(whole: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+    if not len(whole) or (whole.max() < 2**53 and whole.min() > -(2**53)):
+        return [whole.astype(np.float64)]
+    return [_halves(whole >> 32, 32), _halves(whole.view(np.uint64) & _WORD, 0)]
+
+
+def _decimal_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64)
+    words = words[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    if (high == low >> 63).all():
+        return _integer_parts(low)
+    unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
+    return [_halves(high >> 32, 96), _halves(top, 64), _halves(unsigned >> np.uint64(32), 32), _halves(unsigned & _WORD, 0)]
+
+
+def _halves(whole: NDArray[Any], shift: int) -> NDArray[np.float64]:
+    """Turn 32-bit numbers into floats at their place."""
+    return whole.astype(np.float64) * 2.0**shift

@@ -1,0 +1,45 @@
+"""Quantiles as parameters: checked when given, named in results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+
+import pyarrow as pa
+
+DEFAULT = (0.5, 0.9, 0.99)
+
+
+def checked(quantiles: Iterable[float] | float) -> tuple[float, ...]:
+    """Return quantiles as a tuple of floats; raises ``ValueError`` for one outside [0, 1] or given twice.
+
+    >>> checked([0.5, 1])
+    (0.5, 1.0)
+    """
+    given = (quantiles,) if isinstance(quantiles, int | float) else tuple(quantiles)
+    for q in given:
+        if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q <= 1.0:
+            raise ValueError(f"a quantile must be a number from 0 to 1; got {q!r}")
+    if len(set(given)) < len(given):
+        raise ValueError(f"each quantile must be given once; got {list(given)}")
+    return tuple(float(q) for q in given)
+
+
+def record(quantiles: tuple[float, ...], results: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Make the struct of quantiles, its fields named as people write them: ``0.5``, ``0.99``, ``1``."""
+    fields = [pa.field(label(q), kind) for q in quantiles]
+    return pa.StructArray.from_arrays(results, fields=fields)
+
+
+def label(q: float) -> str:
+    """Write a quantile as short as it reads back.
+
+    >>> label(0.999), label(1.0)
+    ('0.999', '1')
+    """
+    return repr(q).removesuffix(".0")
+
+
+def percentile(q: float) -> float:
+    """Return the percentile that a person means by a quantile: 14.5 for 0.145, not 14.499999999999998."""
+    return float(Decimal(repr(q)) * 100)

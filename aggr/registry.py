@@ -1,0 +1,54 @@
+"""The registry: every function by its name."""
+
+from __future__ import annotations
+
+import difflib
+
+from aggr.function import Function
+
+_FUNCTIONS: dict[str, type[Function]] = {}
+
+
+def register(function: type[Function]) -> type[Function]:
+    """Add a function under its name; also a class decorator.
+
+    Raises ``ValueError`` if the name is taken by another class or is no identifier.
+    """
+    name = getattr(function, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {name!r}")
+    if _FUNCTIONS.setdefault(name, function) is not function:
+        taken = _FUNCTIONS[name]
+        raise ValueError(f"the name {name!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+    return function
+
+
+def unregister(name: str) -> None:
+    """Take a function out again; unknown names raise as in `get`."""
+    del _FUNCTIONS[get(name).name]
+
+
+def get(name: str) -> type[Function]:
+    """Return the function of a name; raises ``KeyError`` with the nearest names for an unknown one.
+
+    >>> get("dds").guarantee
+    'quantiles within α·|x| of the true one; the rest exact'
+    """
+    if name not in _FUNCTIONS:
+        near = difflib.get_close_matches(name, _FUNCTIONS, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}"
+        raise UnknownFunction(f"there is no function {name!r}; {hint}")
+    return _FUNCTIONS[name]
+
+
+def names() -> list[str]:
+    """Return the names of all functions, sorted."""
+    return sorted(_FUNCTIONS)
+
+
+class UnknownFunction(KeyError):
+    """No function has this name."""
+
+    def __str__(self) -> str:
+        """Say it plainly, without the quotes of a KeyError."""
+        return str(self.args[0])

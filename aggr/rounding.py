@@ -1,0 +1,257 @@
+"""From exact sums to results that are rounded once, correctly: sums, quotients, variances, roots.
+
+Each result is first computed as a double-double (about 100 bits, all groups at once). Where both ends of its
+error interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991).
+The few others, exact ties among them, are decided by Python's whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.exact import BITS, HALF, Limbs, product
+
+Floats = NDArray[np.float64]
+
+_SAFE = 2.0**-88  # bounds the relative error of every double-double below
+_LEAST = -960  # a result below 2^-960 might be subnormal: decided by whole numbers
+_MOST_LEVELS = 12  # wider states than this (384 bits) are squared by whole numbers
+
+
+class Pair(NamedTuple):
+    """Double-doubles times a power of two: ``(high + low) · 2^exponent``, each field of shape (n,)."""
+
+    high: Floats
+    low: Floats
+    exponent: NDArray[np.int64]
+
+
+def rounded(limbs: Limbs) -> Floats:
+    """Round exact numbers to the nearest doubles, ties to even; beyond the largest double, infinity."""
+    return _decide(_pair(limbs), lambda i: ratio(*_fraction(limbs, i)))
+
+
+def quotient(limbs: Limbs, divisors: NDArray[np.int64], scale: int = 0) -> Floats:
+    """Round ``number / (divisor · 10^scale)``, divisors positive."""
+    return _decide(
+        _divide(_pair(limbs), divisors, scale),
+        lambda i: ratio(*_fraction(limbs, i), int(divisors[i]) * 10**scale),
+    )
+
+
+def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, scale: int, root: bool) -> Floats:
+    """Round the variance, or its root, from exact sums: ``(n·Σx² − (Σx)²) / (n·(n − ddof))``.
+
+    Parameters
+    ----------
+    sums, squares : Limbs
+        Σx and Σx² of ``n`` groups.
+    counts : array of int64, shape (n,)
+        Each greater than ``ddof``.
+    ddof : int
+        Taken from the count in the divisor.
+    scale : int
+        Decimal places: the values are ``x / 10^scale``.
+    root : bool
+        Ask for the standard deviation.
+    """
+
+    def exactly(i: int) -> float:
+        total, low = _fraction(sums, i)
+        square, low_square = _fraction(squares, i)
+        n, exponent = int(counts[i]), min(2 * low, low_square)
+        top = n * (square << (low_square - exponent)) - (total * total << (2 * low - exponent))
+        return (root_of if root else ratio)(top, exponent, n * (n - ddof) * 100**scale)
+
+    width = max(len(sums.digits), len(squares.digits))
+    if width > _MOST_LEVELS:
+        return np.array([exactly(i) for i in range(len(counts))], np.float64)
+    spread = _minus(_times(squares, counts), _squared(sums))
+    pair = _divide(_divide(_pair(spread), counts, 2 * scale), counts - ddof, 0)
+    return _decide(_root(pair) if root else pair, exactly)
+
+
+def ratio(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round ``top · 2^exponent / bottom`` correctly; beyond the largest double, infinity."""
+    top, bottom = (top << exponent, bottom) if exponent >= 0 else (top, bottom << -exponent)
+    try:
+        return top / bottom  # Python divides whole numbers with one correct rounding
+    except OverflowError:
+        return math.inf if top > 0 else -math.inf
+
+
+def root_of(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round the square root of ``top · 2^exponent / bottom`` correctly."""
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())
+    shift += (exponent - shift) % 2
+    whole, remainder = divmod(top << shift, bottom)
+    root = math.isqrt(whole)
+    sticky = int(root * root != whole or remainder != 0)
+    return ratio(2 * root + sticky, (exponent - shift) // 2 - 1)
+
+
+def whole_number(limbs: Limbs, i: int) -> int:
+    """Read number ``i`` as a whole number; it must be one."""
+    top, exponent = _fraction(limbs, i)
+    return top << exponent if exponent >= 0 else top >> -exponent
+
+
+def _fraction(limbs: Limbs, i: int) -> tuple[int, int]:
+    """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
+    top = 0
+    for digit in limbs.digits[::-1, i].tolist():
+        top = (top << BITS) + digit
+    return top, BITS * limbs.low
+
+
+def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
+    """Round double-doubles, and ask for the exact result where their error leaves a doubt."""
+    high, low, exponent = pair
+    margin = np.abs(high) * _SAFE
+    with np.errstate(over="ignore"):
+        result: Floats = np.ldexp(high, exponent)
+    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _LEAST)
+    doubt |= ~np.isfinite(high)
+    for i in np.flatnonzero(doubt).tolist():
+        result[i] = exactly(i)
+    return result
+
+
+def _pair(limbs: Limbs) -> Pair:
+    """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
+    width, n = limbs.digits.shape
+    used = limbs.digits != 0
+    top = width - 1 - np.argmax(used[::-1], axis=0)
+    high, low = np.zeros(n), np.zeros(n)
+    for step in range(4):
+        place = top - step
+        digit = np.where(place >= 0, limbs.digits[np.maximum(place, 0), np.arange(n)], 0)
+        high, error = _two_sum(high, digit * 2.0 ** (BITS * (3 - step)))
+        low = low + error
+    high, low = _fast_two_sum(high, low)
+    return Pair(high, low, BITS * (top - 3 + limbs.low).astype(np.int64))
+
+
+def _divide(pair: Pair, divisors: NDArray[np.int64], scale: int) -> Pair:
+    """Divide by ``divisor · 10^scale``; divisors above 2^53 and powers above 10^22 are double-doubles too."""
+    high, low, exponent = pair
+    for divisor in (_whole_pair(divisors), *([_whole_pair_of(10**scale)] if scale else [])):
+        first = high / divisor[0]
+        times, error = product(first, divisor[0])
+        rest = ((high - times) - error) + low - first * divisor[1]
+        high, low = _fast_two_sum(first, rest / divisor[0])
+    return Pair(high, low, exponent)
+
+
+def _root(pair: Pair) -> Pair:
+    """Take the square root; only a rounding-free zero or a positive number comes in."""
+    odd = pair.exponent % 2
+    high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
+    root = np.sqrt(np.maximum(high, 0.0))
+    times, error = product(root, root)
+    rest = ((high - times) - error) + low
+    correction = np.divide(rest, 2.0 * root, out=np.zeros_like(root), where=root > 0)
+    return Pair(*_fast_two_sum(root, correction), (pair.exponent - odd) // 2)
+
+
+def _whole_pair(values: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    high = values.astype(np.float64)
+    near = np.minimum(high, 2.0**62)
+    return near, (values - near.astype(np.int64)).astype(np.float64)
+
+
+def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
+    high = float(value)
+    return np.array([high]), np.array([float(value - int(high))])
+
+
+def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly: the rounded sum and its error (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def _fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly where ``|a| >= |b|`` (Dekker)."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def _times(limbs: Limbs, factors: NDArray[np.int64]) -> Limbs:
+    """Multiply each number by a whole number."""
+    width, n = limbs.digits.shape
+    out = np.zeros((width + 3, n), np.int64)
+    low = ((factors + HALF) & np.int64(0xFFFFFFFF)) - HALF
+    high = (factors - low) >> BITS
+    for j, digit in enumerate(limbs.digits):
+        _add_product(out, j, digit, low)
+        _add_product(out, j + 1, digit, high)
+    return Limbs(out, limbs.low).normalized()
+
+
+def _squared(limbs: Limbs) -> Limbs:
+    """Square each number: the schoolbook convolution of its digits, all groups at once."""
+    width, n = limbs.digits.shape
+    out = np.zeros((2 * width + 1, n), np.int64)
+    for i in range(width):
+        for j in range(width):
+            _add_product(out, i + j, limbs.digits[i], limbs.digits[j])
+    return Limbs(out, 2 * limbs.low).normalized()
+
+
+def _add_product(out: NDArray[np.int64], at: int, a: NDArray[np.int64], b: NDArray[np.int64]) -> None:
+    """Add a product of two balanced digits as two digits."""
+    whole = a * b
+    carry = (whole + HALF) >> BITS
+    out[at] += whole - (carry << BITS)
+    out[at + 1] += carry
+
+
+def _minus(a: Limbs, b: Limbs) -> Limbs:
+    """Subtract number by number."""
+    low = min(a.low, b.low)
+    top = max(a.low + len(a.digits), b.low + len(b.digits))
+    out = np.zeros((top - low, a.digits.shape[1]), np.int64)
+    out[a.low - low : a.low - low + len(a.digits)] += a.digits
+    out[b.low - low : b.low - low + len(b.digits)] -= b.digits
+    return Limbs(out, low).normalized()
+
+
+def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Read whole numbers as 128-bit two's complement halves.
+
+    Returns
+    -------
+    low : array of uint64, shape (n,)
+    high : array of int64, shape (n,)
+    fits : array of bool, shape (n,)
+        Whether the number lies in ``[least, most]``, themselves within 127 bits.
+    """
+    n = limbs.digits.shape[1]
+    words = np.zeros((6, n), np.int64)
+    for j, digit in enumerate(limbs.digits[:6]):
+        if 0 <= j + limbs.low < 6:
+            words[j + limbs.low] = digit
+    borrow = np.zeros(n, np.int64)
+    for j in range(5):
+        total = words[j] + borrow
+        borrow = total >> BITS
+        words[j] = total - (borrow << BITS)
+    unsigned = words.view(np.uint64)
+    low = unsigned[0] | (unsigned[1] << np.uint64(32))
+    high = (unsigned[2] | (unsigned[3] << np.uint64(32))).view(np.int64)
+    near = np.ldexp(*_pair(limbs)[::2])
+    fits = (near > least * 0.999) & (near < most * 0.999)
+    for i in np.flatnonzero(~fits).tolist():
+        fits[i] = least <= whole_number(limbs, i) <= most
+    return low, high, fits
+
+
+
