@@ -27,6 +27,8 @@ from aggr.rounding import quotient, rounded
 
 Floats = NDArray[np.float64]
 
+_CACHED_ROWS = 1 << 16
+
 
 @dataclass(frozen=True)
 class LogarithmicMapping:
@@ -58,18 +60,26 @@ class LogarithmicMapping:
 
     def keys(self, values: Floats) -> NDArray[np.int64]:
         """Find the bucket of each value above `least`."""
+        keys = np.empty(len(values), np.int64)
+        for start in range(0, len(values), _CACHED_ROWS):
+            part = slice(start, start + _CACHED_ROWS)
+            keys[part] = self._keys(values[part])
+        return keys
+
+    def _keys(self, values: Floats) -> Floats:
         place = np.log(values)
         place *= 1.0 / math.log(2.0) * self._multiplier
-        keys = np.ceil(place)
+        keys: Floats = np.ceil(place)
         # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
         # library does wherever that could move a value over a bucket's edge
-        off = np.abs(place - np.rint(place))
-        near = np.flatnonzero(off <= 1e-9 + 4e-15 * max(float(np.abs(place).max(initial=0.0)), 1.0))
+        reach = max(float(place.max()), -float(place.min()), 1.0)
+        place -= np.rint(place)
+        near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * reach)
         if len(near):
             unique, where = np.unique(values[near], return_inverse=True)
             exact = [math.ceil(math.log(value, 2) * self._multiplier) for value in unique.tolist()]
             keys[near] = np.array(exact, np.float64)[where]
-        return keys.astype(np.int64)
+        return keys
 
     def values(self, keys: NDArray[np.int64]) -> Floats:
         """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
@@ -137,7 +147,7 @@ class Dds(Function):
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
         finite = x
         inside = groups
-        if len(x) and not np.isfinite(x.max() - x.min()):
+        if len(x) and not (np.isfinite(x.max()) and np.isfinite(x.min())):
             tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
             columns = {name: _count(test, groups) for name, test in zip(columns, tests, strict=True)}
             rows = np.isfinite(x)

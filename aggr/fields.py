@@ -54,7 +54,7 @@ class Extreme:
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         """Pick per group; null is skipped, NaN is greatest."""
         empty, column, groups = _present(column, groups)
-        if pa.types.is_float64(column.type) and not np.isnan(column.to_numpy().sum()):
+        if pa.types.is_float64(column.type) and not np.isnan(column.to_numpy().max(initial=-np.inf)):
             return _extreme_floats(column.to_numpy(), groups, self.greatest)
         if pa.types.is_int64(column.type):
             edge = _extreme(column.to_numpy(), groups, self.greatest)

@@ -183,12 +183,16 @@ class Function(ABC):
         columns = {"version": pa.array(np.full(n, self.version, np.int8))}
         for name, kind in self.shape.items():
             columns[name] = pa.repeat(pa.scalar(getattr(self, name), kind), n)
-        columns |= parts
+        columns |= {name: parts[name] for name in self.merges}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
 def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give one array of a plain type: chunks joined, dictionaries decoded, one type for strings and for bytes."""
+    """Give one array of a plain type.
+
+    Chunks are joined and dictionaries decoded; strings and bytes have one type each; timestamps are in UTC, in
+    milliseconds or finer.
+    """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
         if isinstance(values, pa.ChunkedArray):
@@ -200,8 +204,9 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
         return values.cast(pa.string())
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
         return values.cast(pa.binary())
-    if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
-        return values.cast(pa.timestamp(kind.unit, "UTC"))
+    if pa.types.is_timestamp(kind) and (kind.tz not in (None, "UTC") or kind.unit == "s"):
+        unit = "ms" if kind.unit == "s" else kind.unit  # Parquet knows no seconds
+        return values.cast(pa.timestamp(unit, kind.tz and "UTC"))
     return values
 
 

@@ -43,11 +43,18 @@ class Layout:
     def index(self, values: Whole) -> Whole:
         """Find the index of each value."""
         half = self.half_magnitude
-        size = values.astype(np.float64)
-        rounded_up = size.astype(np.uint64) > values.astype(np.uint64)  # beyond 2^53 a double may reach 2^k early
-        bits = np.frexp(size)[1] - (rounded_up & (np.frexp(size)[0] == 0.5))
-        bucket = np.maximum(bits - (half + 1), 0).astype(np.int64)
-        return (bucket << half) + (values >> bucket)
+        if not len(values) or values.max() < 2 << half:
+            return values
+        bucket = (values.astype(np.float64).view(np.int64) >> 52) - (1023 + half)  # from the double's exponent
+        np.maximum(bucket, 0, out=bucket)
+        index = values >> bucket
+        if values.max() >= 2**53:  # such a double may have been rounded up to the next power of two
+            early = index < 1 << half
+            bucket[early & (bucket > 0)] -= 1
+            index = values >> bucket
+        bucket <<= half
+        index += bucket
+        return index
 
     def lowest(self, index: Whole) -> Whole:
         """Return the lowest value of each index."""

@@ -7,7 +7,7 @@ another scale on its way is noticed.
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ def decimal_results(limbs: Limbs, present: NDArray[np.bool_], kind: pa.Decimal12
     low, high, fits = as_integers(limbs, -most, most)
     if not (fits | ~present).all():
         given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
-        raise OverflowError(f"the sum {Decimal(given).scaleb(-kind.scale)} does not fit into {wider}")
+        raise OverflowError(f"the sum {Decimal(given).scaleb(-kind.scale, Context(prec=80))} does not fit into {wider}")
     words = np.stack([low, high.view(np.uint64)], axis=1)
     mask = pa.array(present).buffers()[1] if len(present) else None
     return pa.Array.from_buffers(wider, len(low), [mask, pa.py_buffer(np.ascontiguousarray(words))])
@@ -136,7 +136,7 @@ def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDA
 
 
 def _float_parts(x: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
-    if not len(x) or np.isfinite(x.max() - x.min()) or np.isfinite(x).all():
+    if not len(x) or (np.isfinite(x.max()) and np.isfinite(x.min())):
         return [x], None
     special = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     return [np.where(special, 0.0, x)], special.astype(np.int8)

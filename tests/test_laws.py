@@ -1,0 +1,400 @@
+"""Every registered function obeys every law, on every type it takes; broken ones are caught."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.fields import ADD, LEAST, Field
+from aggr.function import Function
+from aggr.laws import LAWS, LawBroken, check
+from aggr.ugly import ugly
+
+NUMBERS = [
+    pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 20),
+]  # fmt: skip
+ORDERED = [
+    *NUMBERS, pa.string(), pa.large_string(), pa.binary(), pa.bool_(), pa.date32(), pa.timestamp("us", "UTC"),
+    pa.timestamp("ns"), pa.timestamp("s", "Europe/Paris"),
+]  # fmt: skip
+EVENTS = [pa.struct([("value", kind), ("time", pa.timestamp("us", "UTC"))]) for kind in ORDERED]
+
+TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
+    "count": [(aggr.Count(), kind) for kind in ORDERED],
+    "min": [(aggr.Min(), kind) for kind in ORDERED],
+    "max": [(aggr.Max(), kind) for kind in ORDERED],
+    "sum": [(aggr.Sum(), kind) for kind in NUMBERS],
+    "avg": [(aggr.Avg(), kind) for kind in [*NUMBERS, pa.timestamp("us", "UTC"), pa.timestamp("ms")]],
+    "var": [(aggr.Var(ddof), kind) for kind in NUMBERS for ddof in (0, 1)],
+    "stdev": [(aggr.Stdev(ddof), kind) for kind in NUMBERS for ddof in (0, 1)],
+    "dds": [(aggr.Dds(relative_accuracy=a, max_bins=m), k) for k in NUMBERS for a, m in ((0.01, None), (0.05, 20))],
+    "hdr": [(aggr.Hdr(digits=d, unit=u), k) for k in NUMBERS for d, u in ((2, None), (3, 0.25))],
+    "first": [(aggr.First(), kind) for kind in EVENTS],
+    "last": [(aggr.Last(), kind) for kind in EVENTS],
+}
+CASES = [(f, kind) for cases in TAKES.values() for f, kind in cases]
+
+
+def source_of(function: Function, kind: pa.DataType):
+    """Draw what the function takes: whole numbers from 0 for hdr, sums within int64 and decimal range."""
+    if function.name == "hdr":
+
+        def whole(size: int, seed: int) -> pa.Array:
+            drawn = ugly(pa.float64(), size, seed, least=0, special=False)
+            small = pa.array([None if v is None else float(int(v) % 2**40) for v in drawn.to_pylist()])
+            if pa.types.is_decimal(kind) or pa.types.is_integer(kind):
+                small = [None if v is None else Decimal(int(v) % 100) for v in small.to_pylist()]
+                return pa.array(small, pa.decimal128(38, 20)).cast(kind)
+            return small.cast(kind)
+
+        return whole
+    if function.name in ("sum", "avg", "var", "stdev", "dds") and (
+        pa.types.is_integer(kind) or pa.types.is_decimal(kind)
+    ):
+
+        def bounded(size: int, seed: int) -> pa.Array:
+            drawn = ugly(kind, size, seed)
+            most = 2**56 if pa.types.is_integer(kind) else 10**15
+            return pa.array([None if v is None or abs(v) > most else v for v in drawn.to_pylist()], kind)
+
+        return bounded
+    return None
+
+
+def test_every_function_is_covered():
+    assert sorted(TAKES) == aggr.names()
+
+
+@pytest.mark.parametrize(("function", "kind"), CASES, ids=lambda v: getattr(v, "name", None) or str(v)[:40])
+def test_laws(function, kind):
+    check(function, kind, source=source_of(function, kind), rounds=7)
+
+
+def fraction_of(x):
+    return Fraction(x)
+
+
+def rounded(x: Fraction) -> float:
+    try:
+        return x.numerator / x.denominator
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def special(values: list[float]) -> float | None:
+    bad = {repr(v) for v in values if not math.isfinite(v)}
+    if not bad:
+        return None
+    return float(bad.pop()) if len(bad) == 1 else math.nan
+
+
+def exact_sum(values):
+    if not values:
+        return None
+    return special(values) if special(values) is not None else rounded(sum(map(Fraction, values)))
+
+
+def exact_avg(values):
+    if not values:
+        return None
+    return special(values) if special(values) is not None else rounded(sum(map(Fraction, values)) / len(values))
+
+
+def exact_var(values, ddof=1):
+    if len(values) <= ddof:
+        return None
+    if special(values) is not None:
+        return math.nan
+    exact = [Fraction(v) for v in values]
+    mean = sum(exact) / len(exact)
+    return rounded(sum((v - mean) ** 2 for v in exact) / (len(exact) - ddof))
+
+
+@pytest.mark.parametrize(
+    ("function", "oracle"),
+    [
+        (aggr.Count(), len),
+        (aggr.Sum(), exact_sum),
+        (aggr.Avg(), exact_avg),
+        (aggr.Var(), exact_var),
+        (aggr.Var(0), lambda v: exact_var(v, 0)),
+    ],
+    ids=["count", "sum", "avg", "var", "var0"],
+)
+def test_oracle_floats(function, oracle):
+    check(function, pa.float64(), oracle=oracle, rounds=30, seed=7)
+
+
+def exact_stdev(values):
+    if len(values) < 2 or special(values) is not None:
+        return None if len(values) < 2 else math.nan
+    return statistics.stdev([Fraction(v) for v in values])  # correctly rounded since Python 3.11
+
+
+def test_oracle_stdev():
+    check(
+        aggr.Stdev(),
+        pa.float64(),
+        oracle=exact_stdev,
+        rounds=30,
+        seed=3,
+        source=lambda size, seed: ugly(pa.float64(), size, seed, special=True),
+    )
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 3), pa.decimal128(38, 20)], ids=str)
+def test_oracle_whole_numbers(kind):
+    source = source_of(aggr.Sum(), kind)
+    with localcontext(prec=60):
+        check(aggr.Sum(), kind, oracle=lambda v: sum(v) if v else None, source=source, rounds=20)
+    check(aggr.Avg(), kind, oracle=exact_avg_of_whole, source=source, rounds=20)
+    check(aggr.Var(), kind, oracle=exact_var_of_whole, source=source, rounds=20)
+
+
+def exact_avg_of_whole(values):
+    return rounded(sum(map(Fraction, values)) / len(values)) if values else None
+
+
+def exact_var_of_whole(values):
+    if len(values) < 2:
+        return None
+    exact = [Fraction(v) for v in values]
+    mean = sum(exact) / len(exact)
+    return rounded(sum((v - mean) ** 2 for v in exact) / (len(exact) - 1))
+
+
+def spark_order(v: float) -> tuple[bool, float, float]:
+    return (v != v, 0.0 if v != v else v, math.copysign(1, v))
+
+
+@pytest.mark.parametrize(("function", "choose"), [(aggr.Min(), min), (aggr.Max(), max)], ids=["min", "max"])
+def test_oracle_extremes(function, choose):
+    def oracle(values):
+        return choose(values, key=spark_order) if values else None
+
+    check(function, pa.float64(), oracle=oracle, rounds=30)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.decimal128(10, 2), pa.date32()], ids=str)
+def test_oracle_extremes_of_other_types(kind):
+    for function, choose in ((aggr.Min(), min), (aggr.Max(), max)):
+        check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=30)
+
+
+def test_oracle_first_and_last():
+    kind = pa.struct([("value", pa.int64()), ("time", pa.timestamp("us", "UTC"))])
+    for function, choose in ((aggr.First(), min), (aggr.Last(), max)):
+
+        def oracle(events, choose=choose):
+            known = [(e["time"], e["value"]) for e in events if e["time"] is not None and e["value"] is not None]
+            return choose(known)[1] if known else None
+
+        check(function, kind, oracle=oracle, rounds=30)
+
+
+def test_ugly_values_appear():
+    drawn = [v for seed in range(80) for v in ugly(pa.float64(), 60, seed).to_pylist()]
+    numbers = [v for v in drawn if v is not None]
+    assert None in drawn
+    assert any(math.isnan(v) for v in numbers)
+    assert {math.inf, -math.inf} <= set(numbers)
+    assert any(v == 0 and math.copysign(1, v) < 0 for v in numbers)
+    assert any(0 < abs(v) < 2.3e-308 for v in numbers)
+    assert any(abs(v) >= 1e308 and math.isfinite(v) for v in numbers)
+    assert any(abs(v - 1e9) < 5 for v in numbers)
+    assert any(ugly(pa.float64(), 60, seed).null_count == 60 for seed in range(80))
+    whole = [v for seed in range(40) for v in ugly(pa.int64(), 60, seed).to_pylist()]
+    assert {2**63 - 1, -(2**63)} <= set(whole)
+
+
+# Functions that are broken, each in a way that happened somewhere.
+
+
+@dataclass(frozen=True)
+class Broken(Function):
+    name = "broken"
+    keeps = returns = guarantee = "nothing"
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        return {"count": ADD, "value": LEAST}
+
+    def _reduce(self, values, groups):
+        return {"count": pa.array(groups.counts()), "value": LEAST.merge(values, groups)}
+
+    def _finish(self, states):
+        return states.field("value")
+
+
+class AddFloats:
+    def merge(self, column, groups):
+        return pa.array(np.bincount(groups.ids, column.to_numpy(), minlength=groups.n).astype(np.float64))
+
+
+class FloatSum(Broken):
+    """Adds floats as they come."""
+
+    @property
+    def merges(self):
+        return {"total": AddFloats()}
+
+    def _reduce(self, values, groups):
+        return {"total": AddFloats().merge(values, groups)}
+
+    def _finish(self, states):
+        return states.field("total")
+
+
+class FinishedMean(FloatSum):
+    """Keeps a finished number: the mean of means."""
+
+    @property
+    def merges(self):
+        return {"mean": MeanOfMeans()}
+
+    def _reduce(self, values, groups):
+        return {"mean": MeanOfMeans().merge(values, groups)}
+
+    def _finish(self, states):
+        return states.field("mean")
+
+
+class MeanOfMeans:
+    def merge(self, column, groups):
+        total = np.bincount(groups.ids, column.to_numpy(), minlength=groups.n)
+        return pa.array(total / np.maximum(groups.counts(), 1))
+
+
+class FirstArrival:
+    def merge(self, column, groups):
+        rows = np.full(groups.n, -1)
+        rows[groups.ids[::-1]] = np.arange(len(groups.ids))[::-1]
+        return column.take(pa.array(rows, mask=rows < 0))
+
+
+class ByArrival(Broken):
+    """Takes whichever row came first."""
+
+    @property
+    def merges(self):
+        return {"value": FirstArrival()}
+
+    def _reduce(self, values, groups):
+        return {"value": FirstArrival().merge(values, groups)}
+
+
+class ZeroForNothing(Broken):
+    """Starts from 0 where there is nothing, as tremor's min does."""
+
+    def _reduce(self, values, groups):
+        least = LEAST.merge(values, groups)
+        return {"count": pa.array(groups.counts()), "value": least.fill_null(0.0)}
+
+
+class NextDoor(Broken):
+    """Leaks a group's rows into its neighbour."""
+
+    def _reduce(self, values, groups):
+        counts = groups.counts()
+        return {"count": pa.array(counts + np.roll(counts, 1)), "value": LEAST.merge(values, groups)}
+
+
+class CountsNulls(Broken):
+    """Counts nulls as values."""
+
+    def drop_null(self, values, groups):
+        return values, groups
+
+
+class Overwrites(Broken):
+    """Divides the state in place when it is read, as flox's finalize does."""
+
+    def _finish(self, states):
+        np.frombuffer(memoryview(states.field("count").buffers()[1]), np.int64)
+        address = states.field("count").buffers()[1].address
+        import ctypes
+
+        for i in range(len(states)):
+            ctypes.c_int64.from_address(address + 8 * i).value += 1
+        return states.field("value")
+
+
+class WrongType(Broken):
+    """Announces a float and returns a whole number when there is one."""
+
+    def _finish(self, states):
+        values = states.field("value")
+        return values if not len(values) else pa.array([0] * len(values))
+
+
+class ForgetsState(Broken):
+    """Keeps the last batch only."""
+
+    @property
+    def merges(self):
+        return {"count": Latest(), "value": LEAST}
+
+
+class Latest:
+    def merge(self, column, groups):
+        kept = np.zeros(groups.n, np.int64)
+        kept[groups.ids] = column.to_numpy()
+        return pa.array(kept)
+
+
+@dataclass(frozen=True)
+class AnyParameter(Broken):
+    """Merges states of unequal parameters."""
+
+    size: int = 5
+    shape = {"size": pa.int32()}
+
+    def check_states(self, states):
+        if states.type.get_field_index("count") < 0:
+            raise ValueError("not mine")
+
+
+BROKEN = {
+    FloatSum: {"any_order", "any_tree", "tower", "single_rows"},
+    FinishedMean: {"tower", "any_order", "any_tree", "identity"},
+    ByArrival: {"any_order", "tower"},
+    ZeroForNothing: {"tower", "identity", "any_order", "single_rows"},
+    NextDoor: {"tower", "isolation", "single_rows", "any_order"},
+    CountsNulls: {"null_is_identity"},
+    Overwrites: {"purity"},
+    WrongType: {"exact_type"},
+    ForgetsState: {"tower", "identity", "any_order"},
+    AnyParameter: {"refusal"},
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda b: b.__name__)
+def test_broken_functions_are_refused(broken):
+    with pytest.raises(LawBroken) as caught:
+        check(broken(), pa.float64(), rounds=20)
+    assert any(f"law {law!r}" in str(caught.value) for law in BROKEN[broken]), caught.value
+
+
+def test_a_sound_function_of_the_same_make_passes():
+    check(Broken(), pa.float64(), rounds=20)
+
+
+def test_a_wrong_oracle_is_noticed():
+    with pytest.raises(LawBroken, match="oracle"):
+        check(aggr.Count(), pa.float64(), oracle=lambda v: len(v) + 1)
+
+
+def test_there_are_the_laws_of_the_design():
+    assert set(LAWS) == {
+        "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
+        "exact_type", "travel", "refusal",
+    }  # fmt: skip
