@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -11,6 +11,8 @@ from aggr.function import Function
 from aggr.groups import Groups
 from aggr.registry import get
 from aggr.where import columns_of, parsed, rows_where
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,26 +61,32 @@ class Measure:
         named = [c for c in (self.column, self.by) if c is not None]
         return tuple(dict.fromkeys([*named, *columns_of(self.where)]))
 
-    def input_type(self, schema: pa.Schema, time: str | None = None) -> pa.DataType:
-        """Return the type of what the function gets, from a schema that has all the columns."""
+    def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
+        """Return the type of what the function gets, for data of a schema and event times of a type."""
         if self.column is None:
             return pa.int64()
         kind = schema.field(self.column).type
         if not self.timed:
             return kind
-        return pa.struct([("value", kind), ("time", schema.field(self._time(time)).type)])
+        if self.by is not None:
+            time = schema.field(self.by).type
+        return pa.struct([("value", kind), ("time", self._timed(time))])
 
-    def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, time: str | None = None) -> pa.StructArray:
-        """Reduce the grouped rows of a table to one state per group."""
+    def reduce(
+        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None
+    ) -> pa.StructArray:
+        """Reduce the grouped rows of a table, and their event times, to one state per group."""
+        if self.by is not None:
+            times = _one(table.column(self.by))
         if self.where is not None:
             rows = rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.where(rows)
+            times = times if times is None else times.filter(pa.array(rows))
         if self.column is None:
             return self.function.reduce(pa.array(groups.ids), groups)
         values = _one(table.column(self.column))
         if self.timed:
-            times = _one(table.column(self._time(time)))
-            values = pa.StructArray.from_arrays([values, times], names=["value", "time"])
+            values = pa.StructArray.from_arrays([values, self._timed(times)], names=["value", "time"])
         return self.function.reduce(values, groups)
 
     def describe(self) -> dict[str, Any]:
@@ -91,11 +99,10 @@ class Measure:
             **({"parameters": parameters} if parameters else {}),
         }
 
-    def _time(self, time: str | None) -> str:
-        chosen = self.by or time
-        if chosen is None:
+    def _timed(self, times: T | None) -> T:
+        if times is None:
             raise ValueError(f"{self.function.name} needs event times: name their column as by='…'")
-        return chosen
+        return times
 
     def __repr__(self) -> str:
         """Write it as the call that makes it."""

@@ -1,0 +1,12 @@
+"""tiltframe: a chain of windows over named measures, each level merged from the one below, without added error.
+
+>>> import aggr, pyarrow as pa
+>>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"requests": aggr.count()})
+>>> finish(rollup(pa.table({"ts": [0, 500, 61_000]}), frame), frame).column("requests").to_pylist()
+[2, 1, 2, 1]
+"""
+
+from tiltframe.frame import TiltFrame
+from tiltframe.rollup import finish, rollup
+
+__all__ = ["TiltFrame", "finish", "rollup"]

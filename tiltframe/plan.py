@@ -1,0 +1,49 @@
+"""The plan: which states a frame keeps, so that measures which can share a state do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aggr import Measure
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """One column of states.
+
+    Parameters
+    ----------
+    name : str
+        Of the column: the first measure it serves.
+    measure : Measure
+        What reduces and merges it.
+    serves : measure names
+        Those whose results are read from it.
+    """
+
+    name: str
+    measure: Measure
+    serves: tuple[str, ...]
+
+
+def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
+    """Choose the fewest states: sum, avg, var, stdev and count of one column and condition need one.
+
+    >>> import aggr
+    >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
+    [('n', 'mean', 'sd')]
+    """
+    wanted = {name: replace(measure, function=measure.function.state()) for name, measure in measures.items()}
+    keepers: dict[str, list[str]] = {}
+    for name, measure in wanted.items():
+        able = [other for other, candidate in wanted.items() if _holds(candidate, measure)]
+        keeper = max(able, key=lambda other: len(wanted[other].function.covers))
+        keepers.setdefault(keeper, []).append(name)
+    return tuple(StateColumn(serves[0], wanted[keeper], tuple(serves)) for keeper, serves in keepers.items())
+
+
+def _holds(candidate: Measure, measure: Measure) -> bool:
+    """Say whether the candidate's state holds what the measure needs."""
+    same_rows = replace(measure, function=candidate.function) == candidate
+    return measure == candidate or (same_rows and measure.function.name in candidate.function.covers)

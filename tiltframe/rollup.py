@@ -1,0 +1,186 @@
+"""Rolling up: rows to the finest windows, and each level's states to the next one's, by merging.
+
+    rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
+
+Rows are read once, at the finest level. Everything here is a pure function of Arrow tables, so a local run, a
+Spark job and a store all climb the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.function import plain
+from aggr.groups import group_by
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.times import event_times
+from windows import Window
+
+_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over
+_MERGE_ROWS = 1 << 16  # partial states held before they are merged
+
+
+def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Roll up a table: the states of every level.
+
+    Parameters
+    ----------
+    data : table
+        With the frame's time, keys and the columns of its measures.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table
+        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
+        state; ordered by level, window, keys.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"bytes": aggr.sum("bytes")})
+    >>> states = rollup(pa.table({"ts": [0, 500, 1000], "bytes": [1, 2, 3]}), frame)
+    >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
+    {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
+    """
+    return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+
+
+def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
+    """Roll up a stream of batches, at least one, perhaps without rows; memory grows with the windows, not the rows."""
+    return climb(merge_level(pa.concat_tables(partial_states(batches, frame)), frame, frame.levels[0]), frame)
+
+
+def partial_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: int | None = None
+) -> Iterator[pa.Table]:
+    """Reduce a stream of batches to states of the finest level, merged as they come.
+
+    Parameters
+    ----------
+    batches : record batches
+    frame : TiltFrame
+    most : int, optional
+        Give out what has been merged whenever it has this many rows, and start anew, so that memory is bounded.
+        The same window may then come more than once.
+
+    Yields
+    ------
+    tables of window_start, keys and states
+    """
+    held: list[pa.Table] = []
+    rows, room = 0, _MERGE_ROWS
+    for table in _gathered(batches):
+        held.append(reduce_rows(table, frame))
+        rows += held[-1].num_rows
+        if rows < room:
+            continue
+        merged = merge_level(pa.concat_tables(held), frame, frame.levels[0])
+        if most is not None and merged.num_rows >= most:
+            yield merged
+            held, rows, room = [], 0, _MERGE_ROWS
+        else:
+            held, rows, room = [merged], merged.num_rows, max(_MERGE_ROWS, 2 * merged.num_rows)
+    if held:
+        yield merge_level(pa.concat_tables(held), frame, frame.levels[0]) if len(held) > 1 else held[0]
+
+
+def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Reduce rows to states of the finest level: window_start, keys, states."""
+    frame.check(rows.schema)
+    times = event_times(rows.column(frame.time), frame.time)
+    starts = frame.levels[0].starts(times)
+    keys = [plain(rows.column(key)) for key in frame.keys]
+    groups, first = group_by([pa.array(starts), *keys], rows.num_rows)
+    instants = pa.array(times).cast(INSTANT)
+    states = {c.name: c.measure.reduce(rows, groups, instants) for c in frame.states}
+    return _table(starts, keys, first, states, frame)
+
+
+def merge_level(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
+    """Merge states into the windows of a level, the same or a coarser one: window_start, keys, states."""
+    starts = level.starts(_micros(states.column(START)))
+    keys = [plain(states.column(key)) for key in frame.keys]
+    groups, first = group_by([pa.array(starts), *keys], states.num_rows)
+    merged = {c.name: c.measure.function.merge(states.column(c.name), groups) for c in frame.states}
+    return _table(starts, keys, first, merged, frame)
+
+
+def climb(finest: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Merge merged states of the finest level up through all levels; add level and window_end."""
+    tables, below = [], finest
+    for level in frame.levels:
+        below = below if level == frame.levels[0] else merge_level(below, frame, level)
+        tables.append(labelled(below, frame, level))
+    return pa.concat_tables(tables)
+
+
+def labelled(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
+    """Name the level of states, add where their windows end, and order them by window and keys."""
+    states = states.sort_by([(name, "ascending") for name in (START, *frame.keys)])
+    starts = _micros(states.column(START))
+    ends = pa.array(level.ends(starts)).cast(INSTANT)
+    states = states.add_column(1, END, ends)
+    return states.add_column(0, LEVEL, pa.repeat(pa.scalar(level.name), len(starts)))
+
+
+def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Read the results of states: the same rows, a result for each measure.
+
+    Parameters
+    ----------
+    states : table
+        As `rollup` gives it. It stays as it is.
+    frame : TiltFrame
+        The same, or one that asks the same states for other quantiles.
+
+    Returns
+    -------
+    table of level, window_start, window_end, keys and one column per measure
+    """
+    frame.check_states(states.schema)
+    columns = {name: states.column(name) for name in (LEVEL, START, END, *frame.keys)}
+    for name, measure in frame.measures.items():
+        columns[name] = measure.function.finish(states.column(frame.state_of(name)))
+    return pa.table(columns)
+
+
+def _table(
+    starts: NDArray[np.int64],
+    keys: list[pa.Array],
+    first: NDArray[np.intp],
+    states: dict[str, pa.StructArray],
+    frame: TiltFrame,
+) -> pa.Table:
+    columns = {START: pa.array(starts[first]).cast(INSTANT)}
+    columns |= {name: key.take(pa.array(first)) for name, key in zip(frame.keys, keys, strict=True)}
+    return pa.table(columns | states)
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join small batches into tables worth reducing; the first also comes without rows, for its types."""
+    held: list[pa.RecordBatch] = []
+    rows, given = 0, False
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _REDUCE_ROWS:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, rows, given = [], 0, True
+    if held and (rows or not given):
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+def _micros(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    micros: NDArray[np.int64] = plain(column).cast(INSTANT).cast(pa.int64()).to_numpy()
+    return micros
+

@@ -1,0 +1,128 @@
+"""Zones: when a time zone's clock is set, and by how much."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+from numpy.typing import NDArray
+
+Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_YEAR, _LAST_YEAR = 2, 9998
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A zone's offsets over a span of years.
+
+    ``offsets[i]`` (local minus UTC, microseconds) holds from the instant ``since[i]`` on, until ``since[i + 1]``;
+    ``since[0]`` is the beginning of the span.
+    """
+
+    since: Instants
+    offsets: Instants
+
+    def elapsed(self, size: int) -> Clock:
+        """Leave out the settings that windows of a size need not follow.
+
+        Those move the clock by whole multiples of the size: what is left still shows the right place within a
+        window, and an hour that the clock repeats is two windows. Where the clock jumps ahead in the middle of
+        a window it is followed all the same, for a coarser window may begin at the jump.
+        """
+        moves = np.diff(self.offsets)
+        whole = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1]) % size == 0))
+        total = self.offsets[0] + np.cumsum(np.append(0, np.where(whole, 0, moves)))
+        followed = np.append(True, ~whole)
+        return Clock(self.since[followed], total[followed])
+
+    def reached(self, times: Instants) -> Instants:
+        """Return the latest local time that the clock has shown up to each instant."""
+        segment = np.searchsorted(self.since, times, side="right") - 1
+        return np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
+
+    def first(self, local: Instants) -> Instants:
+        """Return the first instant at which the clock shows a local time or a later one."""
+        segment = np.searchsorted(self._shown_before[1:], local, side="right")
+        return np.maximum(local - self.offsets[segment], self.since[segment])
+
+    @property
+    def _shown_before(self) -> Instants:
+        """Up to where the clock had run before each segment, exclusive."""
+        ends = self.since[1:] + self.offsets[:-1]
+        return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, ends))
+
+
+def zone(name: str) -> str:
+    """Check the name of a time zone; raises ``ValueError`` for an unknown one."""
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError, TypeError):
+        import difflib
+
+        near = difflib.get_close_matches(str(name), available_timezones(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "use an IANA name such as 'Europe/Paris'"
+        raise ValueError(f"there is no time zone {name!r}; {hint}") from None
+    return name
+
+
+def clock(name: str, low: int, high: int) -> Clock:
+    """Read a zone's clock around the instants ``low`` … ``high``, microseconds UTC.
+
+    Raises ``ValueError`` for instants before the year 2 or after the year 9998.
+    """
+    years = [_year(at) for at in (low, high)]
+    return _clock(name, years[0] - 1, years[1] + 1)
+
+
+def _year(at: int) -> int:
+    year = int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
+    if not _FIRST_YEAR <= year <= _LAST_YEAR:
+        raise ValueError(f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {year}")
+    return year
+
+
+@lru_cache(maxsize=64)
+def _clock(name: str, first: int, last: int) -> Clock:
+    start = _micros(dt.datetime(first, 1, 1, tzinfo=dt.UTC))
+    if name in ("UTC", "Etc/UTC"):
+        return Clock(np.array([start]), np.array([0], np.int64))
+    settings = [s for year in range(first, last + 1) for s in _settings(name, year)]
+    offset = _offset(ZoneInfo(name), start)
+    since, offsets = [start, *(at for at, _ in settings)], [offset, *(to for _, to in settings)]
+    return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
+
+
+@lru_cache(maxsize=8192)
+def _settings(name: str, year: int) -> tuple[tuple[int, int], ...]:
+    """Find when the clock was set in a year: look at every day, and halve the days on which it changed."""
+    info, found = ZoneInfo(name), []
+    start = _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
+    end = _micros(dt.datetime(year + 1, 1, 1, tzinfo=dt.UTC)) if year < dt.MAXYEAR else start + 365 * DAY
+    before = _offset(info, start - SECOND)
+    for day in range(start - SECOND, end - SECOND, DAY):
+        after = _offset(info, min(day + DAY, end - SECOND))
+        if after != before:
+            low, high = day, min(day + DAY, end - SECOND)
+            while high - low > SECOND:
+                middle = (low + high) // (2 * SECOND) * SECOND
+                low, high = (low, middle) if _offset(info, middle) != before else (middle, high)
+            found.append((high, after))
+        before = after
+    return tuple(found)
+
+
+def _offset(info: ZoneInfo, at: int) -> int:
+    offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
+    assert offset is not None
+    return offset // dt.timedelta(microseconds=1)
+
+
+def _micros(moment: dt.datetime) -> int:
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
