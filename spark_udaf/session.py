@@ -1,0 +1,30 @@
+"""The session settings that the hand-over between the JVM and Python needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyspark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_OLDEST = (4, 1)
+
+
+def prepare(df: DataFrame) -> SparkSession:
+    """Check the version, and set what makes the hand-over to Python fast; return the session.
+
+    Raises ``RuntimeError`` for a PySpark that is too old. Sets, unless the session already has it set:
+
+    - ``spark.sql.execution.arrow.maxBytesPerBatch``, with which Spark otherwise measures every row on its own.
+    """
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < _OLDEST:
+        raise RuntimeError(f"spark_udaf needs PySpark 4.1 or newer; this is {pyspark.__version__}: upgrade pyspark")
+    spark = df.sparkSession
+    if spark.conf.get(_BATCH_BYTES, None) in (None, "-1", str(256 * 1024 * 1024), "268435456b", "256MB"):
+        spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
+    return spark
