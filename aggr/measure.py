@@ -75,7 +75,16 @@ class Measure:
     def reduce(
         self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None
     ) -> pa.StructArray:
-        """Reduce the grouped rows of a table, and their event times, to one state per group."""
+        """Reduce the grouped rows of a table, and their event times, to one state per group.
+
+        An error names the measure.
+        """
+        try:
+            return self._reduce(table, groups, times)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise type(error)(f"{self!r}: {error}") from None
+
+    def _reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None) -> pa.StructArray:
         if self.by is not None:
             times = _one(table.column(self.by))
         if self.where is not None:

@@ -107,7 +107,7 @@ class TiltFrame:
             try:
                 column.measure.function.state_type(column.measure.input_type(schema, INSTANT))
             except TypeError as error:
-                raise TypeError(f"{', '.join(column.serves)}: {error} (column {column.measure.column!r})") from None
+                raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema: level, window_start, window_end, keys, states."""

@@ -150,7 +150,10 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     frame.check_states(states.schema)
     columns = {name: states.column(name) for name in (LEVEL, START, END, *frame.keys)}
     for name, measure in frame.measures.items():
-        columns[name] = measure.function.finish(states.column(frame.state_of(name)))
+        try:
+            columns[name] = measure.function.finish(states.column(frame.state_of(name)))
+        except (ValueError, OverflowError) as error:
+            raise type(error)(f"{name}, {measure!r}: {error}") from None
     return pa.table(columns)
 
 

@@ -1,0 +1,169 @@
+"""The demo: real flights, rolled up by Spark from hours to the year, asked at two levels, and checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pyarrow as pa
+
+import aggr
+import spark_udaf as su
+from aggr.bits import digest, same_bits
+from spark_udaf.flights import flights
+from tiltframe import TiltFrame, finish, rollup
+from tiltframe.rollup import labelled, merge_level
+from tiltframe.show import print_table
+from tiltframe.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QUANTILES = [0.5, 0.9, 0.99]
+FRAME = TiltFrame(
+    levels=["1h", "1d", "1mo", "1y"],
+    time="ts",
+    keys=["origin", "carrier"],
+    timezone="America/New_York",
+    measures={
+        "flights": aggr.count(),
+        "departed": aggr.count("dep_delay"),
+        "dep_delay": aggr.dds("dep_delay", QUANTILES),
+        "arr_delay": aggr.dds("arr_delay", QUANTILES),
+        "air_time": aggr.hdr("air_time", [0.5]),
+        "mean_miles": aggr.avg("distance"),
+        "stdev_miles": aggr.stdev("distance"),
+    },
+)
+
+
+@click.command()
+@click.option(
+    "--out",
+    default="demo-out",
+    show_default=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the store and the plot go; an earlier demo there is replaced.",
+)
+def demo(out: Path) -> None:
+    """Roll up a year of real flights through Spark, and ask at two levels."""
+    need_java()
+    say = click.echo
+    rows = flights()
+    say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
+    begin = time.perf_counter()
+    spark = local_session()
+    started = time.perf_counter()
+    try:
+        states = su.rollup(spark.createDataFrame(rows), FRAME).toArrow()
+    finally:
+        spark.stop()
+    ended = time.perf_counter()
+    folder = out / "flights"
+    shutil.rmtree(folder, ignore_errors=True)
+    Store.open_or_create(folder, FRAME).commit(states, "demo")
+    sizes = Store.open(folder).commits["demo"]["rows"]
+    chain = " → ".join(f"{level} {count:,}" for level, count in sizes.items())
+    say(f"rolled up in {ended - started:.1f} s (Spark took {started - begin:.1f} s to start); states: {chain}\n")
+    show(Store.open(folder))
+    prove(rows, Store.open(folder))
+    picture = plot(Store.open(folder), out / "dep_delay.png")
+    say(f"\nstore {folder}   plot {picture}")
+    say(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
+
+
+def show(store: Store) -> None:
+    """Print the year per airport, and one airport's months."""
+    looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
+    year, months = per_origin(store, "1y"), per_origin(store, "1mo", "origin = 'JFK'")
+    print_table(year.select(looked_at), FRAME.timezone, title="The year, by airport (delays in minutes)")
+    print_table(months.select(looked_at), FRAME.timezone, title="JFK, month by month")
+
+
+def per_origin(store: Store, level: str, where: str | None = None) -> pa.Table:
+    """Merge the states of all carriers, and read the results."""
+    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, ["origin"], FRAME.timezone)
+    window = frame.level(level)
+    merged = merge_level(store.states(level, where=where), frame, window)
+    return finish(labelled(merged, frame, window), frame)
+
+
+def prove(rows: pa.Table, store: Store) -> None:
+    """Compare the year merged from hours with the year reduced from the rows, bit for bit."""
+    begin = time.perf_counter()
+    merged = store.states("1y")
+    once = TiltFrame(["1y"], FRAME.time, FRAME.measures, FRAME.keys, FRAME.timezone)
+    reduced = rollup(rows, once)
+    if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
+        raise ValueError("the year merged from hours differs from the year reduced from the rows")
+    hours = store.commits["demo"]["rows"]["1h"]
+    bits = digest(merged.column("dep_delay"))
+    click.echo(
+        f"checked: the year merged from {hours:,} hourly states is bit for bit the year reduced from "
+        f"{rows.num_rows:,} rows\n         in {time.perf_counter() - begin:.1f} s; sha256 of dep_delay's states: {bits[:16]}…"
+    )
+
+
+def plot(store: Store, file: Path) -> Path:
+    """Draw one quantile of the departure delay, by day and by month, of all flights."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, [], FRAME.timezone)
+    figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
+    for level, style in (("1d", {"lw": 0.8, "alpha": 0.7, "label": "each day"}), ("1mo", {"lw": 2.5, "label": "each month"})):
+        window = frame.level(level)
+        results = finish(labelled(merge_level(store.states(level), frame, window), frame, window), frame)
+        delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
+        starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
+        ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)
+        axes.step([*starts, ends], [*delays, delays[-1]], where="post", **style)
+    axes.set(title="Departure delay, New York 2013: 90 % of flights left within", ylabel="minutes")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    return file
+
+
+def local_session() -> SparkSession:
+    """Start Spark in this process, on two cores, quietly."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("tiltframe demo")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def need_java() -> None:
+    """Raise ``FileNotFoundError`` with one sentence where there is no Java for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    try:
+        works = subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        works = False
+    if not works:
+        raise FileNotFoundError("Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless")

@@ -1,0 +1,81 @@
+"""Measures as people type them: ``dds(latency_ms, quantiles=[0.5, 0.99])``, read as Python would."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import aggr
+from aggr import Measure
+
+
+def measure_from(text: str) -> Measure:
+    """Read a measure from a call.
+
+    Parameters
+    ----------
+    text : str
+        A function's name and its arguments, the column first: ``count()``, ``sum(bytes)``,
+        ``count(where="status >= 500")``, ``hdr('latency ms', digits=2)``. A column needs quotes only where its
+        name is no word.
+
+    Raises
+    ------
+    ValueError
+        If it is no call, the function is unknown, or an argument is wrong.
+
+    Examples
+    --------
+    >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
+    dds('latency_ms', quantiles=[0.5, 0.99])
+    """
+    try:
+        call = ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        call = None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(f"cannot read {text!r} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms)")
+    name = call.func.id
+    maker = getattr(aggr, name, None) if name in aggr.names() else aggr.get(name)
+    columns = [_value(a, text, bare=i == 0) for i, a in enumerate(call.args)]
+    named = {k.arg: _value(k.value, text, bare=k.arg in ("column", "by")) for k in call.keywords if k.arg}
+    if not callable(maker) or len(named) < len(call.keywords):
+        raise ValueError(f"cannot read {text!r} as a measure; give arguments one by one")
+    try:
+        inspect.signature(maker).bind(*columns, **named)
+    except TypeError as error:
+        raise ValueError(f"{text}: {error}; {name} takes {_signature(maker)}") from None
+    try:
+        measure: Measure = maker(*columns, **named)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text}: {error}") from None
+    return measure
+
+
+def measures_from(given: Iterable[str]) -> dict[str, Measure]:
+    """Read measures given as ``NAME=CALL``; raises ``ValueError`` also for a name given twice."""
+    measures: dict[str, Measure] = {}
+    for text in given:
+        name, equals, call = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ValueError(f"cannot read {text!r} as a measure; write NAME=CALL, such as requests=count()")
+        if name.strip() in measures:
+            raise ValueError(f"the measure {name.strip()!r} is given twice; give each a name of its own")
+        measures[name.strip()] = measure_from(call)
+    return measures
+
+
+def _value(node: ast.expr, text: str, bare: bool) -> Any:
+    if bare and isinstance(node, ast.Name):
+        return node.id
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        wrong = ast.unparse(node)
+        raise ValueError(f"{text}: cannot read {wrong!r}; write numbers, lists, or text in quotes") from None
+
+
+def _signature(maker: Any) -> str:
+    return ", ".join(str(p).split(":")[0] for p in inspect.signature(maker).parameters.values())

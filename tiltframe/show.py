@@ -1,0 +1,131 @@
+"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any, TextIO
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from tiltframe.frame import END, LEVEL, START
+from windows import window
+
+FORMATS = ("table", "csv", "json", "parquet")
+
+
+def as_bytes(results: pa.Table, form: str) -> bytes:
+    """Write results in a form; level is left out, for a query has one.
+
+    - ``csv``: records flattened, ``latency.quantiles.0.99``
+    - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
+    - ``parquet``: as they are
+    """
+    results = results.drop_columns([LEVEL])
+    if form == "parquet":
+        sink = io.BytesIO()
+        pq.write_table(results, sink)
+        return sink.getvalue()
+    if form == "csv":
+        flat = flattened(results)
+        for i, field in enumerate(flat.schema):
+            if field.name in (START, END):
+                flat = flat.set_column(i, field.name, pa.array([_iso(t) for t in flat.column(i).to_pylist()], pa.string()))
+        sink = io.BytesIO()
+        pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
+        return sink.getvalue()
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in results.to_pylist())
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:
+    """Print results as a table to look at: windows by their local start, of sketches the quantiles and the maximum."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    columns: list[list[str]] = []
+    for name, column in _columns_to_look_at(results):
+        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
+    table.columns[0].header = f"window\n{timezone}"
+    for row in zip(*columns, strict=True):
+        table.add_row(*row)
+    console = Console(file=out)
+    if not console.is_terminal:
+        console.width = 10_000  # nobody's screen to fit in
+    console.print(table)
+
+
+def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    for field in results.schema:
+        column = results.column(field.name)
+        if field.name in (LEVEL, END):
+            continue
+        if not pa.types.is_struct(field.type) or field.type.get_field_index("quantiles") < 0:
+            yield field.name, column
+            continue
+        quantiles = field.type.field("quantiles").type
+        for i in range(quantiles.num_fields):
+            percentile = f"{float(quantiles.field(i).name) * 100:.10g}"
+            yield f"{field.name}\np{percentile}", pc.struct_field(column, ["quantiles", quantiles.field(i).name])
+        yield f"{field.name}\nmax", pc.struct_field(column, "max")
+
+
+def flattened(table: pa.Table) -> pa.Table:
+    """Flatten records into columns, ``latency.count``."""
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dt.date):
+        return _iso(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, Decimal | dt.time | dt.timedelta) else value
+
+
+def _iso(value: dt.date | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        return value.isoformat()
+    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_STARTS = {"s": "%Y-%m-%d %H:%M:%S", "m": "%Y-%m-%d %H:%M", "h": "%Y-%m-%d %H:%M", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
+_STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
+
+
+def _starts(results: pa.Table, timezone: str) -> list[str]:
+    """Write the starts of windows in a zone, as finely as their level needs."""
+    zone, levels = ZoneInfo(timezone), results.column(LEVEL).to_pylist()
+    starts = results.column(START).to_pylist()
+    return [s.astimezone(zone).strftime(_STARTS[window(level).unit]) for s, level in zip(starts, levels, strict=True)]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "·"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 1e15 and (abs(value) >= 0.01 or value == 0) else f"{value:.3g}"
+    return str(value)
