@@ -54,4 +54,4 @@ def _pieces(column: pa.Array) -> Iterator[bytes]:
     else:
         width = kind.bit_width // 8
         data = column.buffers()[1]
-        yield data[column.offset * width : (column.offset + len(column)) * width].to_pybytes() if data else b""
+        yield (data[column.offset * width : (column.offset + len(column)) * width].to_pybytes() if data else b"")

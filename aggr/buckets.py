@@ -46,9 +46,9 @@ class Buckets:
         """Count the keys of each group; keys must lie within int32."""
         if not len(keys):
             return _empty(groups.n)
-        keys = keys.astype(np.int64, copy=False)
-        grid = Grid.over(keys, keys, groups, self.most)
-        cells = grid.cells(keys, groups)
+        wide = keys.astype(np.int64, copy=False)
+        grid = Grid.over(wide, wide, groups, self.most)
+        cells = grid.cells(wide, groups)
         if grid.is_dense(len(cells)):
             return grid.to_arrow(np.bincount(cells, minlength=grid.size))
         return grid.to_arrow_sparse(np.sort(cells), None)
@@ -186,7 +186,9 @@ class Histograms:
         until = np.cumsum(self.counts)
         ends = np.cumsum(self.sizes)
         before = np.append(0, until)[ends - self.sizes]
-        return self.keys[np.minimum(np.searchsorted(until, before + ranks, side="right"), len(self.keys) - 1)]
+        bucket = np.searchsorted(until, before + ranks, side="right")
+        keys: NDArray[np.int64] = self.keys[np.minimum(bucket, len(self.keys) - 1)]
+        return keys
 
 
 def _empty(n: int) -> pa.StructArray:

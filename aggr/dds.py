@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -112,7 +113,7 @@ class Dds(Function):
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
     guarantee = "quantiles within α·|x| of the true one; the rest exact"
-    shape = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
+    shape: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -134,7 +135,14 @@ class Dds(Function):
         """Counts, sums and buckets add up."""
         buckets = Buckets(self.max_bins)
         counts = {"zero": ADD, "nan": ADD, "positive_infinity": ADD, "negative_infinity": ADD}
-        return {**counts, "min": LEAST, "max": GREATEST, "sum": EXACT, "positive": buckets, "negative": buckets}
+        return {
+            **counts,
+            "min": LEAST,
+            "max": GREATEST,
+            "sum": EXACT,
+            "positive": buckets,
+            "negative": buckets,
+        }
 
     def check_input(self, kind: pa.DataType) -> None:
         """Take integers, floats and decimals, as float64."""
@@ -165,7 +173,10 @@ class Dds(Function):
             zero = pa.array(np.zeros(groups.n, np.int64))
         else:
             above, below = x > least, x < -least
-            signs = {"positive": (x[above], groups.where(above)), "negative": (-x[below], groups.where(below))}
+            signs = {
+                "positive": (x[above], groups.where(above)),
+                "negative": (-x[below], groups.where(below)),
+            }
             zero = _count(~(above | below), groups)
         columns = {sign: buckets.reduce(mapping.keys(part), of) for sign, (part, of) in signs.items()}
         return {"zero": zero, **columns}
@@ -198,9 +209,7 @@ class Dds(Function):
             "mean": pa.array(means, mask=~present),
             "quantiles": record(self.quantiles, [at(q) for q in self.quantiles], pa.float64()),
         }
-        return pa.StructArray.from_arrays(
-            list(children.values()), names=list(children), mask=pa.array(~present)
-        )
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
 
 def _count(rows: NDArray[np.bool_], groups: Groups) -> pa.Array:
@@ -214,4 +223,5 @@ def _whole(states: pa.StructArray, name: str) -> NDArray[np.int64]:
 
 def _floats(column: pa.Array) -> Floats:
     """Read finite bounds; null is 0, an infinity the largest double, so that clipping works."""
-    return np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
+    bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
+    return bounds

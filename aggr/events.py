@@ -30,7 +30,10 @@ class First(Function):
 
     def check_input(self, kind: pa.DataType) -> None:
         """Take a struct of ``value`` and ``time``, both of ordered types."""
-        if not pa.types.is_struct(kind) or {kind.field(i).name for i in range(kind.num_fields)} != {"value", "time"}:
+        if not pa.types.is_struct(kind) or {kind.field(i).name for i in range(kind.num_fields)} != {
+            "value",
+            "time",
+        }:
             raise refuse(self, kind, "a struct of value and time")
         for name in ("value", "time"):
             if not has_order(_decoded(kind.field(name).type)):

@@ -67,6 +67,7 @@ class Function(ABC):
 
     def check_input(self, kind: pa.DataType) -> None:
         """Raise ``TypeError`` for a type of input that the function does not take; by default it takes any."""
+        return
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
         """Leave out the rows that do not count: those that are null."""
@@ -167,7 +168,8 @@ class Function(ABC):
         newest = pc.max(states.field("version")).as_py()
         if newest is not None and newest > self.version:
             raise ValueError(
-                f"a {self.name} state has version {newest}, and this release reads up to {self.version}: upgrade tiltframe"
+                f"a {self.name} state has version {newest}, and this release reads up to {self.version}; "
+                "upgrade tiltframe"
             )
         for name in self.shape:
             mine = getattr(self, name)

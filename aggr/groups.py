@@ -34,7 +34,7 @@ class Groups:
     def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
         """Make groups from any integers, checked; raises ``ValueError`` for an id outside ``[0, n)``."""
         dense = np.ascontiguousarray(ids, dtype=np.intp)
-        if len(dense) and not (0 <= dense.min() and dense.max() < n):
+        if len(dense) and not (dense.min() >= 0 and dense.max() < n):
             raise ValueError(f"group ids must lie in [0, {n}); got {dense.min()} … {dense.max()}")
         return cls(dense, n)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +101,7 @@ class Hdr(Function):
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     guarantee = "all but count, min and max to the given significant digits"
-    shape = {"digits": pa.int8(), "unit": pa.float64()}
+    shape: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
 
     def __post_init__(self) -> None:
         """Check the parameters."""

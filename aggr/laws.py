@@ -13,6 +13,7 @@ import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -174,9 +175,9 @@ def refusal(case: Case) -> None:
         spoilt = pa.array([None if mine is not None else 1] * n, states.field(name).type)
         fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
         other = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
-        _refuses(lambda other=other: case.merge(other), f"states of another {name}")
+        _refuses(partial(case.merge, other), f"states of another {name}")
     strange = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
-    _refuses(lambda: case.merge(strange), "states that are not its own")
+    _refuses(partial(case.merge, strange), "states that are not its own")
 
 
 LAWS: dict[str, Callable[[Case], None]] = {
@@ -228,7 +229,9 @@ def check(
             try:
                 law(replace(case, rng=np.random.default_rng((seed, number, 1))))
             except LawBroken as broken:
-                raise LawBroken(f"{function.name} breaks the law {name!r} (seed {seed}, round {number}): {broken}") from None
+                raise LawBroken(
+                    f"{function.name} breaks the law {name!r} (seed {seed}, round {number}): {broken}"
+                ) from None
         if oracle is not None:
             _consult(oracle, case)
 
@@ -244,7 +247,10 @@ def _consult(oracle: Oracle, case: Case) -> None:
 
 def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
     if not same_bits(given, wanted):
-        row = next((i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])), 0)
+        row = next(
+            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])),
+            0,
+        )
         pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
 

@@ -72,9 +72,7 @@ class Measure:
             time = schema.field(self.by).type
         return pa.struct([("value", kind), ("time", self._timed(time))])
 
-    def reduce(
-        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None
-    ) -> pa.StructArray:
+    def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
         """Reduce the grouped rows of a table, and their event times, to one state per group.
 
         An error names the measure.

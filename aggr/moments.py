@@ -73,7 +73,11 @@ class Sum(Function):
         return columns
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        total, kind, present = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states) > 0
+        total, kind, present = (
+            Limbs.of_arrow(states.field("sum")),
+            states.field("unit").type,
+            _counts(states) > 0,
+        )
         if pa.types.is_int64(kind):
             return whole_results(total, present, "the sum")
         if pa.types.is_decimal(kind):
@@ -93,8 +97,8 @@ class Avg(Sum):
         total, kind, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
         present = counts > 0
         if pa.types.is_timestamp(kind):
-            means = [_nearest(whole_number(total, i), int(n)) if n else 0 for i, n in enumerate(counts)]
-            return pa.array(np.array(means, np.int64), mask=~present).view(kind)
+            moments = [_nearest(whole_number(total, i), int(n)) if n else 0 for i, n in enumerate(counts)]
+            return pa.array(np.array(moments, np.int64), mask=~present).view(kind)
         means = quotient(total, np.maximum(counts, 1), scale_of(kind))
         return pa.array(with_special(means, states.field("special").to_numpy()), mask=~present)
 
@@ -120,7 +124,9 @@ class Var(Sum):
     def __post_init__(self) -> None:
         """Refuse a ddof that is no whole number from 0."""
         if isinstance(self.ddof, bool) or not isinstance(self.ddof, int) or self.ddof < 0:
-            raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {self.ddof!r}")
+            raise ValueError(
+                f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {self.ddof!r}"
+            )
 
     @property
     def merges(self) -> Mapping[str, Field]:

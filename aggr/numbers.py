@@ -155,7 +155,12 @@ def _decimal_parts(values: pa.Array) -> list[NDArray[np.float64]]:
     if (high == low >> 63).all():
         return _integer_parts(low)
     unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
-    return [_halves(high >> 32, 96), _halves(top, 64), _halves(unsigned >> np.uint64(32), 32), _halves(unsigned & _WORD, 0)]
+    return [
+        _halves(high >> 32, 96),
+        _halves(top, 64),
+        _halves(unsigned >> np.uint64(32), 32),
+        _halves(unsigned & _WORD, 0),
+    ]
 
 
 def _halves(whole: NDArray[Any], shift: int) -> NDArray[np.float64]:

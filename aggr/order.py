@@ -22,24 +22,23 @@ def order_keys(values: pa.Array) -> NDArray[np.int64]:
     array([1, 0, 2])
     """
     kind = values.type
-    if pa.types.is_float64(kind):
-        return _float_keys(values.to_numpy())
+    keys: NDArray[np.int64]
     if pa.types.is_floating(kind):
-        return _float_keys(values.to_numpy().astype(np.float64))
-    if pa.types.is_uint64(kind):
-        return (values.to_numpy() ^ np.uint64(1 << 63)).view(np.int64)
-    if pa.types.is_integer(kind):
-        return values.to_numpy().astype(np.int64)
-    if pa.types.is_boolean(kind):
-        return values.to_numpy(zero_copy_only=False).astype(np.int64)
-    if pa.types.is_temporal(kind):
-        width = kind.bit_width
-        return values.view(pa.int64() if width == 64 else pa.int32()).to_numpy().astype(np.int64)
-    encoded = values.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return rank[encoded.indices.to_numpy()]
+        keys = _float_keys(values.to_numpy().astype(np.float64, copy=False))
+    elif pa.types.is_uint64(kind):
+        keys = (values.to_numpy() ^ np.uint64(1 << 63)).view(np.int64)
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        keys = values.to_numpy(zero_copy_only=False).astype(np.int64)
+    elif pa.types.is_temporal(kind):
+        width = pa.int64() if kind.bit_width == 64 else pa.int32()
+        keys = values.view(width).to_numpy().astype(np.int64)
+    else:
+        encoded = values.dictionary_encode()
+        order = pc.sort_indices(encoded.dictionary).to_numpy()
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        keys = rank[encoded.indices.to_numpy()]
+    return keys
 
 
 def has_order(kind: pa.DataType) -> bool:

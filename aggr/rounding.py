@@ -252,6 +252,3 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
     for i in np.flatnonzero(~fits).tolist():
         fits[i] = least <= whole_number(limbs, i) <= most
     return low, high, fits
-
-
-

@@ -49,11 +49,8 @@ def ugly(kind: pa.DataType, size: int, seed: int = 0, *, least: float | None = N
     drawn = [_draw(kind, rng, special) for _ in range(size)]
     if least is not None:
         drawn = [None if v is None or v != v or v < least else v for v in drawn]
-    if drawn and rng.random() < 0.9:
-        drawn = [None if rng.random() < 0.15 else v for v in drawn]
-    else:  # now and then nothing but nulls
-        drawn = [None] * size
-    return pa.array(drawn, kind)
+    nulls = 0.15 if rng.random() < 0.9 else 1.0  # now and then nothing else
+    return pa.array([None if rng.random() < nulls else v for v in drawn], kind)
 
 
 def _draw(kind: pa.DataType, rng: np.random.Generator, special: bool) -> Any:

@@ -19,7 +19,7 @@ from sqlglot import expressions as sql
 
 Value = Any  # an Arrow array, chunked array or scalar
 
-_COMPARE: Mapping[type[sql.Expression], Callable[[Value, Value], Value]] = {
+_COMPARE: Mapping[type[sql.Expr], Callable[[Value, Value], Value]] = {
     sql.EQ: pc.equal,
     sql.NEQ: pc.not_equal,
     sql.LT: pc.less,
@@ -27,7 +27,7 @@ _COMPARE: Mapping[type[sql.Expression], Callable[[Value, Value], Value]] = {
     sql.GT: pc.greater,
     sql.GTE: pc.greater_equal,
 }
-_COMBINE: Mapping[type[sql.Expression], Callable[[Value, Value], Value]] = {
+_COMBINE: Mapping[type[sql.Expr], Callable[[Value, Value], Value]] = {
     sql.And: pc.and_kleene,
     sql.Or: pc.or_kleene,
     sql.Add: pc.add,
@@ -37,7 +37,7 @@ _COMBINE: Mapping[type[sql.Expression], Callable[[Value, Value], Value]] = {
 
 
 @lru_cache(maxsize=256)
-def parsed(condition: str) -> sql.Expression:
+def parsed(condition: str) -> sql.Expr:
     """Parse a condition; raises ``ValueError`` where it is no SQL, or uses what is not known here."""
     try:
         tree = sqlglot.parse_one(condition, dialect="spark")
@@ -96,8 +96,8 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.b
     return rows
 
 
-def _evaluate(node: sql.Expression, table: pa.Table | pa.RecordBatch) -> Value:
-    def value(of: sql.Expression) -> Value:
+def _evaluate(node: sql.Expr, table: pa.Table | pa.RecordBatch) -> Value:
+    def value(of: sql.Expr) -> Value:
         return _evaluate(of, table)
 
     match node:
@@ -146,11 +146,12 @@ def _alike(a: Value, b: Value) -> tuple[Value, Value]:
             if pa.types.is_dictionary(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
                 continue
             literal = this.cast(pa.timestamp("us")).cast(pa.int64()) if pa.types.is_timestamp(kind) else this
-            literal = pa.scalar(literal.as_py(), pa.timestamp("us", kind.tz)) if literal is not this else this.cast(kind)
+            literal = (
+                pa.scalar(literal.as_py(), pa.timestamp("us", kind.tz)) if literal is not this else this.cast(kind)
+            )
             return (literal, b) if this is a else (a, literal)
     return a, b
 
 
 def _number(text: str) -> int | float:
     return int(text) if text.isdigit() else float(text)
-

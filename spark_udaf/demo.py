@@ -107,7 +107,8 @@ def prove(rows: pa.Table, store: Store) -> None:
     bits = digest(merged.column("dep_delay"))
     click.echo(
         f"checked: the year merged from {hours:,} hourly states is bit for bit the year reduced from "
-        f"{rows.num_rows:,} rows\n         in {time.perf_counter() - begin:.1f} s; sha256 of dep_delay's states: {bits[:16]}…"
+        f"{rows.num_rows:,} rows\n"
+        f"         in {time.perf_counter() - begin:.1f} s; sha256 of dep_delay's states: {bits[:16]}…"
     )
 
 
@@ -120,13 +121,13 @@ def plot(store: Store, file: Path) -> Path:
 
     frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, [], FRAME.timezone)
     figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
-    for level, style in (("1d", {"lw": 0.8, "alpha": 0.7, "label": "each day"}), ("1mo", {"lw": 2.5, "label": "each month"})):
+    for level, label, width in (("1d", "each day", 0.8), ("1mo", "each month", 2.5)):
         window = frame.level(level)
         results = finish(labelled(merge_level(store.states(level), frame, window), frame, window), frame)
         delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
         starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
         ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)
-        axes.step([*starts, ends], [*delays, delays[-1]], where="post", **style)
+        axes.step([*starts, ends], [*delays, delays[-1]], where="post", label=label, lw=width)
     axes.set(title="Departure delay, New York 2013: 90 % of flights left within", ylabel="minutes")
     axes.set_ylim(bottom=0)
     axes.margins(x=0.01)
@@ -166,4 +167,6 @@ def need_java() -> None:
     except OSError:
         works = False
     if not works:
-        raise FileNotFoundError("Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless")
+        raise FileNotFoundError(
+            "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless"
+        )

@@ -61,7 +61,9 @@ def rollup(df: DataFrame, frame: TiltFrame) -> DataFrame:
     frame.check(source)
     prepare(df)
     schema = frame.states_schema(source)
-    partial = pa.schema([f for f in schema if f.name not in ("level", "window_end")]).insert(0, pa.field(_COARSE, INSTANT))
+    partial = pa.schema([f for f in schema if f.name not in ("level", "window_end")]).insert(
+        0, pa.field(_COARSE, INSTANT)
+    )
     reduced = _selected(df, frame).mapInArrow(_reduce(frame, partial), spark_schema(partial))
     shard = F.pmod(F.xxhash64(*[F.col(f"`{name}`") for name in (_COARSE, *frame.keys)]), F.lit(_SHARDS))
     sharded = reduced.withColumn(_SHARD, shard.cast("int")).repartition(_SHARD).sortWithinPartitions(_SHARD)
@@ -136,7 +138,10 @@ def _whole_shards(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         if not batch.num_rows:
             continue
-        table, shards = pa.Table.from_batches([batch]), batch.column(batch.schema.names.index(_SHARD)).to_numpy()
+        table, shards = (
+            pa.Table.from_batches([batch]),
+            batch.column(batch.schema.names.index(_SHARD)).to_numpy(),
+        )
         held.append(table)
         rows += len(shards)
         last = int(np.searchsorted(shards, shards[-1], side="left"))  # the last shard may go on

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -356,7 +357,7 @@ class AnyParameter(Broken):
     """Merges states of unequal parameters."""
 
     size: int = 5
-    shape = {"size": pa.int32()}
+    shape: ClassVar = {"size": pa.int32()}
 
     def check_states(self, states):
         if states.type.get_field_index("count") < 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+from itertools import pairwise
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -96,8 +97,17 @@ WALKS = [
 ]  # fmt: skip
 
 # Those whose clocks were set in odd ways; TILTFRAME_ALL_ZONES=1 takes every zone there is (some minutes).
-ODD = ["America/Toronto", "Asia/Kolkata", "Asia/Singapore", "Europe/Dublin", "Africa/Monrovia", "Asia/Pyongyang"]
-ZONES = sorted(available_timezones()) if os.environ.get("TILTFRAME_ALL_ZONES") else sorted({z for z, _ in WALKS} | {*ODD})
+ODD = [
+    "America/Toronto",
+    "Asia/Kolkata",
+    "Asia/Singapore",
+    "Europe/Dublin",
+    "Africa/Monrovia",
+    "Asia/Pyongyang",
+]
+ZONES = (
+    sorted(available_timezones()) if os.environ.get("TILTFRAME_ALL_ZONES") else sorted({z for z, _ in WALKS} | {*ODD})
+)
 
 
 @pytest.mark.parametrize(("zone", "day"), WALKS, ids=[f"{z}-{d[0]}-{d[1]}" for z, d in WALKS])
@@ -145,7 +155,13 @@ def test_coarse_windows_are_whole_finer_ones_in_every_zone():
         times = np.unique(np.add.outer(hand.since[1:], np.array([-1, 0, 1800_000_000])).ravel())
         if not len(times):
             continue
-        for fine, coarse in [*zip(CHAIN, CHAIN[1:], strict=False), ("1d", "1w"), ("1h", "1w"), ("1h", "1d"), ("10m", "6h")]:
+        for fine, coarse in [
+            *pairwise(CHAIN),
+            ("1d", "1w"),
+            ("1h", "1w"),
+            ("1h", "1d"),
+            ("10m", "6h"),
+        ]:
             f, c = window(fine, zone), window(coarse, zone)
             assert f.nests_in(c)
             starts = c.starts(times)

@@ -36,22 +36,23 @@ def measure_from(text: str) -> Measure:
     except SyntaxError:
         call = None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-        raise ValueError(f"cannot read {text!r} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms)")
+        raise ValueError(
+            f"cannot read {text!r} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms)"
+        )
     name = call.func.id
-    maker = getattr(aggr, name, None) if name in aggr.names() else aggr.get(name)
+    maker = aggr.caller(name)
     columns = [_value(a, text, bare=i == 0) for i, a in enumerate(call.args)]
     named = {k.arg: _value(k.value, text, bare=k.arg in ("column", "by")) for k in call.keywords if k.arg}
-    if not callable(maker) or len(named) < len(call.keywords):
+    if len(named) < len(call.keywords):
         raise ValueError(f"cannot read {text!r} as a measure; give arguments one by one")
     try:
         inspect.signature(maker).bind(*columns, **named)
     except TypeError as error:
         raise ValueError(f"{text}: {error}; {name} takes {_signature(maker)}") from None
     try:
-        measure: Measure = maker(*columns, **named)
+        return maker(*columns, **named)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text}: {error}") from None
-    return measure
 
 
 def measures_from(given: Iterable[str]) -> dict[str, Measure]:

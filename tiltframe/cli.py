@@ -32,7 +32,9 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List both."""
-        return sorted({*super().list_commands(ctx), *(point.name for point in entry_points(group="tiltframe.commands"))})
+        return sorted(
+            {*super().list_commands(ctx), *(point.name for point in entry_points(group="tiltframe.commands"))}
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Look among both."""
@@ -54,10 +56,30 @@ def cli() -> None:
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")
 @click.option("--key", "keys", multiple=True, metavar="COL", help="Keep windows per value of this column; may repeat.")
-@click.option("--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat.")
+@click.option(
+    "--measure",
+    "measures",
+    multiple=True,
+    required=True,
+    metavar="NAME=CALL",
+    help="Such as p=dds(x); may repeat.",
+)
 @click.option("--levels", required=True, metavar="SIZES", help="From fine to coarse: 10s,1m,10m,1h.")
-@click.option("--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in.")
-@click.option("--store", "folder", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where states are kept.")
+@click.option(
+    "--timezone",
+    default="UTC",
+    show_default=True,
+    metavar="ZONE",
+    help="IANA zone the windows are aligned in.",
+)
+@click.option(
+    "--store",
+    "folder",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where states are kept.",
+)
 def rollup(
     inputs: tuple[Path, ...],
     time: str,
@@ -85,7 +107,10 @@ def rollup(
         states = rollup_batches(source.batches(frame.columns, lambda file: advance(file.stat().st_size)), frame)
     made_from = [fingerprint(file) for file in fresh]
     store.commit(states, number_of(made_from), made_from)
-    click.echo(f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files", err=True)
+    click.echo(
+        f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files",
+        err=True,
+    )
 
 
 @cli.command()
@@ -94,7 +119,12 @@ def rollup(
 @click.option("--within", metavar="START,END", help="Windows that start in this range, end exclusive.")
 @click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
-@click.option("--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write here instead of printing.",
+)
 def query(folder: Path, per: str, within: str | None, where: str | None, form: str, out: Path | None) -> None:
     """Ask a store for the results of one level."""
     store = Store.open(folder)

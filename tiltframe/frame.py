@@ -107,14 +107,15 @@ class TiltFrame:
             try:
                 column.measure.function.state_type(column.measure.input_type(schema, INSTANT))
             except TypeError as error:
-                raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
+                raise TypeError(
+                    f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})"
+                ) from None
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema: level, window_start, window_end, keys, states."""
         self.check(schema)
         kept = [
-            pa.field(c.name, c.measure.function.state_type(c.measure.input_type(schema, INSTANT)))
-            for c in self.states
+            pa.field(c.name, c.measure.function.state_type(c.measure.input_type(schema, INSTANT))) for c in self.states
         ]
         return pa.schema([*_WINDOW_FIELDS, *(pa.field(k, key_type(schema.field(k).type)) for k in self.keys), *kept])
 

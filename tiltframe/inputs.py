@@ -51,7 +51,9 @@ class Source:
             try:
                 present = _dataset(file).schema
                 read = [name for name in columns if name in present.names]
-                known = pa.schema([self.schema.field(name) if name in read else present.field(name) for name in present.names])
+                known = pa.schema(
+                    [self.schema.field(name) if name in read else present.field(name) for name in present.names]
+                )
                 for batch in _dataset(file, known).to_batches(columns=read, batch_size=1 << 17):
                     yield _widened(batch, schema)
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OSError) as error:

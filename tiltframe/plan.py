@@ -45,5 +45,9 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
 
 def _holds(candidate: Measure, measure: Measure) -> bool:
     """Say whether the candidate's state holds what the measure needs."""
-    same_rows = (candidate.column, candidate.where, candidate.by) == (measure.column, measure.where, measure.by)
+    same_rows = (candidate.column, candidate.where, candidate.by) == (
+        measure.column,
+        measure.where,
+        measure.by,
+    )
     return measure == candidate or (same_rows and measure.function.name in candidate.function.covers)

@@ -60,9 +60,7 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
     return climb(merge_level(pa.concat_tables(partial_states(batches, frame)), frame, frame.levels[0]), frame)
 
 
-def partial_states(
-    batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: int | None = None
-) -> Iterator[pa.Table]:
+def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: int | None = None) -> Iterator[pa.Table]:
     """Reduce a stream of batches to states of the finest level, merged as they come.
 
     Parameters
@@ -186,4 +184,3 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 def _micros(column: pa.ChunkedArray) -> NDArray[np.int64]:
     micros: NDArray[np.int64] = plain(column).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
-

@@ -41,7 +41,9 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         flat = flattened(results)
         for i, field in enumerate(flat.schema):
             if field.name in (START, END):
-                flat = flat.set_column(i, field.name, pa.array([_iso(t) for t in flat.column(i).to_pylist()], pa.string()))
+                flat = flat.set_column(
+                    i, field.name, pa.array([_iso(t) for t in flat.column(i).to_pylist()], pa.string())
+                )
         sink = io.BytesIO()
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
@@ -54,7 +56,9 @@ def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, tit
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     for name, column in _columns_to_look_at(results):
-        number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        number = (
+            pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        )
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
         columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
     table.columns[0].header = f"window\n{timezone}"
@@ -77,7 +81,10 @@ def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArra
         quantiles = field.type.field("quantiles").type
         for i in range(quantiles.num_fields):
             percentile = f"{float(quantiles.field(i).name) * 100:.10g}"
-            yield f"{field.name}\np{percentile}", pc.struct_field(column, ["quantiles", quantiles.field(i).name])
+            yield (
+                f"{field.name}\np{percentile}",
+                pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
+            )
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
 
 
@@ -110,7 +117,13 @@ def _iso(value: dt.date | None) -> str | None:
     return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
-_STARTS = {"s": "%Y-%m-%d %H:%M:%S", "m": "%Y-%m-%d %H:%M", "h": "%Y-%m-%d %H:%M", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
+_STARTS = {
+    "s": "%Y-%m-%d %H:%M:%S",
+    "m": "%Y-%m-%d %H:%M",
+    "h": "%Y-%m-%d %H:%M",
+    "d": "%Y-%m-%d",
+    "w": "%Y-%m-%d",
+}
 _STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,9 +150,7 @@ class Store:
         """Read the results of a level; arguments as for `states`. A query never changes a state."""
         return finish(self.states(per, within, where), self.frame)
 
-    def _read(
-        self, folder: str, level: str, columns: list[str], within: tuple[int, int] | None
-    ) -> pa.Table:
+    def _read(self, folder: str, level: str, columns: list[str], within: tuple[int, int] | None) -> pa.Table:
         file = self.path / folder / f"{level}.parquet"
         bounds = [pa.scalar(at, pa.timestamp("us", "UTC")) for at in within or ()]
         filters = [(START, ">=", bounds[0]), (START, "<", bounds[1])] if within else None
@@ -160,7 +158,9 @@ class Store:
             return pq.read_table(file, columns=columns, filters=filters)
         except (pa.ArrowInvalid, OSError) as error:
             reason = "it is missing" if not file.exists() else str(error).splitlines()[0]
-            raise StoreError(f"the store {self.path} is damaged: cannot read {folder}/{level}.parquet: {reason}") from None
+            raise StoreError(
+                f"the store {self.path} is damaged: cannot read {folder}/{level}.parquet: {reason}"
+            ) from None
 
     @contextmanager
     def _writing(self) -> Iterator[Path]:
@@ -229,7 +229,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise StoreError(f"the store {path} is damaged: cannot read {_MANIFEST}: {error}") from None
     if newer:
-        raise StoreError(f"the store {path} has format {manifest['format']}, newer than this release: upgrade tiltframe")
+        raise StoreError(
+            f"the store {path} has format {manifest['format']}, newer than this release: upgrade tiltframe"
+        )
     return manifest
 
 

@@ -80,7 +80,8 @@ class Window:
             return times
         hand = self._clock(times)
         if len(hand.since) == 1:  # the clock is never set: plain arithmetic
-            return self._floor(times + hand.offsets[0]) - hand.offsets[0]
+            starts: Instants = self._floor(times + hand.offsets[0]) - hand.offsets[0]
+            return starts
         return hand.first(self._floor(hand.reached(times)))
 
     def ends(self, starts: Instants) -> Instants:

@@ -45,12 +45,14 @@ class Clock:
     def reached(self, times: Instants) -> Instants:
         """Return the latest local time that the clock has shown up to each instant."""
         segment = np.searchsorted(self.since, times, side="right") - 1
-        return np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
+        shown: Instants = np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
+        return shown
 
     def first(self, local: Instants) -> Instants:
         """Return the first instant at which the clock shows a local time or a later one."""
         segment = np.searchsorted(self._shown_before[1:], local, side="right")
-        return np.maximum(local - self.offsets[segment], self.since[segment])
+        instants: Instants = np.maximum(local - self.offsets[segment], self.since[segment])
+        return instants
 
     @property
     def _shown_before(self) -> Instants:

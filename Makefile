@@ -1,0 +1,45 @@
+# tiltframe: `make help` lists what there is. Each target sets up its own virtual environment when there is none.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast lint types bench java clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: $(READY) java ## Roll up a year of real flights through Spark, and ask at two levels
+	@$(BIN)/tiltframe demo
+
+test: $(READY) java ## Run every test (some minutes, two cores)
+	@$(BIN)/python -m pytest
+
+fast: $(READY) ## Run the tests that need no Spark (under a minute)
+	@$(BIN)/python -m pytest -m "not spark" --ignore=README.md -x
+
+lint: $(READY) ## Check style and format
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(READY) ## Check types, strictly
+	@$(BIN)/mypy
+
+bench: $(READY) ## Measure reduce and merge on one core
+	@$(BIN)/python -m benchmarks.kernels
+
+clean: ## Remove the environment and what the targets made
+	rm -rf $(VENV) demo-out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+java:
+	@java -version >/dev/null 2>&1 || { \
+	  echo "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless." >&2; exit 1; }
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "tiltframe needs Python 3.11 or newer: install it, and name it, say make PYTHON=python3.11." >&2; exit 1; }
+	@echo "setting up $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)

@@ -1,0 +1,1 @@
+"""benchmarks: speed, side by side with what a user would pick instead."""
