@@ -128,9 +128,9 @@ class Grid:
         return self._write(cells[first], totals)
 
     def _write(self, used: NDArray[np.int64], totals: NDArray[np.int64]) -> pa.StructArray:
-        rows = used // self.span
-        keys = used - rows * self.span + self.low
-        return Histograms(np.bincount(rows, minlength=self.n), keys, totals).to_arrow()
+        edges = np.arange(self.n + 1) * self.span
+        sizes = np.diff(np.searchsorted(used, edges))
+        return Histograms(sizes, used - np.repeat(edges[:-1] - self.low, sizes), totals).to_arrow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,12 @@ class Histograms:
 
     def to_arrow(self) -> pa.StructArray:
         """Write a column of `BUCKETS_TYPE`."""
-        rows = self.rows()
-        fresh = np.ones(len(self.keys), np.bool_)
-        fresh[1:] = (np.diff(self.keys) != 1) | (np.diff(rows) != 0)
-        at = np.flatnonzero(fresh)
-        runs = np.bincount(rows[at], minlength=len(self.sizes))
+        ends = np.cumsum(self.sizes)
+        fresh = np.ones(len(self.keys) + 1, np.bool_)
+        np.not_equal(self.keys[1:], self.keys[:-1] + 1, out=fresh[1:-1])
+        fresh[ends - self.sizes] = True
+        at = np.flatnonzero(fresh[:-1])
+        runs = np.diff(np.searchsorted(at, np.append(0, ends)))
         lengths = np.diff(np.append(at, len(self.keys)))
         columns = [
             Ragged(runs, self.keys[at].astype(np.int32)).to_arrow(),

@@ -1,0 +1,168 @@
+"""Reduce and merge on one core: nanoseconds a row and a state, beside numpy's plain sum.
+
+    make bench
+
+Every function's answer is checked before it is timed. Runs alternate with numpy's ``bincount`` in one process; the
+ratio of medians is what to compare, for machines are noisy.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import aggr
+from aggr.bits import same_bits
+from aggr.function import Function
+from aggr.groups import Groups
+
+ROWS, GROUPS = 1_000_000, 1_800
+STATES, MERGED = 100_000, 10_000
+
+# What each may cost: nanoseconds a row, on a machine where numpy's plain sum takes about 1.5.
+MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
+MERGE_MAY_COST = 3_000
+
+
+def main(rounds: int, out: Path | None) -> None:
+    """Measure, print, and write the figures as JSON where asked."""
+    rng = np.random.default_rng(1)
+    groups = Groups(rng.integers(0, GROUPS, ROWS), GROUPS)
+    floats = pa.array(rng.lognormal(3, 1, ROWS))
+    whole = pa.array(rng.integers(0, 100_000, ROWS))
+    times = pa.array(rng.integers(0, 10**12, ROWS)).cast(pa.timestamp("us", "UTC"))
+    events = pa.StructArray.from_arrays([floats, times], names=["value", "time"])
+    cases: list[tuple[str, Function, pa.Array]] = [
+        ("count", aggr.Count(), floats),
+        ("min", aggr.Min(), floats),
+        ("max", aggr.Max(), floats),
+        ("sum", aggr.Sum(), floats),
+        ("sum of integers", aggr.Sum(), whole),
+        ("avg", aggr.Avg(), floats),
+        ("var", aggr.Var(), floats),
+        ("stdev", aggr.Stdev(), floats),
+        ("dds", aggr.Dds(), floats),
+        ("hdr", aggr.Hdr(), whole),
+        ("hdr with a unit", aggr.Hdr(unit=0.01), floats),
+        ("first", aggr.First(), events),
+        ("last", aggr.Last(), events),
+    ]
+    figures = []
+    for name, function, values in track(cases, "reduce", console=Console(stderr=True), transient=True):
+        check(function, values, groups)
+        ours, numpys = alternate(
+            partial(function.reduce, values, groups),
+            lambda: np.bincount(groups.ids, floats.to_numpy(), minlength=GROUPS),
+            rounds,
+        )
+        most = MAY_COST.get(function.name)
+        figures.append({"what": name, "ns": ours / ROWS * 1e9, "numpy_ns": numpys / ROWS * 1e9, "may_cost": most})
+    show("Reduce: 1,000,000 rows into 1,800 groups", "ns a row", figures)
+    merges = merging(rounds)
+    show("Merge: 100,000 dds states into 10,000", "ns a state", merges)
+    if out is not None:
+        out.write_text(json.dumps({**circumstances(), "reduce": figures, "merge": merges}, indent=1) + "\n")
+
+
+def merging(rounds: int) -> list[dict[str, object]]:
+    """Time the merge of dds states of some 200 buckets."""
+    rng = np.random.default_rng(2)
+    function = aggr.Dds()
+    rows = 20_000 * 400
+    origins = Groups(np.repeat(np.arange(20_000), 400), 20_000)
+    states = function.reduce(pa.array(rng.lognormal(3, 1.2, rows)), origins)
+    buckets = len(states.field("positive").field("counts").flatten()) / len(states)
+    many = pa.concat_arrays([states] * (STATES // len(states)))
+    groups = Groups(rng.integers(0, MERGED, STATES), MERGED)
+    halves = [slice(0, STATES // 2), slice(STATES // 2, None)]
+    parts = [function.merge(many[h], Groups(groups.ids[h], MERGED)) for h in halves]
+    twice = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(MERGED), 2), MERGED))
+    if not same_bits(twice, function.merge(many, groups)):
+        raise AssertionError("merging in two steps gives other bits")
+    counts = pa.array(rng.integers(0, 100, STATES))
+    ours, numpys = alternate(
+        lambda: function.merge(many, groups),
+        lambda: np.bincount(groups.ids, counts.to_numpy(), minlength=MERGED),
+        max(3, rounds // 2),
+    )
+    per = {"ns": ours / STATES * 1e9, "numpy_ns": numpys / STATES * 1e9, "may_cost": MERGE_MAY_COST}
+    return [{"what": f"dds, {buckets:.0f} buckets, {states.nbytes / len(states):.0f} bytes", **per}]
+
+
+def check(function: Function, values: pa.Array, groups: Groups) -> None:
+    """Compare with the merge of two halves, and one group's result with the group's rows alone."""
+    half = len(values) // 2
+    parts = [function.reduce(values[s], Groups(groups.ids[s], GROUPS)) for s in (slice(0, half), slice(half, None))]
+    whole = function.reduce(values, groups)
+    merged = function.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(GROUPS), 2), GROUPS))
+    alone = values.filter(pa.array(groups.ids == 7))
+    if not same_bits(merged, whole) or not same_bits(function.reduce(alone, Groups.single(len(alone))), whole[7:8]):
+        raise AssertionError(f"{function.name} gives other bits")
+
+
+def alternate(ours: Callable[[], object], other: Callable[[], object], rounds: int) -> tuple[float, float]:
+    """Time two calls in turn; return the median seconds of each."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for call, times in zip((ours, other), taken, strict=True):
+            begin = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - begin)
+    return statistics.median(taken[0]), statistics.median(taken[1])
+
+
+def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
+    """Print figures as a table."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
+    for name in ("function", unit, "numpy's sum", "ratio", "may cost"):
+        table.add_column(name, justify="left" if name == "function" else "right")
+    for f in figures:
+        ns, plain = float(str(f["ns"])), float(str(f["numpy_ns"]))
+        most = "" if f["may_cost"] is None else str(f["may_cost"])
+        table.add_row(str(f["what"]), f"{ns:,.1f}", f"{plain:,.1f}", f"{ns / plain:,.1f} ×", most)
+    Console().print(table)
+
+
+def circumstances() -> dict[str, object]:
+    """Name commit, machine and versions, without which figures cannot be compared."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    cpu = Path("/proc/cpuinfo")
+    names = (
+        [line.split(":")[1].strip() for line in cpu.read_text().splitlines() if "model name" in line]
+        if cpu.exists()
+        else []
+    )
+    return {
+        "commit": commit.stdout.strip(),
+        "machine": names[0] if names else platform.processor(),
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+    }
+
+
+@click.command()
+@click.option("--rounds", default=9, show_default=True, help="How often each side runs.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def command(rounds: int, out: Path | None) -> None:
+    """Measure reduce and merge of every function on one core."""
+    main(rounds, out)
+
+
+if __name__ == "__main__":
+    command()
