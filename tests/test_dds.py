@@ -1,0 +1,200 @@
+"""dds against the true quantiles, and bucket for bucket against the ddsketch package."""
+
+from __future__ import annotations
+
+import math
+
+import ddsketch
+import numpy as np
+import pyarrow as pa
+import pytest
+from ddsketch.mapping import LogarithmicMapping as Theirs
+from tests.conftest import cases_of
+
+import aggr
+from aggr.buckets import Histograms
+from aggr.dds import LogarithmicMapping
+from aggr.groups import Groups
+
+RNG = np.random.default_rng(5)
+N = 20_000
+DATA = {
+    "uniform": RNG.uniform(0, 1, N),
+    "normal": RNG.normal(0, 10, N),
+    "pareto": RNG.pareto(1.1, N) + 1,
+    "lognormal": RNG.lognormal(0, 3, N),
+    "integers": RNG.integers(-100, 1000, N).astype(float),
+    "every magnitude": np.ldexp(RNG.uniform(0.5, 1, N) * RNG.choice([-1, 1], N), RNG.integers(-1000, 1000, N)),
+    "one value": np.full(100, 1 / 3),
+    "two values far apart": np.array([1e-300, 1e300] * 50),
+    "mostly zero": np.where(RNG.uniform(size=N) < 0.9, 0.0, RNG.normal(size=N)),
+    "denormal": np.array([5e-324, -5e-324, 1e-310, 0.0, -0.0]),
+}
+QUANTILES = (0.0, 0.001, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0)
+
+
+def edges(alpha: float) -> np.ndarray:
+    """Adversarial data: values on and right beside the edges of buckets."""
+    gamma = (1 + alpha) / (1 - alpha)
+    at = gamma ** np.arange(-200.0, 200.0)
+    return np.concatenate([at, np.nextafter(at, 0), np.nextafter(at, np.inf), -at])
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.01, 1e-3, 1e-4])
+@pytest.mark.parametrize("name", [*DATA, "edges"])
+def test_accuracy(name, alpha):
+    values = edges(alpha) if name == "edges" else DATA[name]
+    function = aggr.Dds(QUANTILES, alpha)
+    result = function.finish(function.reduce(pa.array(values), Groups.single(len(values))))[0].as_py()
+    ordered = np.sort(values)
+    for q, estimate in zip(QUANTILES, result["quantiles"].values(), strict=True):
+        true = float(ordered[math.floor(q * (len(values) - 1))])
+        slack = 1e-11 * abs(true) if abs(true) > 2.3e-308 else 2.3e-308  # the logarithm's own rounding; zero below
+        assert abs(estimate - true) <= alpha * abs(true) + slack, (q, estimate, true)
+    assert result["count"] == len(values)
+    assert (result["min"], result["max"]) == (ordered[0], ordered[-1])
+    assert result["sum"] == math.fsum(values)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.01, 1e-3, 1e-4])
+@pytest.mark.parametrize("name", [*DATA, "edges"])
+def test_buckets_are_those_of_the_package(name, alpha):
+    values = (edges(alpha) if name == "edges" else DATA[name])[:3000]
+    if name in ("every magnitude", "two values far apart") and alpha < 0.01:
+        values = values[np.abs(values) < 1e20]  # their store is dense, and would take all memory
+    theirs = ddsketch.DDSketch(alpha)
+    for value in values.tolist():
+        theirs.add(value)
+    states = aggr.Dds((), alpha).reduce(pa.array(values), Groups.single(len(values)))
+    assert states.field("zero")[0].as_py() == theirs._zero_count
+    for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
+        mine = Histograms.of(states.field(sign))
+        wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
+        assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
+    function = aggr.Dds(QUANTILES, alpha)
+    mine = list(function.finish(states)[0].as_py()["quantiles"].values()) if len(values) else []
+    for q, estimate in zip(QUANTILES, mine, strict=False):
+        given = theirs.get_quantile_value(q)
+        assert estimate == pytest.approx(min(max(given, values.min()), values.max()), rel=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.05, 0.01, 1e-3, 1e-4, 1e-6])
+def test_keys_and_values_are_those_of_the_package(alpha):
+    values = np.concatenate([np.exp(RNG.uniform(-700, 700, 5000)), np.arange(1.0, 2000), 2.0 ** np.arange(-1000, 1000)])
+    mine, theirs = LogarithmicMapping(alpha), Theirs(alpha)
+    keys = mine.keys(values)
+    assert keys.tolist() == [theirs.key(v) for v in values.tolist()]
+    sample = keys[:: len(keys) // 500]
+    assert mine.values(sample) == pytest.approx([theirs.value(int(k)) for k in sample], rel=1e-12)
+
+
+@pytest.mark.parametrize("most", [1, 7, 100, 500])
+def test_collapsing_keeps_the_highest_buckets(most):
+    values = DATA["lognormal"][:3000] * RNG.choice([-1, 1], 3000)
+    theirs = ddsketch.ddsketch.LogCollapsingLowestDenseDDSketch(0.01, most)
+    for value in values.tolist():
+        theirs.add(value)
+    states = aggr.Dds((), 0.01, most).reduce(pa.array(values), Groups.single(len(values)))
+    for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
+        mine = Histograms.of(states.field(sign))
+        wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
+        assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
+        assert len(mine.keys) <= most
+
+
+def test_special_values():
+    values = [math.nan, math.inf, -math.inf, 1.0, None, 2.0, math.nan]
+    function = aggr.Dds((0.0, 0.5, 1.0))
+    result = function.finish(function.reduce(pa.array(values), Groups.single(7)))[0].as_py()
+    assert result["count"] == 4
+    assert list(result["quantiles"].values()) == [-math.inf, pytest.approx(1, rel=0.01), math.inf]
+    assert (result["min"], result["max"]) == (-math.inf, math.inf)
+    assert math.isnan(result["sum"])
+    assert function.finish(function.reduce(pa.array([math.nan]), Groups.single(1)))[0].as_py() is None
+
+
+def test_new_quantiles_of_old_states():
+    states = aggr.Dds((0.5,)).reduce(pa.array(DATA["pareto"]), Groups.single(N))
+    later = aggr.Dds((0.123,)).finish(states)[0].as_py()["quantiles"]
+    true = float(np.sort(DATA["pareto"])[math.floor(0.123 * (N - 1))])
+    assert later["0.123"] == pytest.approx(true, rel=0.01)
+
+
+def test_states_of_another_accuracy_are_refused():
+    states = aggr.Dds(relative_accuracy=0.02).reduce(pa.array([1.0]), Groups.single(1))
+    with pytest.raises(ValueError, match=r"relative_accuracy=0\.02"):
+        aggr.Dds(relative_accuracy=0.01).merge(states, Groups.single(1))
+
+
+@pytest.mark.parametrize("bad", [0, 0.0, 1.0, -0.1, "x", None, math.nan])
+def test_a_bad_accuracy_is_refused(bad):
+    with pytest.raises(ValueError, match="relative_accuracy must be"):
+        aggr.dds("x", relative_accuracy=bad)
+
+
+@pytest.mark.parametrize("bad", [[1.5], [-0.1], ["a"], [math.nan], [0.5, 0.5], 2])
+def test_a_bad_quantile_is_refused(bad):
+    with pytest.raises(ValueError, match="quantile"):
+        aggr.dds("x", bad)
+
+
+CASES = {case["name"]: case for case in cases_of("ddsketch.json")}
+needs_cases = pytest.mark.skipif(not CASES, reason="no conformance cases here")
+
+
+@needs_cases
+@pytest.mark.parametrize("size", CASES.get("ddsketch-accuracy_property", {}).get("test_sizes", []))
+def test_conformance_accuracy(size):
+    case = CASES["ddsketch-accuracy_property"]
+    eps, quantiles = case["relative_accuracy"], tuple(case["test_quantiles"])
+    for values in (RNG.normal(37.4, 1, size), RNG.lognormal(0, 2, size), -RNG.exponential(1, size), np.arange(size) * 1.0):
+        for most in (None, case["bin_limit"]):
+            function = aggr.Dds(quantiles, eps, most)
+            result = function.finish(function.reduce(pa.array(values), Groups.single(size)))[0].as_py()
+            for q, estimate in zip(quantiles, result["quantiles"].values(), strict=True):
+                true = np.sort(values)[int(q * (size - 1))]
+                assert abs(estimate - true) - eps * abs(true) <= 1e-15
+            assert result["sum"] == pytest.approx(values.sum())
+            assert result["mean"] == pytest.approx(values.mean())
+
+
+@needs_cases
+def test_conformance_key_at_rank():
+    case = CASES["ddsketch-key_at_rank"]
+    keys = np.array(case["add"])
+    histogram = Histograms(np.array([3]), keys, np.ones(3, np.int64))
+    for ask in case["expected"]:
+        # the upper rank r counts the keys up to ceil(r); the lower one those up to floor(r)
+        rank = math.floor(ask["rank"]) if ask["lower"] else math.ceil(ask["rank"])
+        assert histogram.key_at(np.array([rank]))[0] == ask["key"]
+
+
+@needs_cases
+def test_conformance_simple_quantile():
+    case = CASES["ddsketch-rust_simple_quantile"]
+    values = pa.array(range(1, 101))
+    for ask in case["expected"]:
+        if ask.get("error"):
+            with pytest.raises(ValueError, match="quantile"):
+                aggr.Dds((ask["q"],), case["alpha"])
+        else:
+            function = aggr.Dds((ask["q"],), case["alpha"])
+            result = function.finish(function.reduce(values, Groups.single(100)))[0].as_py()
+            assert math.ceil(next(iter(result["quantiles"].values()))) == ask["ceil_of_value"]
+
+
+@pytest.mark.skipif(not cases_of("tremor_functions.json"), reason="no conformance cases here")
+def test_conformance_tremor():
+    case = next(c for c in cases_of("tremor_functions.json") if c["name"] == "tremor-dds")
+    quantiles = tuple(float(p) for p in case["spec"]["percentiles"])
+    function = aggr.Dds(quantiles, case["spec"]["alpha"], case["spec"]["max_num_bins"])
+    state = function.reduce(pa.array(range(1, 101)), Groups.single(100))
+    empty = function.zero(1, pa.int64())
+    for states in (state, function.merge(pa.concat_arrays([empty, state]), Groups.single(2))):
+        result = function.finish(states)[0].as_py()
+        wanted = case["expected"]
+        assert {k: result[k] for k in ("count", "sum", "min", "max", "mean")} == {
+            k: wanted[k] for k in ("count", "sum", "min", "max", "mean")
+        }
+        rounded = {label: math.ceil(value * 10) / 10 for label, value in result["quantiles"].items()}
+        assert rounded == wanted["percentiles"]

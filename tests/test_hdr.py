@@ -1,0 +1,186 @@
+"""hdr, bucket for bucket against the hdrhistogram package."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hdrh.histogram import HdrHistogram
+from tests.conftest import cases_of
+
+import aggr
+from aggr.buckets import Histograms
+from aggr.groups import Groups
+from aggr.hdr import Layout
+
+RNG = np.random.default_rng(9)
+HIGHEST = 2**62
+DATA = {
+    "latencies": RNG.lognormal(8, 2, 3000).astype(np.int64),
+    "small": RNG.integers(0, 300, 3000),
+    "every magnitude": np.unique(np.concatenate([2 ** np.arange(62) + d for d in (-1, 0, 1)])),
+    "zeros": np.zeros(50, np.int64),
+}
+QUANTILES = (0.0, 0.001, 0.145, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.99999, 1.0)
+
+
+def their(values, digits: int) -> HdrHistogram:
+    histogram = HdrHistogram(1, HIGHEST, digits)
+    for value in values.tolist():
+        assert histogram.record_value(value)
+    return histogram
+
+
+def ask(function, values, kind=None):
+    return function.finish(function.reduce(pa.array(values, kind), Groups.single(len(values))))[0].as_py()
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("name", DATA)
+def test_buckets_and_results_are_those_of_the_package(name, digits):
+    values, theirs = DATA[name], their(DATA[name], digits)
+    function = aggr.Hdr(QUANTILES, digits)
+    states = function.reduce(pa.array(values), Groups.single(len(values)))
+    mine = Histograms.of(states.field("buckets"))
+    wanted = {i: n for i, n in enumerate(theirs.counts) if n}
+    assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
+    result = function.finish(states)[0].as_py()
+    quantiles = [theirs.get_value_at_percentile(round(q * 100, 10)) for q in QUANTILES]
+    assert list(result["quantiles"].values()) == quantiles
+    assert result["count"] == theirs.get_total_count()
+    assert (result["min"], result["max"]) == (values.min(), values.max())
+    assert result["mean"] == pytest.approx(theirs.get_mean_value(), rel=1e-12)
+    assert result["stdev"] == pytest.approx(theirs.get_stddev(), rel=1e-9)
+    assert result["var"] == pytest.approx(theirs.get_stddev() ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
+def test_layout_is_that_of_the_package(digits):
+    theirs, layout = HdrHistogram(1, HIGHEST, digits), Layout(digits)
+    values = np.unique(np.concatenate([*DATA.values(), RNG.integers(0, 2**62, 2000)]))
+    index = layout.index(values)
+    assert index.tolist() == [theirs._counts_index_for(v) for v in values.tolist()]
+    assert layout.lowest(index).tolist() == [theirs.get_lowest_equivalent_value(v) for v in values.tolist()]
+    assert layout.highest(index).tolist() == [theirs.get_highest_equivalent_value(v) for v in values.tolist()]
+
+
+def test_the_largest_numbers():
+    result = ask(aggr.Hdr((1.0,), 5), [2**63 - 1, 2**53, 2**53 + 1, 2**54 - 1], pa.int64())
+    assert result["quantiles"]["1"] == 2**63 - 1
+    assert result["max"] == 2**63 - 1
+
+
+def test_quantiles_keep_their_digits():
+    values = DATA["latencies"]
+    for digits in range(1, 6):
+        result = ask(aggr.Hdr(QUANTILES[1:], digits), values)
+        ordered = np.sort(values)
+        for q, estimate in zip(QUANTILES[1:], result["quantiles"].values(), strict=True):
+            true = ordered[max(int(round(q * 100, 10) / 100 * len(values) + 0.5), 1) - 1]
+            assert true <= estimate <= true * (1 + 10**-digits) + 1
+
+
+def test_fractions_need_a_unit():
+    with pytest.raises(ValueError, match=r"got 2\.7.*unit=0\.001"):
+        ask(aggr.Hdr(), [1.0, 2.7])
+    result = ask(aggr.Hdr((0.5,), unit=0.001), [2.7, 2.7, 0.0004])
+    assert result["quantiles"]["0.5"] == pytest.approx(2.7, rel=1e-3)
+    assert result["max"] == pytest.approx(2.7)
+    assert ask(aggr.Hdr((0.5,)), [2.0, 3.0])["max"] == 3
+
+
+def test_what_it_refuses_by_name():
+    with pytest.raises(ValueError, match="from 0; got -1"):
+        ask(aggr.Hdr(), [3, -1])
+    with pytest.raises(ValueError, match=r"from 0; got -0\.5"):
+        ask(aggr.Hdr(unit=0.1), [3, -0.5])
+    with pytest.raises(ValueError, match="finite numbers; got inf"):
+        ask(aggr.Hdr(unit=0.1), [3, math.inf])
+    with pytest.raises(ValueError, match="larger unit"):
+        ask(aggr.Hdr(), [1e300])
+
+
+def test_nan_is_counted_apart():
+    states = aggr.Hdr().reduce(pa.array([math.nan, 1.0, None]), Groups.single(3))
+    assert states.field("nan")[0].as_py() == 1
+    assert aggr.Hdr().finish(states)[0].as_py()["count"] == 1
+
+
+@pytest.mark.parametrize("bad", [0, 6, 9, 2.5, True, "3"])
+def test_bad_digits_are_refused(bad):
+    with pytest.raises(ValueError, match="digits must be"):
+        aggr.hdr("x", digits=bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, math.inf, math.nan, "x"])
+def test_a_bad_unit_is_refused(bad):
+    with pytest.raises(ValueError, match="unit must be"):
+        aggr.hdr("x", unit=bad)
+
+
+def test_states_of_other_digits_or_units_are_refused():
+    states = aggr.Hdr(digits=2).reduce(pa.array([1]), Groups.single(1))
+    with pytest.raises(ValueError, match="digits=2"):
+        aggr.Hdr(digits=3).merge(states, Groups.single(1))
+    with pytest.raises(ValueError, match="unit=None"):
+        aggr.Hdr(digits=2, unit=1.0).merge(states, Groups.single(1))
+
+
+CASES = {case["name"]: case for case in cases_of("hdrhistogram.json")}
+needs_cases = pytest.mark.skipif(not CASES, reason="no conformance cases here")
+
+
+@needs_cases
+def test_conformance_interop():
+    """Record what the encoded histogram holds, value by value, and read the same."""
+    case = CASES["hdr-interop_corrected"]
+    theirs = HdrHistogram.decode(case["encoded_base64"])
+    recorded = [(item.value_iterated_to, item.count_at_value_iterated_to) for item in theirs.get_recorded_iterator()]
+    values = np.repeat([v for v, _ in recorded], [n for _, n in recorded])
+    expected = case["expected"]
+    quantiles = tuple(round(p / 100, 10) for p, _ in expected["percentiles"])
+    result = ask(aggr.Hdr(quantiles, case["spec"]["significant_figures"]), values, pa.int64())
+    assert result["count"] == expected["total_count"]
+    for (_, value), mine in zip(expected["percentiles"], result["quantiles"].values(), strict=True):
+        assert mine == pytest.approx(value, rel=expected["relative_tolerance"])
+    assert theirs.values_are_equivalent(result["min"], expected["min_equivalent_to"])
+    assert theirs.values_are_equivalent(result["max"], expected["max_equivalent_to"])
+
+
+@needs_cases
+@pytest.mark.parametrize("name", ["hdr-percentile_dict", "hdr-large_numbers"])
+def test_conformance_percentiles(name):
+    case = CASES[name]
+    spec = case["spec"]
+    values = np.repeat([v for v, _ in case["input"]], [n for _, n in case["input"]])
+    asked = case.get("expected_equivalent") or [(float(p), v) for p, v in case["expected"].items()]
+    quantiles = tuple(round(p / 100, 10) for p, _ in asked)
+    result = ask(aggr.Hdr(quantiles, spec["significant_figures"]), values, pa.int64())
+    theirs = HdrHistogram(spec["lowest"], spec["highest"], spec["significant_figures"])
+    for (_, value), mine in zip(asked, result["quantiles"].values(), strict=True):
+        assert theirs.values_are_equivalent(mine, value)
+        if "expected" in case and value > 1000:
+            assert mine == value
+
+
+@needs_cases
+def test_conformance_layout():
+    case = CASES["hdr-layout"]
+    layout, expected = Layout(case["spec"]["significant_figures"]), case["expected"]
+    assert layout.half_magnitude == expected["sub_bucket_half_count_magnitude"]
+    assert 2 << layout.half_magnitude == expected["sub_bucket_count"]
+    last = int(layout.index(np.array([case["spec"]["highest"]]))[0])
+    assert (last >> layout.half_magnitude) == expected["bucket_count"]
+    assert last < expected["counts_len"]
+
+
+@needs_cases
+def test_conformance_small_counts():
+    values: list[int] = []
+    for step in CASES["hdr-small_counts"]["steps"]:
+        values += step.get("record", [])
+        if "percentile" in step:
+            q = step["percentile"] / 100
+            assert next(iter(ask(aggr.Hdr((q,)), values)["quantiles"].values())) == step["expected"]
