@@ -10,7 +10,8 @@ have given: the same bits, whatever the batches, the partitions, the order or th
 [1.0]
 """
 
-from aggr.calls import avg, caller, count, dds, first, hdr, last, max, min, stdev, sum, var
+from aggr.caller import caller
+from aggr.calls import avg, count, dds, first, hdr, last, max, min, stdev, sum, var
 from aggr.count import Count
 from aggr.dds import Dds
 from aggr.events import First, Last

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from aggr.count import Count
 from aggr.dds import Dds
 from aggr.events import First, Last
 from aggr.extremes import Max, Min
-from aggr.function import Function
 from aggr.hdr import Hdr
 from aggr.measure import Measure
 from aggr.moments import Avg, Stdev, Sum, Var
 from aggr.quantile import DEFAULT, checked
-from aggr.registry import get
 
 
 def count(column: str | None = None, *, where: str | None = None) -> Measure:
@@ -268,45 +265,3 @@ def last(column: str, *, by: str | None = None, where: str | None = None) -> Mea
     last('price', by='traded_at')
     """
     return Measure(Last(), column, where, by)
-
-
-def caller(name: str) -> Callable[..., Measure]:
-    """Find the call of a function by its name, also of one that was registered from outside.
-
-    Parameters
-    ----------
-    name : str
-        Of a registered function; others raise as in `aggr.get`.
-
-    Returns
-    -------
-    callable of (column, the function's parameters, where=None) that makes a measure
-
-    Examples
-    --------
-    >>> caller("var")("bytes", 0)
-    var('bytes', ddof=0)
-    """
-    function = get(name)
-    if function in _CALLS:
-        return _CALLS[function]
-
-    def call(column: str, *parameters: Any, where: str | None = None, **named: Any) -> Measure:
-        return Measure(function(*parameters, **named), column, where)
-
-    return call
-
-
-_CALLS: dict[type[Function], Callable[..., Measure]] = {
-    Count: count,
-    Min: min,
-    Max: max,
-    Sum: sum,
-    Avg: avg,
-    Var: var,
-    Stdev: stdev,
-    Dds: dds,
-    Hdr: hdr,
-    First: first,
-    Last: last,
-}

@@ -165,7 +165,7 @@ def _take(column: pa.Array, rows: NDArray[np.intp], empty: pa.Array) -> pa.Array
 
 
 def canonical(column: pa.Array) -> pa.Array:
-    """Give every NaN the same bits, so that equal states are equal to the bit."""
+    """Give every NaN the same bits, so that what is equal is equal to the bit."""
     if pa.types.is_floating(column.type):
         return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
     if pa.types.is_struct(column.type):

@@ -98,8 +98,6 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
     """Number a column's values from 0, equal values alike, and bound the numbers from above."""
-    if pa.types.is_floating(column.type):  # one key for both zeros, as Spark groups them
-        column = pa.array(column.to_numpy(zero_copy_only=False) + 0.0, mask=np.asarray(column.is_null()))
     whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
     if whole and not column.null_count and column.type != pa.uint64() and len(column):
         values = column.to_numpy(zero_copy_only=False).astype(np.int64)

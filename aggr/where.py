@@ -1,6 +1,6 @@
 """where: a condition in SQL, evaluated over Arrow columns.
 
-Conditions are parsed by sqlglot in Spark's dialect and computed by Arrow, with SQL's three-valued logic: a row
+Conditions are parsed by sqlglot and computed by Arrow, with SQL's three-valued logic: a row
 stays only where the condition is true, not where it is null.
 """
 
@@ -40,7 +40,7 @@ _COMBINE: Mapping[type[sql.Expr], Callable[[Value, Value], Value]] = {
 def parsed(condition: str) -> sql.Expr:
     """Parse a condition; raises ``ValueError`` where it is no SQL, or uses what is not known here."""
     try:
-        tree = sqlglot.parse_one(condition, dialect="spark")
+        tree = sqlglot.parse_one(condition, dialect="mysql")  # quotes as Spark's, and '' inside them
     except sqlglot.errors.SqlglotError as error:
         reason = str(error).splitlines()[0].removesuffix(".")
         raise ValueError(f"cannot read the condition {condition!r} as SQL: {reason}") from None
@@ -133,7 +133,7 @@ def _evaluate(node: sql.Expr, table: pa.Table | pa.RecordBatch) -> Value:
         if type(node) in table_of:
             return table_of[type(node)](*prepare(value(node.this), value(node.expression)))
     raise ValueError(
-        f"a condition cannot use {node.sql(dialect='spark')!r}; it knows comparisons, AND, OR, NOT, IN, BETWEEN, "
+        f"a condition cannot use {node.sql(dialect='mysql')!r}; it knows comparisons, AND, OR, NOT, IN, BETWEEN, "
         "LIKE, IS NULL and arithmetic"
     )
 

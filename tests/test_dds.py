@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from ddsketch.mapping import LogarithmicMapping as Theirs
-from tests.conftest import cases_of
 
 import aggr
 from aggr.buckets import Histograms
 from aggr.dds import LogarithmicMapping
 from aggr.groups import Groups
+from tests.conftest import cases_of
 
 RNG = np.random.default_rng(5)
 N = 20_000
@@ -147,7 +147,12 @@ needs_cases = pytest.mark.skipif(not CASES, reason="no conformance cases here")
 def test_conformance_accuracy(size):
     case = CASES["ddsketch-accuracy_property"]
     eps, quantiles = case["relative_accuracy"], tuple(case["test_quantiles"])
-    for values in (RNG.normal(37.4, 1, size), RNG.lognormal(0, 2, size), -RNG.exponential(1, size), np.arange(size) * 1.0):
+    for values in (
+        RNG.normal(37.4, 1, size),
+        RNG.lognormal(0, 2, size),
+        -RNG.exponential(1, size),
+        np.arange(size) * 1.0,
+    ):
         for most in (None, case["bin_limit"]):
             function = aggr.Dds(quantiles, eps, most)
             result = function.finish(function.reduce(pa.array(values), Groups.single(size)))[0].as_py()

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hdrh.histogram import HdrHistogram
-from tests.conftest import cases_of
 
 import aggr
 from aggr.buckets import Histograms
 from aggr.groups import Groups
 from aggr.hdr import Layout
+from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)
 HIGHEST = 2**62

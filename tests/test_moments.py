@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conftest import cases_of
 
 import aggr
 from aggr.groups import Groups
+from tests.conftest import cases_of
 
 
 def ask(function, values, kind=None):
@@ -174,7 +174,9 @@ def test_a_bad_ddof_is_refused(bad):
         aggr.Var(bad)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.bool_(), pa.date32(), pa.list_(pa.int64()), pa.decimal256(50, 2)], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.bool_(), pa.date32(), pa.list_(pa.int64()), pa.decimal256(50, 2)], ids=str
+)
 def test_what_cannot_be_summed_is_refused(kind):
     with pytest.raises(TypeError, match="sum cannot take a column of type"):
         aggr.Sum().reduce(pa.array([], kind), Groups.of([], 0))
@@ -187,9 +189,13 @@ TREMOR = {case["name"]: case for case in cases_of("tremor_functions.json")}
 @pytest.mark.parametrize("name", ["tremor-variance", "tremor-mean", "tremor-min", "tremor-count", "tremor-last_merge"])
 def test_tremor(name):
     """Run its steps; what is empty is null here (0 for counts), where tremor says 0.0."""
-    function = {"variance": aggr.Var(), "mean": aggr.Avg(), "min": aggr.Min(), "count": aggr.Count(), "last": aggr.Last()}[
-        name.split("-")[1].split("_")[0]
-    ]
+    function = {
+        "variance": aggr.Var(),
+        "mean": aggr.Avg(),
+        "min": aggr.Min(),
+        "count": aggr.Count(),
+        "last": aggr.Last(),
+    }[name.split("-")[1].split("_")[0]]
     states: dict[str, pa.StructArray] = {}
     clock = iter(range(1000))
 

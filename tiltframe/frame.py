@@ -190,8 +190,8 @@ class TiltFrame:
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
-            if fine == coarse:
-                raise ValueError(f"the level {fine.name} is given twice")
+            if fine.sort_key == coarse.sort_key:
+                raise ValueError(f"the levels {fine.name} and {coarse.name} are the same size; give each once")
             if not fine.nests_in(coarse):
                 raise ValueError(
                     f"{coarse.name} is not made of whole windows of {fine.name}: {_why(fine, coarse)}; "

@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.fields import canonical
 from aggr.function import plain
 from aggr.groups import group_by
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
@@ -97,7 +99,7 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
     frame.check(rows.schema)
     times = event_times(rows.column(frame.time), frame.time)
     starts = frame.levels[0].starts(times)
-    keys = [plain(rows.column(key)) for key in frame.keys]
+    keys = _keys(rows, frame)
     groups, first = group_by([pa.array(starts), *keys], rows.num_rows)
     instants = pa.array(times).cast(INSTANT)
     states = {c.name: c.measure.reduce(rows, groups, instants) for c in frame.states}
@@ -107,7 +109,7 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
 def merge_level(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
     """Merge states into the windows of a level, the same or a coarser one: window_start, keys, states."""
     starts = level.starts(_micros(states.column(START)))
-    keys = [plain(states.column(key)) for key in frame.keys]
+    keys = _keys(states, frame)
     groups, first = group_by([pa.array(starts), *keys], states.num_rows)
     merged = {c.name: c.measure.function.merge(states.column(c.name), groups) for c in frame.states}
     return _table(starts, keys, first, merged, frame)
@@ -153,6 +155,12 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
         except (ValueError, OverflowError) as error:
             raise type(error)(f"{name}, {measure!r}: {error}") from None
     return pa.table(columns)
+
+
+def _keys(table: pa.Table, frame: TiltFrame) -> list[pa.Array]:
+    """Read the key columns; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
+    keys = [plain(table.column(key)) for key in frame.keys]
+    return [canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key for key in keys]
 
 
 def _table(
