@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.function import plain
+from aggr.plain import plain
 
 
 def same_bits(a: pa.Array, b: pa.Array) -> bool:

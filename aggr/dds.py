@@ -22,7 +22,7 @@ from aggr.exact import Limbs, sum_exactly
 from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
-from aggr.numbers import NEGATIVE, POSITIVE, with_special
+from aggr.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
 from aggr.quantile import DEFAULT, checked, record
 from aggr.rounding import quotient, rounded
 
@@ -119,8 +119,8 @@ class Dds(Function):
         """Check the parameters."""
         object.__setattr__(self, "quantiles", checked(self.quantiles))
         accuracy = self.relative_accuracy
-        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-7 <= accuracy < 1.0:
-            raise ValueError(f"relative_accuracy must be a number from 1e-7 to below 1, say 0.01; got {accuracy!r}")
+        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
+            raise ValueError(f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {accuracy!r}")
         most = self.max_bins
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
             raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {most!r}")
@@ -150,7 +150,7 @@ class Dds(Function):
             raise refuse(self, kind, "integers, floats and decimals")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        x = values.cast(pa.float64(), safe=False).to_numpy()
+        x = as_floats(values)
         none = pa.array(np.zeros(groups.n, np.int64))
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
         finite = x
@@ -163,7 +163,8 @@ class Dds(Function):
             x, groups = x[~tests[0]], groups.where(~tests[0])
         columns["min"] = LEAST.merge(pa.array(x), groups)
         columns["max"] = GREATEST.merge(pa.array(x), groups)
-        columns["sum"] = sum_exactly([finite], inside)
+        whole = pa.types.is_integer(values.type)  # beyond 2^53 the sum still counts every unit
+        columns["sum"] = sum_exactly(parts_of(values)[0] if whole else [finite], inside)
         return columns | self._buckets(finite, inside)
 
     def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.fields import EARLIEST, LATEST, Field
-from aggr.function import Function, plain, refuse
+from aggr.function import Function, refuse
 from aggr.groups import Groups
 from aggr.order import has_order
+from aggr.plain import plain, plain_type
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class First(Function):
     @property
     def merges(self) -> Mapping[str, Field]:
         """The earliest of the earliest."""
-        return {"event": EARLIEST}
+        return {"earliest": EARLIEST}
 
     def check_input(self, kind: pa.DataType) -> None:
         """Take a struct of ``value`` and ``time``, both of ordered types."""
@@ -36,7 +37,7 @@ class First(Function):
         }:
             raise refuse(self, kind, "a struct of value and time")
         for name in ("value", "time"):
-            if not has_order(_decoded(kind.field(name).type)):
+            if not has_order(plain_type(kind.field(name).type)):
                 raise refuse(self, kind.field(name).type, "types that have an order")
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
@@ -47,10 +48,10 @@ class First(Function):
         return events.filter(valid), groups.where(valid.to_numpy(zero_copy_only=False))
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"event": self.merges["event"].merge(values, groups)}
+        return {name: field.merge(values, groups) for name, field in self.merges.items()}
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        return pc.struct_field(states.field("event"), "value")
+        return pc.struct_field(states.field(next(iter(self.merges))), "value")
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,4 @@ class Last(First):
     @property
     def merges(self) -> Mapping[str, Field]:
         """The latest of the latest."""
-        return {"event": LATEST}
-
-
-def _decoded(kind: pa.DataType) -> pa.DataType:
-    return plain(pa.array([], kind)).type
+        return {"latest": LATEST}

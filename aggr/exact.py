@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,7 @@ EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32())
 
 _MOST_ROWS = 1 << 20  # a sum of this many grid multiples below 2^33 stays below 2^53
 _CACHED_ROWS = 1 << 16  # temporaries of this many doubles stay in the second-level cache
+_NO_LEVEL = 1 << 20
 _BIG = 2.0**480  # above, squares and Dekker's splitting overflow
 _SMALL = 2.0**-450  # below, the low half of a square underflows
 
@@ -40,10 +42,14 @@ Levels = dict[int, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """``n`` exact numbers as a matrix of digits, ``value[i] = Σ digits[j, i] · 2^(32·(low + j))``."""
+    """``n`` exact numbers as a matrix of digits, ``value[i] = Σ digits[j, i] · 2^(32·(low[i] + j))``.
+
+    ``digits`` has shape (levels, n), ``low`` shape (n,): numbers of very different size stand side by side without
+    making the matrix high.
+    """
 
     digits: NDArray[np.int64]
-    low: int
+    low: NDArray[np.int64]
 
     @classmethod
     def of_levels(cls, levels: Levels, n: int) -> Limbs:
@@ -52,12 +58,23 @@ class Limbs:
         digits = np.zeros((max(levels, default=0) - low + 1, n), np.int64)
         for k, sums in levels.items():
             digits[k - low] += sums
-        return cls(digits, low).normalized()
+        return cls(digits, np.full(n, low)).normalized()
 
     @classmethod
     def of_arrow(cls, sums: pa.StructArray) -> Limbs:
         """Read a column of exact sums, one number a row."""
         return _gather(sums, Groups.each(len(sums)))
+
+    def of(self, rows: NDArray[Any]) -> Limbs:
+        """Take some of the numbers, and no more levels than they need."""
+        digits = self.digits[:, rows]
+        used = np.flatnonzero(digits.any(axis=1))
+        return Limbs(digits[: used[-1] + 1 if len(used) else 1], self.low[rows])
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Count the levels that each number reaches up to, shape (n,)."""
+        width = len(self.digits)
+        return width - np.argmax((self.digits != 0)[::-1], axis=0)
 
     def normalized(self) -> Limbs:
         """Carry until every digit is balanced; digits must be below 2^62 in magnitude."""
@@ -75,11 +92,9 @@ class Limbs:
     def to_arrow(self) -> pa.StructArray:
         """Write normalized numbers without leading and trailing zero digits; zero has none at all."""
         used = self.digits.T != 0
-        n, width = used.shape
-        first = np.argmax(used, axis=1) if width else np.zeros(n, np.intp)
-        last = width - 1 - np.argmax(used[:, ::-1], axis=1)
-        lengths = np.where(used.any(axis=1), last - first + 1, 0)
-        place = np.arange(width)
+        first = np.argmax(used, axis=1)
+        lengths = np.where(used.any(axis=1), self.lengths() - first, 0)
+        place = np.arange(len(self.digits))
         inside = (place >= first[:, None]) & (place < (first + lengths)[:, None])
         limbs = Ragged(lengths, self.digits.T[inside].astype(np.int32)).to_arrow()
         exponent = np.where(lengths > 0, first + self.low, 0).astype(np.int16)
@@ -201,16 +216,21 @@ def _add_chunk(levels: Levels, rest: NDArray[np.float64], ids: NDArray[np.intp],
 
 
 def _gather(sums: pa.StructArray, groups: Groups) -> Limbs:
-    """Add the digits of exact sums per group, level by level."""
+    """Add the digits of exact sums per group, each group from its own lowest level up."""
     lengths, digits = Ragged.of(sums.field("limbs"))
-    exponents = sums.field("exponent").to_numpy().astype(np.int64)
     if not len(digits):
-        return Limbs(np.zeros((1, groups.n), np.int64), 0)
-    level = np.repeat(exponents, lengths) + Ragged(lengths, digits).positions()
-    low, high = int(level.min()), int(level.max())
-    cell = (level - low) * groups.n + np.repeat(groups.ids, lengths)
-    total = np.zeros((high - low + 1) * groups.n, np.int64)
+        return Limbs(np.zeros((1, groups.n), np.int64), np.zeros(groups.n, np.int64))
+    holds = lengths > 0
+    exponents, ids = sums.field("exponent").to_numpy()[holds].astype(np.int64), groups.ids[holds]
+    low = np.full(groups.n, _NO_LEVEL)
+    np.minimum.at(low, ids, exponents)
+    low[low == _NO_LEVEL] = 0
+    above = exponents - low[ids]
+    level = np.repeat(above, lengths[holds]) + Ragged(lengths, digits).positions()
+    height = int((above + lengths[holds]).max())
+    cell = level * groups.n + np.repeat(ids, lengths[holds])
+    total = np.zeros(height * groups.n, np.int64)
     for start in range(0, len(digits), _MOST_ROWS):  # 2^20 digits of 31 bits are exact in a double
         part = slice(start, start + _MOST_ROWS)
         total += np.bincount(cell[part], digits[part], minlength=len(total)).astype(np.int64)
-    return Limbs(total.reshape(high - low + 1, groups.n), low).normalized()
+    return Limbs(total.reshape(height, groups.n), low).normalized()

@@ -25,7 +25,7 @@ class Min(Function):
     @property
     def merges(self) -> Mapping[str, Field]:
         """The least of the least."""
-        return {"value": LEAST}
+        return {"least": LEAST}
 
     def check_input(self, kind: pa.DataType) -> None:
         """Take every type that has an order."""
@@ -33,10 +33,10 @@ class Min(Function):
             raise refuse(self, kind, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"value": self.merges["value"].merge(values, groups)}
+        return {name: field.merge(values, groups) for name, field in self.merges.items()}
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        return states.field("value")
+        return states.field(next(iter(self.merges)))
 
 
 @dataclass(frozen=True)
@@ -49,4 +49,4 @@ class Max(Min):
     @property
     def merges(self) -> Mapping[str, Field]:
         """The greatest of the greatest."""
-        return {"value": GREATEST}
+        return {"greatest": GREATEST}

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from aggr.fields import Field
 from aggr.groups import Groups
+from aggr.plain import plain
 
 _MOST_ROWS = 1 << 28  # exact sums keep int64 headroom for this many rows at once
 
@@ -121,22 +122,23 @@ class Function(ABC):
         states = plain(states)
         if len(states) != len(groups):
             raise ValueError(f"{self.name}: {len(states)} states for {len(groups)} group ids")
-        self.check_states(states)
         if states.null_count:
             groups = groups.where(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
+        self.check_states(states)
         merged = {name: field.merge(states.field(name), groups) for name, field in self.merges.items()}
         return self._pack(merged, groups.n)
 
     def finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state; a null state gives null. The states stay as they are."""
         states = plain(states)
-        self.check_states(states)
-        if not states.null_count:
-            return self._finish(states)
         valid = states.is_valid().to_numpy(zero_copy_only=False)
+        kept = states.drop_null() if states.null_count else states
+        self.check_states(kept)
+        if kept is states:
+            return self._finish(states)
         rows = np.where(valid, np.cumsum(valid) - 1, -1)
-        return self._finish(states.drop_null()).take(pa.array(rows, mask=~valid))
+        return self._finish(kept).take(pa.array(rows, mask=~valid))
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type."""
@@ -156,7 +158,7 @@ class Function(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def check_states(self, states: pa.StructArray) -> None:
-        """Raise ``ValueError`` unless this function can merge and finish these states."""
+        """Raise ``ValueError`` unless this function can merge and finish these states, none of them null."""
         kind = states.type
         missing = [
             name
@@ -173,8 +175,7 @@ class Function(ABC):
             )
         for name in self.shape:
             mine = getattr(self, name)
-            column = states.filter(states.is_valid()).field(name) if states.null_count else states.field(name)
-            for given in pc.unique(column).to_pylist():
+            for given in pc.unique(states.field(name)).to_pylist():
                 if given != mine:
                     raise ValueError(
                         f"states of {self.name} with {name}={given} cannot be merged or read as {name}={mine}; "
@@ -187,29 +188,6 @@ class Function(ABC):
             columns[name] = pa.repeat(pa.scalar(getattr(self, name), kind), n)
         columns |= {name: parts[name] for name in self.merges}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
-
-
-def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Give one array of a plain type.
-
-    Chunks are joined and dictionaries decoded; strings and bytes have one type each; timestamps are in UTC, in
-    milliseconds or finer.
-    """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks)
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        return plain(values.dictionary_decode())
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return values.cast(pa.string())
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return values.cast(pa.binary())
-    if pa.types.is_timestamp(kind) and (kind.tz not in (None, "UTC") or kind.unit == "s"):
-        unit = "ms" if kind.unit == "s" else kind.unit  # Parquet knows no seconds
-        return values.cast(pa.timestamp(unit, kind.tz and "UTC"))
-    return values
 
 
 def refuse(function: Function, kind: pa.DataType, takes: str, hint: str = "") -> TypeError:

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.plain import plain
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Groups:
     """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
 
@@ -33,7 +35,12 @@ class Groups:
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
         """Make groups from any integers, checked; raises ``ValueError`` for an id outside ``[0, n)``."""
-        dense = np.ascontiguousarray(ids, dtype=np.intp)
+        given = np.asarray(ids) if len(ids) else np.zeros(0, np.intp)
+        if given.dtype.kind not in "iu" or given.ndim != 1 or n < 0:
+            raise ValueError(
+                f"group ids must be whole numbers in one dimension; got {given.dtype}, {given.ndim}-D, n={n}"
+            )
+        dense = np.ascontiguousarray(given, dtype=np.intp)
         if len(dense) and not (dense.min() >= 0 and dense.max() < n):
             raise ValueError(f"group ids must lie in [0, {n}); got {dense.min()} … {dense.max()}")
         return cls(dense, n)
@@ -67,7 +74,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     Parameters
     ----------
     columns : arrays of any hashable Arrow type, each of length ``rows``
-        No columns at all means one group.
+        No columns at all means one group. Floats agree where their bits do.
     rows : int
         How many rows there are.
 
@@ -86,7 +93,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     """
     codes, bound = np.zeros(rows, np.int64), 1
     for column in columns:
-        code, size = _codes(column)
+        code, size = _codes(plain(column))
         if bound * size >= 2**62:
             codes, bound = _dense(codes, bound)
         codes, bound = codes * size + code, bound * size

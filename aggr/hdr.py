@@ -20,6 +20,7 @@ from aggr.buckets import Buckets, Histograms
 from aggr.fields import ADD, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
+from aggr.numbers import as_floats
 from aggr.quantile import DEFAULT, checked, percentile, record
 from aggr.ragged import Ragged
 
@@ -133,7 +134,7 @@ class Hdr(Function):
         if pa.types.is_integer(values.type) and self.unit is None:
             whole = _whole(values)
         else:
-            x = values.cast(pa.float64(), safe=False).to_numpy()
+            x = as_floats(values)
             if len(x) and np.isnan(x.max()):
                 missing = np.isnan(x)
                 nan = pa.array(groups.where(missing).counts())
@@ -156,7 +157,8 @@ class Hdr(Function):
             raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
         if math.isinf(high):
             raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
-        counted = x if self.unit is None else x / self.unit
+        with np.errstate(over="ignore"):
+            counted = x if self.unit is None else x / self.unit
         whole = np.rint(counted)
         if self.unit is None and (fraction := np.flatnonzero(whole != counted)).size:
             given = x[fraction[0]]
@@ -194,8 +196,12 @@ class Hdr(Function):
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
     def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
-        """Turn units into values."""
-        return pa.array(units if self.unit is None else units * self.unit, mask=mask)
+        """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
+        if self.unit is None:
+            return pa.array(units, mask=mask)
+        parts = round(1.0 / self.unit)
+        exactly = parts > 1 and 1.0 / parts == self.unit
+        return pa.array(units / parts if exactly else units * self.unit, mask=mask)
 
 
 def _whole(values: pa.Array) -> Whole:

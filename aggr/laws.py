@@ -109,7 +109,9 @@ def null_is_identity(case: Case) -> None:
     everyone = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
     _same(case.function.reduce(pa.concat_arrays([case.values, nulls]), everyone), case.states)
     states = case.states
-    _same(case.merge(pa.concat_arrays([states, pa.nulls(len(states), states.type)])), states)
+    for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
+        _same(case.merge(pa.concat_arrays([states, none])), states)
+        _holds(case.function.finish(none).null_count == len(none), "a null state has a result")
 
 
 def isolation(case: Case) -> None:
@@ -207,7 +209,7 @@ def check(
         What `reduce` gets; a struct of value and time for functions of events.
     oracle : function of a list of values, optional
         The exact answer from one group's values without nulls, for example by `fractions`; compared with the
-        result by ``==``, or let it raise ``AssertionError`` itself and return None.
+        result by ``==``, NaN being equal to NaN.
     source : function of (size, seed), optional
         Draws the values; by default `aggr.ugly.ugly` of the type.
     rounds, seed : int

@@ -10,7 +10,7 @@ import pyarrow as pa
 from aggr.function import Function
 from aggr.groups import Groups
 from aggr.registry import get
-from aggr.where import columns_of, parsed, rows_where
+from aggr.where import checked_condition, columns_of, rows_where
 
 T = TypeVar("T")
 
@@ -43,13 +43,17 @@ class Measure:
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
+        if not isinstance(self.function, Function):
+            raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
+        if self.by is not None and not self.timed:
+            raise ValueError(f"{name} has no use for by={self.by!r}; first and last do")
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and (not isinstance(self.column, str) or not self.column):
             raise ValueError(f"the column of {name} must be a name; got {self.column!r}")
         if self.where is not None:
-            parsed(self.where)
+            checked_condition(self.where)
 
     @property
     def timed(self) -> bool:
@@ -83,6 +87,10 @@ class Measure:
             raise type(error)(f"{self!r}: {error}") from None
 
     def _reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None) -> pa.StructArray:
+        for name in self.columns():
+            if name not in table.schema.names:
+                raise ValueError(f"the data has no column {name!r}; there are {', '.join(table.schema.names)}")
+        table = table.select(list(self.columns()))
         if self.by is not None:
             times = _one(table.column(self.by))
         if self.where is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from aggr.numbers import (
     whole_results,
     with_special,
 )
-from aggr.rounding import quotient, variance, whole_number
+from aggr.rounding import as_integers, quotient, variance, whole_number
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,7 @@ class Avg(Sum):
         total, kind, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
         present = counts > 0
         if pa.types.is_timestamp(kind):
-            moments = [_nearest(whole_number(total, i), int(n)) if n else 0 for i, n in enumerate(counts)]
-            return pa.array(np.array(moments, np.int64), mask=~present).view(kind)
+            return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(kind)
         means = quotient(total, np.maximum(counts, 1), scale_of(kind))
         return pa.array(with_special(means, states.field("special").to_numpy()), mask=~present)
 
@@ -169,7 +169,11 @@ def _counts(states: pa.StructArray) -> NDArray[np.int64]:
     return counts
 
 
-def _nearest(top: int, bottom: int) -> int:
-    """Divide whole numbers, rounding half to even."""
-    whole, rest = divmod(top, bottom)
-    return whole + (2 * rest > bottom or (2 * rest == bottom and whole % 2))
+def _nearest(totals: Limbs, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Divide whole numbers by counts, rounding half to even."""
+    low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
+    whole, rest = np.divmod(low.view(np.int64), counts)
+    whole += (rest > counts - rest) | ((rest == counts - rest) & (whole % 2 == 1))
+    for i in np.flatnonzero(~fits).tolist():
+        whole[i] = round(Fraction(whole_number(totals, i), int(counts[i])))
+    return whole

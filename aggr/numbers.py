@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.exact import Limbs
+from aggr.exact import Limbs, sum_exactly
 from aggr.groups import Groups
-from aggr.rounding import as_integers, rounded, whole_number
+from aggr.rounding import as_integers, quotient, rounded, whole_number
 
 NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
 
@@ -89,13 +89,26 @@ def parts_of(values: pa.Array) -> tuple[list[NDArray[np.float64]], NDArray[np.in
     if pa.types.is_floating(kind):
         return _float_parts(values.to_numpy().astype(np.float64, copy=False))
     if pa.types.is_decimal(kind):
-        return _decimal_parts(values.cast(pa.decimal128(kind.precision, kind.scale))), None
+        return _decimal_parts(values), None
     if pa.types.is_timestamp(kind):
         values = values.view(pa.int64())
     whole = values.to_numpy()
     if whole.dtype == np.uint64:
         return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)], None
     return _integer_parts(whole.astype(np.int64, copy=False)), None
+
+
+def as_floats(values: pa.Array) -> NDArray[np.float64]:
+    """Read numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
+    floats: NDArray[np.float64]
+    if not pa.types.is_decimal(values.type):
+        floats = values.to_numpy().astype(np.float64, copy=False)
+        return floats
+    parts, scale = _decimal_parts(values), values.type.scale
+    if len(parts) == 1 and scale <= 22:  # both exact, so that one division rounds once
+        return parts[0] / 10.0**scale
+    exact = Limbs.of_arrow(sum_exactly(parts, Groups.each(len(values))))
+    return quotient(exact, np.ones(len(values), np.int64), scale)
 
 
 def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from decimal import Decimal
+from numbers import Real
 
 import pyarrow as pa
 
@@ -16,10 +17,12 @@ def checked(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     >>> checked([0.5, 1])
     (0.5, 1.0)
     """
-    given = (quantiles,) if isinstance(quantiles, int | float) else tuple(quantiles)
+    given = (quantiles,) if isinstance(quantiles, Real) else tuple(quantiles)
     for q in given:
-        if isinstance(q, bool) or not isinstance(q, int | float) or not 0.0 <= q <= 1.0:
+        if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= q <= 1.0:
             raise ValueError(f"a quantile must be a number from 0 to 1; got {q!r}")
+    if not given:
+        raise ValueError("name at least one quantile, say [0.5]")
     if len(set(given)) < len(given):
         raise ValueError(f"each quantile must be given once; got {list(given)}")
     return tuple(float(q) for q in given)

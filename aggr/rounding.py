@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 _SAFE = 2.0**-88  # bounds the relative error of every double-double below
 _LEAST = -960  # a result below 2^-960 might be subnormal: decided by whole numbers
-_MOST_LEVELS = 12  # wider states than this (384 bits) are squared by whole numbers
+_MOST_LEVELS = 6  # sums wider than this (192 bits) are squared by whole numbers
 
 
 class Pair(NamedTuple):
@@ -68,9 +68,14 @@ def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, 
         top = n * (square << (low_square - exponent)) - (total * total << (2 * low - exponent))
         return (root_of if root else ratio)(top, exponent, n * (n - ddof) * 100**scale)
 
-    width = max(len(sums.digits), len(squares.digits))
-    if width > _MOST_LEVELS:
-        return np.array([exactly(i) for i in range(len(counts))], np.float64)
+    narrow = np.flatnonzero((sums.lengths() <= _MOST_LEVELS) & (squares.lengths() <= 2 * _MOST_LEVELS))
+    if len(narrow) < len(counts):
+        results = np.empty(len(counts))
+        some = variance(sums.of(narrow), squares.of(narrow), counts[narrow], ddof, scale, root) if len(narrow) else []
+        results[narrow] = some
+        for i in np.setdiff1d(np.arange(len(counts)), narrow).tolist():
+            results[i] = exactly(i)
+        return results
     spread = _minus(_times(squares, counts), _squared(sums))
     pair = _divide(_divide(_pair(spread), counts, 2 * scale), counts - ddof, 0)
     return _decide(_root(pair) if root else pair, exactly)
@@ -106,7 +111,7 @@ def _fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     top = 0
     for digit in limbs.digits[::-1, i].tolist():
         top = (top << BITS) + digit
-    return top, BITS * limbs.low
+    return top, BITS * int(limbs.low[i])
 
 
 def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
@@ -216,11 +221,13 @@ def _add_product(out: NDArray[np.int64], at: int, a: NDArray[np.int64], b: NDArr
 
 def _minus(a: Limbs, b: Limbs) -> Limbs:
     """Subtract number by number."""
-    low = min(a.low, b.low)
-    top = max(a.low + len(a.digits), b.low + len(b.digits))
-    out = np.zeros((top - low, a.digits.shape[1]), np.int64)
-    out[a.low - low : a.low - low + len(a.digits)] += a.digits
-    out[b.low - low : b.low - low + len(b.digits)] -= b.digits
+    low = np.minimum(a.low, b.low)
+    height = max(int((x.low - low).max(initial=0)) + len(x.digits) for x in (a, b))
+    out = np.zeros((height, len(low)), np.int64)
+    column = np.arange(len(low))
+    for number, sign in ((a, 1), (b, -1)):
+        for j, digit in enumerate(number.digits):
+            out[number.low - low + j, column] += sign * digit
     return Limbs(out, low).normalized()
 
 
@@ -237,8 +244,8 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
     n = limbs.digits.shape[1]
     words = np.zeros((6, n), np.int64)
     for j, digit in enumerate(limbs.digits[:6]):
-        if 0 <= j + limbs.low < 6:
-            words[j + limbs.low] = digit
+        inside = np.flatnonzero((limbs.low + j >= 0) & (limbs.low + j < 6))
+        words[limbs.low[inside] + j, inside] = digit[inside]
     borrow = np.zeros(n, np.int64)
     for j in range(5):
         total = words[j] + borrow

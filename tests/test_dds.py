@@ -65,7 +65,7 @@ def test_buckets_are_those_of_the_package(name, alpha):
     theirs = ddsketch.DDSketch(alpha)
     for value in values.tolist():
         theirs.add(value)
-    states = aggr.Dds((), alpha).reduce(pa.array(values), Groups.single(len(values)))
+    states = aggr.Dds((0.5,), alpha).reduce(pa.array(values), Groups.single(len(values)))
     assert states.field("zero")[0].as_py() == theirs._zero_count
     for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
         mine = Histograms.of(states.field(sign))
@@ -94,7 +94,7 @@ def test_collapsing_keeps_the_highest_buckets(most):
     theirs = ddsketch.ddsketch.LogCollapsingLowestDenseDDSketch(0.01, most)
     for value in values.tolist():
         theirs.add(value)
-    states = aggr.Dds((), 0.01, most).reduce(pa.array(values), Groups.single(len(values)))
+    states = aggr.Dds((0.5,), 0.01, most).reduce(pa.array(values), Groups.single(len(values)))
     for sign, store in (("positive", theirs._store), ("negative", theirs._negative_store)):
         mine = Histograms.of(states.field(sign))
         wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description
-from aggr.function import plain
+from aggr.plain import plain_type
 from tiltframe.plan import StateColumn, plan
 from windows import Window, window
 
@@ -218,8 +218,8 @@ _WINDOW_FIELDS = (pa.field(LEVEL, pa.string()), pa.field(START, INSTANT), pa.fie
 
 
 def key_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a key column is kept as: dictionaries decoded, one type for strings."""
-    return plain(pa.array([], kind)).type
+    """Return the type that a key column is kept as; one of nothing but nulls as text."""
+    return pa.string() if pa.types.is_null(kind) else plain_type(kind)
 
 
 def _why(fine: Window, coarse: Window) -> str:

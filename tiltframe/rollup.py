@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.fields import canonical
-from aggr.function import plain
 from aggr.groups import group_by
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from aggr.plain import plain
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, key_type
 from tiltframe.times import event_times
 from windows import Window
 
@@ -159,7 +159,7 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 def _keys(table: pa.Table, frame: TiltFrame) -> list[pa.Array]:
     """Read the key columns; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
-    keys = [plain(table.column(key)) for key in frame.keys]
+    keys = [plain(table.column(key)).cast(key_type(table.schema.field(key).type)) for key in frame.keys]
     return [canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key for key in keys]
 
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.function import plain
+from aggr.plain import plain
 
 
 def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int64]:

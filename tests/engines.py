@@ -1,0 +1,129 @@
+"""One engine a process: roll up a Parquet file on a kind of Spark, and print the digests of what comes out.
+
+python -m tests.engines classic|connect|cluster FILE PARTITIONS…
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.bits import digest
+from tiltframe import TiltFrame, finish, rollup
+
+FRAME = TiltFrame(
+    levels=["1m", "1h", "1d", "1mo"],
+    time="ts",
+    keys=["host", "shelf"],
+    timezone="America/New_York",
+    measures={
+        "rows": aggr.count(),
+        "n": aggr.count("x"),
+        "lo": aggr.min("word"),
+        "hi": aggr.max("x"),
+        "whole": aggr.sum("i"),
+        "money": aggr.sum("price"),
+        "mean": aggr.avg("x"),
+        "var": aggr.var("x"),
+        "sd": aggr.stdev("i"),
+        "noon": aggr.avg("ts"),
+        "d": aggr.dds("x", [0.5, 0.99]),
+        "h": aggr.hdr("i", [0.5, 0.99], where="i >= 0"),
+        "first": aggr.first("word"),
+        "last": aggr.last("x"),
+        "some": aggr.count(where="i > 5 AND host = 'a'"),
+    },
+)
+ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
+
+
+def rows(n: int = 20_000, seed: int = 0) -> pa.Table:
+    """Draw rows with nulls, NaN, infinities, cancellation, decimals, and an hour that the clock repeats."""
+    rng = np.random.default_rng(seed)
+    x = rng.lognormal(0, 40, n) * rng.choice([-1, 1], n)
+    x[rng.random(n) < 0.01] = rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324])
+    start = 1_383_364_800_000_000  # 2013-11-02 in New York, the day before the clock goes back
+    return pa.table(
+        {
+            "ts": pa.array(start + rng.integers(0, 3 * 86_400_000_000, n)).cast(pa.timestamp("us", "UTC")),
+            "host": pa.array([None if k == 0 else "abc"[k - 1] for k in rng.integers(0, 4, n)]),
+            "shelf": pa.array(rng.integers(0, 3, n)),
+            "x": pa.array(x, mask=rng.random(n) < 0.05),
+            "i": pa.array(rng.integers(-10, 10**6, n)),
+            "price": pa.array(rng.integers(-(10**9), 10**9, n)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2)),
+            "word": pa.array(rng.choice(["", "a", "ä", "zz"], n)),
+            "unread": pa.array(["x"] * n),
+        }
+    )
+
+
+def digests(states: pa.Table, results: pa.Table) -> dict[str, str]:
+    """Digest every column of states and results, rows in one order."""
+    states, results = states.sort_by(ORDER), results.sort_by(ORDER)
+    mine = {name: digest(states.column(name)) for name in states.column_names}
+    return mine | {f"result {name}": digest(results.column(name)) for name in results.column_names}
+
+
+def local(table: pa.Table) -> dict[str, str]:
+    """Digest what the local engine gives."""
+    states = rollup(table, FRAME)
+    return digests(states, finish(states, FRAME))
+
+
+@contextmanager
+def session(kind: str) -> Iterator[Any]:
+    """Start Spark of a kind, and stop it."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if kind == "cluster":  # two worker processes, each its own JVM and Python
+        import pyspark
+
+        os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    if kind == "connect":
+        builder = builder.remote("local[2]")
+    else:
+        builder = builder.master("local-cluster[2,1,1024]" if kind == "cluster" else "local[2]")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.session.timeZone": "Asia/Tokyo",  # must not matter
+        "spark.driver.host": "127.0.0.1",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def main(kind: str, file: str, *partitions: str) -> None:
+    """Print one line of digests for each number of partitions."""
+    import spark_udaf as su
+
+    with session(kind) as spark:
+        for count in partitions:
+            df = spark.read.parquet(file).repartition(int(count))
+            states = su.rollup(df, FRAME)
+            results = su.finish(states, FRAME)
+            print("digests", json.dumps(digests(states.toArrow(), results.toArrow())), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

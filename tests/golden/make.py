@@ -1,0 +1,68 @@
+"""Write golden states of this release: ``python tests/golden/make.py v1``. Files of released versions never change."""
+
+from __future__ import annotations
+
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+
+import aggr
+from aggr.function import Function
+from aggr.groups import Groups
+
+IDS = Groups.of([0, 1, 0, 1, 3, 3, 0, 1, 3, 0], 4)
+FLOATS = pa.array([1.5, -2.25, 1e16, None, float("nan"), 3.0, -1e16, 1e-300, float("inf"), 0.1])
+WHOLE = pa.array([3, 5, 2**40, None, 0, 7, 7, 1000, 123456, 9], pa.int64())
+DECIMALS = pa.array([Decimal(f"{i}.25") for i in range(10)], pa.decimal128(12, 2))
+WORDS = pa.array(["b", "a", None, "ä", "", "z", "B", "a", "y", "c"])
+TIMES = pa.array([5, 3, 5, 1, 9, 2, 2, 3, 8, 7], pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def events(values: pa.Array) -> pa.Array:
+    """Give values their times."""
+    return pa.StructArray.from_arrays([values, TIMES], names=["value", "time"])
+
+
+CASES: dict[str, tuple[Function, pa.Array]] = {
+    "count": (aggr.Count(), WORDS),
+    "min-float": (aggr.Min(), FLOATS),
+    "min-text": (aggr.Min(), WORDS),
+    "max-decimal": (aggr.Max(), DECIMALS),
+    "sum-float": (aggr.Sum(), FLOATS),
+    "sum-int": (aggr.Sum(), WHOLE),
+    "sum-decimal": (aggr.Sum(), DECIMALS),
+    "avg-time": (aggr.Avg(), TIMES),
+    "var-float": (aggr.Var(), FLOATS),
+    "stdev-int": (aggr.Stdev(0), WHOLE),
+    "dds": (aggr.Dds((0.1, 0.5, 1.0), 0.02), FLOATS),
+    "dds-folded": (aggr.Dds((0.5,), 0.01, 30), DECIMALS),
+    "hdr": (aggr.Hdr((0.5, 0.99), 3), WHOLE),
+    "hdr-unit": (aggr.Hdr((0.5, 0.99), 2, 0.25), DECIMALS),
+    "first": (aggr.First(), events(WORDS)),
+    "last": (aggr.Last(), events(FLOATS)),
+}
+
+
+def main(version: str) -> None:
+    """Write states and results, one file a case."""
+    folder = Path(__file__).parent / version
+    folder.mkdir()
+    for name, (function, values) in CASES.items():
+        states = function.reduce(values, IDS)
+        merged = function.merge(states, Groups.single(IDS.n))
+        table = pa.table(
+            {
+                "states": states,
+                "results": function.finish(states),
+                "merged": merged.take(pa.array([0, None, None, None])),
+                "result": function.finish(merged).take(pa.array([0, None, None, None])),
+            }
+        )
+        with pa.ipc.new_file(folder / f"{name}.arrow", table.schema) as file:
+            file.write_table(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

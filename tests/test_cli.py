@@ -1,0 +1,375 @@
+"""The command line as a person uses it: real files, a real process, real mistakes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+import aggr
+from aggr.bits import same_bits
+from tiltframe import TiltFrame, rollup
+from tiltframe.cli import main
+from tiltframe.store import Store
+
+LINES = [
+    {"ts": "2024-05-01T10:00:00Z", "host": "a", "bytes": 10, "ms": 1.5, "status": 200},
+    {"ts": "2024-05-01T10:00:05Z", "host": "b", "bytes": 20, "ms": 2.5, "status": 503},
+    {"ts": "2024-05-01T10:01:05Z", "host": None, "bytes": None, "ms": None, "status": 503},
+]
+LEVELS = ["--levels", "10s,1m,1h"]
+MEASURES = [
+    *["--measure", "requests=count()"],
+    *["--measure", "bytes=sum(bytes)"],
+    *["--measure", "latency=dds(ms, quantiles=[0.5, 0.99])"],
+    *["--measure", 'errors=count(where="status >= 500")'],
+]
+ARGUMENTS = ["--time", "ts", "--key", "host", *MEASURES, *LEVELS]
+
+
+def run(*args, cwd=None):
+    """Run the command in its own process; returns status, output, errors."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tiltframe.cli", *map(str, args)], capture_output=True, text=True, cwd=cwd
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def call(capfd, *args):
+    """Run the command in this process."""
+    try:
+        main([str(a) for a in args])
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capfd.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def lines(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    return file
+
+
+@pytest.fixture
+def store(tmp_path, lines, capfd):
+    folder = tmp_path / "store"
+    assert call(capfd, "rollup", lines, *ARGUMENTS, "--store", folder)[0] == 0
+    return folder
+
+
+def test_rollup_and_query_in_processes_of_their_own(lines, tmp_path):
+    folder = tmp_path / "store"
+    status, out, err = run("rollup", lines, *ARGUMENTS, "--store", folder)
+    assert (status, out) == (0, "")
+    assert "8 states at 3 levels, from 1 files" in err or "states at 3 levels" in err
+    status, out, err = run("query", folder, "--per", "1h", "--format", "json")
+    assert (status, err) == (0, "")
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert rows[0] == {
+        "window_start": "2024-05-01T10:00:00Z",
+        "window_end": "2024-05-01T11:00:00Z",
+        "host": "a",
+        "requests": 1,
+        "bytes": 10,
+        "latency": {
+            "count": 1,
+            "sum": 1.5,
+            "min": 1.5,
+            "max": 1.5,
+            "mean": 1.5,
+            "quantiles": {"0.5": 1.5, "0.99": 1.5},
+        },
+        "errors": 0,
+    }
+    assert [row["host"] for row in rows] == ["a", "b", None]
+    assert rows[2]["latency"] is None
+    assert rows[2]["errors"] == 1
+
+
+def as_csv(path, table):
+    pacsv.write_csv(table, path)
+
+
+def as_json(path, table):
+    def plain(row):
+        return {k: v.isoformat() if isinstance(v, dt.datetime) else v for k, v in row.items()}
+
+    text = "".join(json.dumps(plain(row)) + "\n" for row in table.to_pylist())
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+def sample(n=500, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "ts": pa.array(1_714_557_600_000_000 + rng.integers(0, 7_200_000_000, n)).cast(pa.timestamp("us", "UTC")),
+            "host": rng.choice(["a", "b", "c"], n),
+            "bytes": rng.integers(0, 1000, n),
+            "ms": rng.lognormal(0, 2, n),
+            "status": rng.choice([200, 404, 503], n),
+        }
+    )
+
+
+FRAME = TiltFrame(
+    ["10s", "1m", "1h"],
+    "ts",
+    {
+        "requests": aggr.count(),
+        "bytes": aggr.sum("bytes"),
+        "latency": aggr.dds("ms", [0.5, 0.99]),
+        "errors": aggr.count(where="status >= 500"),
+    },
+    ["host"],
+)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl", "json.gz", "folder"])
+def test_every_format_gives_the_same_bits(ending, tmp_path, capfd):
+    table, given = sample(), tmp_path / f"data.{ending}"
+    if ending == "parquet":
+        pq.write_table(table, given)
+    elif ending == "csv":
+        as_csv(given, table)
+    elif ending == "folder":
+        (given / "part=1").mkdir(parents=True)
+        pq.write_table(table.slice(0, 100), given / "part=1" / "a.parquet")
+        as_csv(given / "b.csv", table.slice(100, 150))
+        as_json(given / "c.jsonl", table.slice(250))
+        (given / "_SUCCESS").touch()
+        (given / "notes.txt").write_text("not data")
+    else:
+        as_json(given, table)
+    status, _, err = call(capfd, "rollup", given, *ARGUMENTS, "--store", tmp_path / "store")
+    assert status == 0, err
+    kept = Store.open(tmp_path / "store")
+    assert kept.frame == FRAME
+    wanted = rollup(table, FRAME)
+    for level in ("10s", "1m", "1h"):
+        states = kept.states(level)
+        mine = wanted.filter(pa.compute.equal(wanted["level"], level))
+        assert all(same_bits(states.column(c), mine.column(c)) for c in mine.column_names), level
+
+
+def test_files_of_differing_schemas_are_widened(tmp_path, capfd):
+    (tmp_path / "a.csv").write_text("ts,x\n0,1\n")
+    (tmp_path / "b.csv").write_text("x,ts,more\n2.5,1000,z\n")
+    (tmp_path / "c.csv").write_text("ts\n2000\n")
+    arguments = ["--time", "ts", "--measure", "s=sum(x)", "--measure", "n=count(x)", "--levels", "1h"]
+    assert call(capfd, "rollup", tmp_path, *arguments, "--store", tmp_path / "store")[0] == 0
+    out = json.loads(call(capfd, "query", tmp_path / "store", "--per", "1h", "--format", "json")[1])
+    assert (out["s"], out["n"]) == (3.5, 2)
+
+
+def test_csv_and_parquet_and_table_output(store, tmp_path, capfd):
+    status, out, _ = call(capfd, "query", store, "--per", "1m", "--format", "csv")
+    assert status == 0
+    header, first, *rest = out.splitlines()
+    assert header.replace('"', "").startswith("window_start,window_end,host,requests,bytes,latency.count")
+    assert first.replace('"', "").startswith("2024-05-01T10:00:00Z,2024-05-01T10:01:00Z,a,1,10,1,1.5")
+    assert len(rest) == 2
+    out_file = tmp_path / "out.parquet"
+    assert call(capfd, "query", store, "--per", "1m", "--format", "parquet", "--out", out_file)[0] == 0
+    assert pq.read_table(out_file).column("requests").to_pylist() == [1, 1, 1]
+    status, out, _ = call(capfd, "query", store, "--per", "1m")
+    assert "p99" in out
+    assert "2024-05-01 10:01" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "requests"),
+    [
+        (["--where", "host = 'a'"], [1]),
+        (["--where", "host IS NULL"], [1]),
+        (["--where", "host IN ('a', 'b')"], [1, 1]),
+        (["--within", "2024-05-01T10:01Z,2024-05-02"], [1]),
+        (["--within", "2024-05-01T10:00,2024-05-01T10:01"], [1, 1]),
+        (["--within", "1714557600000,1714557660000"], [1, 1]),
+        (["--within", "2024-05-01T15:30+05:30,2024-05-01T15:31+05:30"], [1, 1]),
+        (["--within", "2030-01-01,2031-01-01"], []),
+    ],
+)
+def test_where_and_within(store, capfd, arguments, requests):
+    status, out, err = call(capfd, "query", store, "--per", "1m", "--format", "json", *arguments)
+    assert (status, err) == (0, "")
+    assert [json.loads(line)["requests"] for line in out.splitlines()] == requests
+
+
+def test_appending_adds_and_the_same_file_does_not(store, lines, tmp_path, capfd):
+    status, _, err = call(capfd, "rollup", lines, *ARGUMENTS, "--store", store)
+    assert status == 0
+    assert "nothing new" in err
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps(LINES[0]) + "\n")
+    assert call(capfd, "rollup", lines, more, *ARGUMENTS, "--store", store)[0] == 0
+    out = call(capfd, "query", store, "--per", "1h", "--format", "json", "--where", "host = 'a'")[1]
+    assert json.loads(out)["requests"] == 2
+    assert len(Store.open(store).commits) == 2
+
+
+def test_functions_are_listed(capfd):
+    status, out, _ = call(capfd, "functions")
+    assert status == 0
+    assert all(name in out for name in aggr.names())
+
+
+def halved(path, table):
+    pq.write_table(table, path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+
+
+MISTAKES = {
+    "a missing file": (["rollup", "nope.csv", *ARGUMENTS], "there is no file or folder nope.csv"),
+    "a folder without data": (["rollup", "bare", *ARGUMENTS], "the folder bare has no data"),
+    "an empty file": (["rollup", "empty.csv", *ARGUMENTS], "empty.csv is empty"),
+    "a file cut in half": (["rollup", "half.parquet", *ARGUMENTS], "cannot read half.parquet"),
+    "json cut in half": (["rollup", "half.jsonl", *ARGUMENTS], "cannot read half.jsonl"),
+    "gzip cut in half": (["rollup", "half.json.gz", *ARGUMENTS], "cannot read half.json.gz"),
+    "an unknown format": (["rollup", "notes.txt", *ARGUMENTS], "cannot tell the format of notes.txt"),
+    "a missing column": (
+        ["rollup", "e.jsonl", "--time", "tss", *MEASURES, *LEVELS],
+        "no column 'tss'; did you mean 'ts'",
+    ),
+    "a text column asked for a sum": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "s=sum(host)", *LEVELS],
+        "s: sum cannot take a column of type string",
+    ),
+    "levels that do not nest": (
+        ["rollup", "e.jsonl", "--time", "ts", *MEASURES, "--levels", "10s,45s,1h"],
+        "45s is not made of whole windows of 10s",
+    ),
+    "an unknown zone": (["rollup", "e.jsonl", *ARGUMENTS, "--timezone", "Mars"], "there is no time zone 'Mars'"),
+    "duplicate measures": (["rollup", "e.jsonl", *ARGUMENTS, "--measure", "bytes=count()"], "'bytes' is given twice"),
+    "q above 1": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=dds(ms, quantiles=[1.5])", *LEVELS],
+        "a quantile must be a number from 0 to 1; got 1.5",
+    ),
+    "nine digits": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=hdr(bytes, digits=9)", *LEVELS],
+        "digits must be a whole number from 1 to 5; got 9",
+    ),
+    "no accuracy": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=dds(ms, relative_accuracy=0)", *LEVELS],
+        "relative_accuracy must be",
+    ),
+    "fractions without a unit": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=hdr(ms)", *LEVELS],
+        "hdr('ms'): hdr counts whole numbers; got 1.5; give the size of one as unit",
+    ),
+    "an unknown function": (
+        ["rollup", "e.jsonl", "--time", "ts", "--measure", "p=medain(ms)", *LEVELS],
+        "there is no function 'medain'",
+    ),
+    "no measure": (["rollup", "e.jsonl", "--time", "ts", *LEVELS], "Missing option '--measure'"),
+    "an unknown option": (["rollup", "e.jsonl", "--tiem", "ts"], "No such option"),
+    "an unknown command": (["rolup"], "No such command 'rolup'"),
+}
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch):
+    """A folder of good and bad files to work in."""
+    monkeypatch.chdir(tmp_path)
+    Path("e.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES))
+    Path("bare").mkdir()
+    Path("empty.csv").touch()
+    halved(Path("half.parquet"), sample())
+    Path("half.jsonl").write_text(Path("e.jsonl").read_text()[:150])
+    as_json(Path("half.json.gz"), sample())
+    Path("half.json.gz").write_bytes(Path("half.json.gz").read_bytes()[:2000])
+    Path("notes.txt").write_text("x")
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_sentence_and_status_2(mistake, desk, capfd):
+    arguments, message = MISTAKES[mistake]
+    before = sorted(str(p) for p in desk.rglob("*"))
+    status, out, err = call(capfd, *arguments, *(["--store", "st"] if arguments[0] == "rollup" else []))
+    assert status == 2
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert sorted(str(p) for p in desk.rglob("*")) == before  # nothing written
+
+
+QUERIES = {
+    "no store": (["query", "nope", "--per", "1h"], "there is no store nope"),
+    "a folder that is no store": (["query", ".", "--per", "1h"], "is no store"),
+    "an unknown level": (["query", "store", "--per", "1d"], "the frame has no level '1d'; it has 10s, 1m, 1h"),
+    "a level that cannot be read": (["query", "store", "--per", "soon"], "cannot read 'soon' as a window"),
+    "a condition on a measure": (["query", "store", "--per", "1h", "--where", "bytes > 1"], "keys of the frame (host)"),
+    "a condition that is none": (["query", "store", "--per", "1h", "--where", "host ="], "cannot read the condition"),
+    "a range that ends before it starts": (
+        ["query", "store", "--per", "1h", "--within", "2024-05-02,2024-05-01"],
+        "its end must come after its start",
+    ),
+    "half a range": (["query", "store", "--per", "1h", "--within", "2024-05-02"], "write START,END"),
+    "a time that is none": (["query", "store", "--per", "1h", "--within", "May,June"], "cannot read 'May' as a time"),
+    "parquet on the screen": (["query", "store", "--per", "1h", "--format", "parquet"], "--out FILE"),
+    "a folder that is not there": (["query", "store", "--per", "1h", "--out", "no/where"], "no/where"),
+}
+
+
+@pytest.mark.parametrize("mistake", QUERIES)
+def test_a_mistaken_query(mistake, store, capfd, monkeypatch):
+    monkeypatch.chdir(store.parent)
+    arguments, message = QUERIES[mistake]
+    status, out, err = call(capfd, *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_store_of_another_frame(store, lines, capfd):
+    before = {p: p.read_bytes() for p in store.rglob("*") if p.is_file()}
+    arguments = ["--time", "ts", "--measure", "requests=count()", *LEVELS, "--store", store]
+    status, _, err = call(capfd, "rollup", lines, *arguments)
+    assert status == 2
+    assert "of another frame: keys is [] here and ['host'] there" in err
+    assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
+
+
+def test_a_reader_that_goes_away(store):
+    """``tiltframe query … | head`` ends in silence."""
+    command = f"{sys.executable} -m tiltframe.cli query {store} --per 10s --format json | head -n 0"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_writes_nothing(tmp_path):
+    rng = np.random.default_rng(0)
+    big = pa.table({"ts": rng.integers(0, 10**10, 6_000_000), "x": rng.lognormal(0, 1, 6_000_000)})
+    pq.write_table(big, tmp_path / "big.parquet")
+    arguments = ["--time", "ts", "--measure", "d=dds(x)", "--levels", "10s,1m", "--store", str(tmp_path / "store")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tiltframe.cli", "rollup", str(tmp_path / "big.parquet"), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    if process.returncode != 0:  # it was still at work
+        assert process.returncode == 130
+        assert "interrupted; nothing was written" in err
+        assert "Traceback" not in err
+        assert not (tmp_path / "store").exists()

@@ -1,0 +1,127 @@
+"""The same data through local tables and every kind of Spark gives the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests import engines
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("spark") / "rows.parquet"
+    pq.write_table(engines.rows(), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "partitions"),
+    [("classic", [1, 2, 17]), ("connect", [1, 5]), ("cluster", [4])],
+    ids=["classic", "connect", "cluster"],
+)
+def test_engines_agree_to_the_bit(kind, partitions, file):
+    command = [sys.executable, "-m", "tests.engines", kind, str(file), *map(str, partitions)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("digests ")]
+    assert len(lines) == len(partitions), done.stderr[-3000:]
+    wanted = engines.local(pq.read_table(file))
+    for line in lines:
+        assert json.loads(line.removeprefix("digests ")) == wanted
+
+
+@pytest.fixture(scope="module")
+def spark():
+    with engines.session("classic") as session:
+        yield session
+
+
+def test_batch_bytes_are_set_unless_the_user_has(spark):
+    import spark_udaf as su
+
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
+    df = spark.createDataFrame(engines.rows(10))
+    su.rollup(df, engines.FRAME)
+    assert spark.conf.get(name) == str(2**31 - 1)
+    spark.conf.set(name, "1048576")
+    su.rollup(df, engines.FRAME)
+    assert spark.conf.get(name) == "1048576"
+    spark.conf.unset(name)
+
+
+def test_what_does_not_fit_is_refused_before_a_job(spark):
+    import aggr
+    import spark_udaf as su
+    from tiltframe import TiltFrame
+
+    df = spark.createDataFrame(engines.rows(10))
+    with pytest.raises(ValueError, match="no column 'latency'"):
+        su.rollup(df, TiltFrame(["1h"], "ts", {"p": aggr.dds("latency")}))
+    with pytest.raises(TypeError, match="sum cannot take a column of type string"):
+        su.rollup(df, TiltFrame(["1h"], "ts", {"p": aggr.sum("word")}))
+    with pytest.raises(ValueError, match="not states of this frame"):
+        su.finish(df, engines.FRAME)
+
+
+def test_an_error_in_a_worker_names_the_measure(spark):
+    import aggr
+    import spark_udaf as su
+    from tiltframe import TiltFrame
+
+    df = spark.createDataFrame(engines.rows(10))
+    with pytest.raises(Exception, match=r"hdr\('i', digits=2\): hdr takes numbers from 0"):
+        su.rollup(
+            df.selectExpr("ts", "-abs(i) - 1 AS i"), TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
+        ).collect()
+
+
+def test_an_empty_dataframe_has_no_windows(spark):
+    import spark_udaf as su
+
+    df = spark.createDataFrame(engines.rows(10)).where("false")
+    states = su.rollup(df, engines.FRAME)
+    assert su.finish(states, engines.FRAME).count() == 0
+    assert states.columns == engines.FRAME.states_schema(engines.rows(1).schema).names
+
+
+def test_states_travel_through_parquet_and_sql(spark, tmp_path):
+    import spark_udaf as su
+
+    table = engines.rows(2000)
+    states = su.rollup(spark.createDataFrame(table), engines.FRAME)
+    states.write.parquet(str(tmp_path / "states"))
+    back = spark.read.parquet(str(tmp_path / "states"))
+    united = back.where("level = '1h'").union(back.where("level <> '1h'"))
+    results = su.finish(united, engines.FRAME)
+    assert engines.digests(united.toArrow(), results.toArrow()) == engines.local(table)
+
+
+def test_many_shards_and_batches_change_nothing(spark):
+    """Small batches and buffers, so that shards are cut in the middle."""
+    import spark_udaf as su
+    from spark_udaf import rollup as _  # noqa: F401
+
+    module = sys.modules["spark_udaf.rollup"]
+    names = ["level", "host"]
+    batches = [
+        pa.RecordBatch.from_pydict({"__shard": pa.array(part, pa.int32()), "host": [str(p) for p in part]})
+        for part in ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
+    ]
+    before = module._MOST_PARTIAL
+    try:
+        for most in (1, 2, 3, 5, 100):
+            module._MOST_PARTIAL = most
+            pieces = [t.column("__shard").to_pylist() for t in module._whole_shards(iter(batches))]
+            assert sum(pieces, []) == [s for b in batches for s in b.column(0).to_pylist()]
+            assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
+            assert len(pieces) >= (2 if most < 5 else 1)
+    finally:
+        module._MOST_PARTIAL = before
+    assert su and names
