@@ -73,8 +73,8 @@ class Limbs:
 
     def lengths(self) -> NDArray[np.int64]:
         """Count the levels that each number reaches up to, shape (n,)."""
-        width = len(self.digits)
-        return width - np.argmax((self.digits != 0)[::-1], axis=0)
+        lengths: NDArray[np.int64] = len(self.digits) - np.argmax((self.digits != 0)[::-1], axis=0)
+        return lengths
 
     def normalized(self) -> Limbs:
         """Carry until every digit is balanced; digits must be below 2^62 in magnitude."""

@@ -106,7 +106,8 @@ def as_floats(values: pa.Array) -> NDArray[np.float64]:
         return floats
     parts, scale = _decimal_parts(values), values.type.scale
     if len(parts) == 1 and scale <= 22:  # both exact, so that one division rounds once
-        return parts[0] / 10.0**scale
+        floats = parts[0] / 10.0**scale
+        return floats
     exact = Limbs.of_arrow(sum_exactly(parts, Groups.each(len(values))))
     return quotient(exact, np.ones(len(values), np.int64), scale)
 

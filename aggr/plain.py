@@ -10,7 +10,8 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
     Chunks are joined and dictionaries decoded; strings and bytes have one type each; decimals have 128 bits and no
     negative scale; timestamps are in UTC; times of day and timestamps in milliseconds or finer, dates in days, as
-    Parquet keeps them; a column of nothing but nulls counts as floats.
+    Parquet keeps them; floats have 32 or 64 bits, and a
+    column of nothing but nulls counts as floats.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
@@ -40,4 +41,6 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.time32("ms")
     if is_a.is_date64(kind):
         return pa.date32()
+    if is_a.is_float16(kind):
+        return pa.float32()
     return pa.float64() if is_a.is_null(kind) else kind

@@ -17,9 +17,9 @@ def checked(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     >>> checked([0.5, 1])
     (0.5, 1.0)
     """
-    given = (quantiles,) if isinstance(quantiles, Real) else tuple(quantiles)
+    given = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
     for q in given:
-        if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= q <= 1.0:
+        if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
             raise ValueError(f"a quantile must be a number from 0 to 1; got {q!r}")
     if not given:
         raise ValueError("name at least one quantile, say [0.5]")

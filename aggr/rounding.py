@@ -71,8 +71,8 @@ def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, 
     narrow = np.flatnonzero((sums.lengths() <= _MOST_LEVELS) & (squares.lengths() <= 2 * _MOST_LEVELS))
     if len(narrow) < len(counts):
         results = np.empty(len(counts))
-        some = variance(sums.of(narrow), squares.of(narrow), counts[narrow], ddof, scale, root) if len(narrow) else []
-        results[narrow] = some
+        if len(narrow):
+            results[narrow] = variance(sums.of(narrow), squares.of(narrow), counts[narrow], ddof, scale, root)
         for i in np.setdiff1d(np.arange(len(counts)), narrow).tolist():
             results[i] = exactly(i)
         return results

@@ -373,3 +373,71 @@ def test_ctrl_c_writes_nothing(tmp_path):
         assert "interrupted; nothing was written" in err
         assert "Traceback" not in err
         assert not (tmp_path / "store").exists()
+
+
+def test_a_file_that_comes_twice_counts_once(desk, capfd):
+    Path("d").mkdir()
+    Path("d/e.jsonl").write_bytes(Path("e.jsonl").read_bytes())
+    assert call(capfd, "rollup", "d", "d/e.jsonl", Path("d").resolve(), *ARGUMENTS, "--store", "st")[0] == 0
+    out = call(capfd, "query", "st", "--per", "1h", "--where", "host = 'a'", "--format", "json")[1]
+    assert json.loads(out)["requests"] == 1
+
+
+def test_a_file_that_has_grown_is_refused(store, lines, capfd):
+    lines.write_text(lines.read_text() * 2)
+    status, _, err = call(capfd, "rollup", lines, *ARGUMENTS, "--store", store)
+    assert status == 2
+    assert "has changed since it was rolled up" in err
+
+
+def test_a_store_below_an_input_is_no_input(desk, capfd):
+    for name in ("e.jsonl", "more.jsonl"):
+        Path("in").mkdir(exist_ok=True)
+        Path("in", name).write_bytes(Path("e.jsonl").read_bytes())
+        assert call(capfd, "rollup", "in", *ARGUMENTS, "--store", "in/store")[0] == 0
+    out = call(capfd, "query", "in/store", "--per", "1h", "--where", "host = 'a'", "--format", "json")[1]
+    assert json.loads(out)["requests"] == 2
+
+
+def test_other_types_than_the_store_keeps(desk, capfd):
+    Path("a.csv").write_text("ts,x\n0,1\n")
+    Path("b.csv").write_text("ts,x\n0,1.5\n")
+    arguments = ["--time", "ts", "--measure", "s=sum(x)", "--levels", "1h", "--store", "st"]
+    assert call(capfd, "rollup", "a.csv", *arguments)[0] == 0
+    status, _, err = call(capfd, "rollup", "b.csv", *arguments)
+    assert status == 2
+    assert "keeps states of int64 in 's'" in err
+    assert call(capfd, "query", "st", "--per", "1h")[0] == 0
+
+
+def test_csv_keeps_words_and_numbers_apart(desk, capfd):
+    Path("a.csv").write_text('ts,k,x\n0,NA,1.5\n0,NA,NA\n0,,2\n0,"[red]",\n')
+    arguments = ["--time", "ts", "--key", "k", "--measure", "n=count(x)", "--levels", "1h", "--store", "st"]
+    assert call(capfd, "rollup", "a.csv", *arguments)[0] == 0
+    out = call(capfd, "query", "st", "--per", "1h", "--format", "json")[1]
+    assert {r["k"]: r["n"] for r in map(json.loads, out.splitlines())} == {"NA": 1, None: 1, "[red]": 0}
+    assert "[red]" in call(capfd, "query", "st", "--per", "1h")[1]
+
+
+def test_nan_in_csv_is_a_value(desk, capfd):
+    Path("a.csv").write_text("ts,x\n0,NaN\n0,1.5\n")
+    arguments = ["--time", "ts", "--measure", "s=sum(x)", "--measure", "n=count(x)", "--levels", "1h", "--store", "st"]
+    assert call(capfd, "rollup", "a.csv", *arguments)[0] == 0
+    assert json.loads(call(capfd, "query", "st", "--per", "1h", "--format", "json")[1])["s"] == "NaN"
+
+
+def test_json_columns_that_come_late_are_read(desk, capfd):
+    first = "".join(json.dumps({"ts": i, "pad": "x" * 1000}) + "\n" for i in range(20_000))
+    Path("a.jsonl").write_text(json.dumps({"ts": 0, "late": 1}) + "\n")
+    Path("b.jsonl").write_text(first + json.dumps({"ts": 0, "late": 10}) + "\n")
+    arguments = ["--time", "ts", "--measure", "s=sum(late)", "--levels", "1h", "--store", "st"]
+    assert call(capfd, "rollup", "a.jsonl", "b.jsonl", *arguments)[0] == 0
+    assert json.loads(call(capfd, "query", "st", "--per", "1h", "--format", "json")[1])["s"] == 11
+
+
+def test_nested_keys_are_refused(desk, capfd):
+    Path("a.jsonl").write_text('{"ts": 0, "k": [1]}\n')
+    arguments = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "1h", "--store", "st"]
+    status, _, err = call(capfd, "rollup", "a.jsonl", *arguments)
+    assert status == 2
+    assert "the key 'k' has type list" in err

@@ -27,7 +27,7 @@ QUANTILES = (0.0, 0.001, 0.145, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999, 0.99999, 1.0)
 
 
 def their(values, digits: int) -> HdrHistogram:
-    histogram = HdrHistogram(1, HIGHEST, digits)
+    histogram = HdrHistogram(1, max(2, int(values.max())), digits)  # it walks all its buckets, recorded or not
     for value in values.tolist():
         assert histogram.record_value(value)
     return histogram
@@ -40,15 +40,17 @@ def ask(function, values, kind=None):
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", DATA)
 def test_buckets_and_results_are_those_of_the_package(name, digits):
-    values, theirs = DATA[name], their(DATA[name], digits)
+    values = DATA[name] if digits < 4 else DATA[name][DATA[name] < 2**24]
+    theirs = their(values, digits)
     function = aggr.Hdr(QUANTILES, digits)
     states = function.reduce(pa.array(values), Groups.single(len(values)))
     mine = Histograms.of(states.field("buckets"))
     wanted = {i: n for i, n in enumerate(theirs.counts) if n}
     assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
     result = function.finish(states)[0].as_py()
-    quantiles = [theirs.get_value_at_percentile(round(q * 100, 10)) for q in QUANTILES]
-    assert list(result["quantiles"].values()) == quantiles
+    percentiles = [round(q * 100, 10) for q in QUANTILES]
+    quantiles = theirs.get_percentile_to_value_dict(percentiles)
+    assert list(result["quantiles"].values()) == [quantiles[p] for p in percentiles]
     assert result["count"] == theirs.get_total_count()
     assert (result["min"], result["max"]) == (values.min(), values.max())
     assert result["mean"] == pytest.approx(theirs.get_mean_value(), rel=1e-12)

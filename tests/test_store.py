@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -124,14 +125,66 @@ def test_kill_9_at_any_moment_leaves_whole_commits(tmp_path):
 
 
 def test_a_crash_before_the_first_commit_is_no_obstacle(tmp_path):
-    (tmp_path / "s" / "commit-dead").mkdir(parents=True)
-    (tmp_path / "s" / ".lock").touch()
-    (tmp_path / "s" / ".tiltframe.json.1234").write_text("{")
+    first = Store.open_or_create(tmp_path / "s", FRAME)
+    with pytest.raises(RuntimeError, match="killed"), first._writing() as folder:
+        (folder / "1s.parquet").touch()
+        copy = {p.relative_to(tmp_path): p.is_dir() for p in (tmp_path / "s").rglob("*")}
+        raise RuntimeError("killed")
+    for path, is_folder in copy.items():  # lay out again what a kill would have left
+        (tmp_path / (path if is_folder else path.parent)).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "s" / "tiltframe.json").write_text(
+        json.dumps({"format": 1, "frame": FRAME.describe(), "schema": None, "commits": {}})
+    )
+    with pytest.raises(StoreError, match="holds nothing yet"):
+        Store.open(tmp_path / "s").query("1m")
+    other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
+    assert Store.open_or_create(tmp_path / "s", other).frame == other  # nothing in it, so it may be any frame's
     store = Store.open_or_create(tmp_path / "s", FRAME)
-    with pytest.raises(StoreError, match="is no store"):
-        Store.open(tmp_path / "s")
     store.commit(states(0), "one")
     assert total(Store.open(tmp_path / "s")) == 100
+    assert sum(p.name.startswith("commit-") for p in (tmp_path / "s").iterdir()) == 1
+
+
+def test_commits_without_their_manifest_are_not_written_over(tmp_path):
+    Store.open_or_create(tmp_path / "s", FRAME).commit(states(0), "one")
+    (tmp_path / "s" / "tiltframe.json").unlink()
+    with pytest.raises(StoreError, match=r"damaged: it has commits, and no tiltframe\.json"):
+        Store.open_or_create(tmp_path / "s", FRAME)
+
+
+def test_states_of_other_types_are_refused_before_they_are_written(tmp_path):
+    store = Store.open_or_create(tmp_path / "s", FRAME)
+    store.commit(states(0), "one")
+    data = pa.table({"ts": [1], "x": [1.5], "k": ["a"]})
+    with pytest.raises(StoreError, match="keeps states of int64 in 's', and this is states of double"):
+        store.commit(rollup(data, FRAME), "two")
+    with pytest.raises(StoreError, match="keeps string in 'k', and this is int64"):
+        store.commit(rollup(data.set_column(2, "k", pa.array([7])), FRAME), "two")
+    assert total(store) == 100
+
+
+def test_a_writer_of_another_frame_that_came_second_is_refused(tmp_path):
+    other = TiltFrame(["1s"], "ts", {"n": aggr.count()}, ["k"])
+    mine, theirs = Store.open_or_create(tmp_path / "s", FRAME), Store.open_or_create(tmp_path / "s", other)
+    mine.commit(states(0), "one", ["file"])
+    with pytest.raises(StoreError, match="of another frame: levels"):
+        theirs.commit(rollup(pa.table({"ts": [1], "k": ["a"]}), other), "two")
+    with pytest.raises(StoreError, match="file was added by someone else"):
+        mine.commit(states(0), "three", ["file", "more"])
+    assert total(Store.open(tmp_path / "s")) == 100
+
+
+def test_a_flipped_bit_is_noticed(tmp_path):
+    store = Store.open_or_create(tmp_path / "s", FRAME)
+    store.commit(states(0), "one")
+    file = tmp_path / "s" / store.commits["one"]["folder"] / "1m.parquet"
+    whole, before = file.read_bytes(), store.query("1m")
+    rng = random.Random(1)
+    for _ in range(150):
+        at = rng.randrange(len(whole))
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :])
+        with contextlib.suppress(StoreError):  # noticed
+            assert store.query("1m").equals(before)
 
 
 def test_two_writers_at_once_lose_nothing(tmp_path):

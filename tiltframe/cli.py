@@ -24,7 +24,7 @@ from tiltframe.show import FORMATS, as_bytes, print_table
 from tiltframe.store import Store, fingerprint, number_of
 from tiltframe.within import read_range
 
-_MISTAKES = (ValueError, TypeError, KeyError, OverflowError, FileNotFoundError, PermissionError, OSError)
+_MISTAKES = (ValueError, TypeError, KeyError, OverflowError)
 
 
 class _Commands(click.Group):
@@ -95,22 +95,34 @@ def rollup(
     """
     frame = TiltFrame(levels.split(","), time, measures_from(measures), keys, timezone)
     store = Store.open_or_create(folder, frame)
-    source = open_source(inputs)
+    frame = store.frame
+    source = open_source(inputs, time)
     frame.check(source.schema)
-    seen = {name for commit in store.commits.values() for name in commit["made_from"]}
-    fresh = tuple(file for file in source.files if fingerprint(file) not in seen)
+    fresh = _fresh(source, store)
     if not fresh:
         click.echo(f"nothing new: {folder} already holds all {len(source.files)} files", err=True)
         return
-    source = Source(fresh, source.schema)
+    store.check_types(frame.states_schema(source.schema))
+    source = Source(fresh, source.schema, time)
     with _progress("rolling up", source.bytes) as advance:
         states = rollup_batches(source.batches(frame.columns, lambda file: advance(file.stat().st_size)), frame)
     made_from = [fingerprint(file) for file in fresh]
     store.commit(states, number_of(made_from), made_from)
-    click.echo(
-        f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files",
-        err=True,
-    )
+    click.echo(f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files", err=True)
+
+
+def _fresh(source: Source, store: Store) -> tuple[Path, ...]:
+    """Leave out files that are in the store; refuse those that have changed since."""
+    seen = {name for commit in store.commits.values() for name in commit["made_from"]}
+    paths = {name.rsplit(":", 2)[0] for name in seen}
+    fresh = tuple(file for file in source.files if fingerprint(file) not in seen)
+    for file in fresh:
+        if str(file.resolve()) in paths:
+            raise ValueError(
+                f"{file} has changed since it was rolled up into {store.path}, and its old rows would count twice; "
+                "put new rows into a file of their own"
+            )
+    return fresh
 
 
 @cli.command()
@@ -139,8 +151,7 @@ def query(folder: Path, per: str, within: str | None, where: str | None, form: s
             with open(out, "w") as file:
                 print_table(results, store.frame.timezone, file)
     elif out is None:
-        sys.stdout.buffer.write(as_bytes(results, form))
-        sys.stdout.buffer.flush()
+        click.echo(as_bytes(results, form), nl=False)
     else:
         out.write_bytes(as_bytes(results, form))
 
@@ -179,9 +190,14 @@ def main(args: list[str] | None = None) -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone
         sys.exit(0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
     except click.ClickException as error:
         _end(error.format_message(), 2)
-    except (pa.ArrowInvalid, *_MISTAKES) as error:
+    except OSError as error:
+        _end(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error), 2)
+    except (pa.ArrowException, *_MISTAKES) as error:
         _end(str(error).splitlines()[0] if str(error) else repr(error), 2)
 
 

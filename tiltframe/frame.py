@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description
+from aggr.order import has_order
 from aggr.plain import plain_type
 from tiltframe.plan import StateColumn, plan
 from windows import Window, window
@@ -103,6 +104,11 @@ class TiltFrame:
                 near = difflib.get_close_matches(name, schema.names, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
                 raise ValueError(f"the data has no column {name!r}; {hint}")
+        for key in self.keys:
+            if not has_order(key_type(schema.field(key).type)):
+                raise TypeError(
+                    f"the key {key!r} has type {schema.field(key).type}; keys must be of plain types, not nested"
+                )
         for column in self.states:
             try:
                 column.measure.function.state_type(column.measure.input_type(schema, INSTANT))

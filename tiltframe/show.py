@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tiltframe.frame import END, LEVEL, START
 from windows import window
@@ -59,11 +60,11 @@ def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, tit
         number = (
             pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
         )
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
         columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
-    table.columns[0].header = f"window\n{timezone}"
+    table.columns[0].header = Text(f"window\n{timezone}")
     for row in zip(*columns, strict=True):
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
     if not console.is_terminal:
         console.width = 10_000  # nobody's screen to fit in

@@ -1,7 +1,7 @@
 """The store: a folder of Parquet that describes its own frame, and never reads as whole when it is not.
 
     store/
-      tiltframe.json            the frame, and the commits; replaced at once, by renaming
+      tiltframe.json            the frame, the types of its states, the commits; replaced at once, by renaming
       commit-3f2a…/1h.parquet   one file of states per level, written before the commit is named
       commit-3f2a…/1d.parquet
 
@@ -11,6 +11,7 @@ behind is in no commit, so nobody reads it.
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
 import json
@@ -31,7 +32,7 @@ from aggr.where import columns_of, rows_where
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.rollup import finish, labelled, merge_level
 
-_MANIFEST = "tiltframe.json"
+MANIFEST = "tiltframe.json"
 _FORMAT = 1
 
 
@@ -64,7 +65,10 @@ class Store:
         path = Path(path)
         if not path.exists():
             raise StoreError(f"there is no store {path}")
-        return cls(path, TiltFrame.from_dict(_read_manifest(path)["frame"]))
+        try:
+            return cls(path, TiltFrame.from_dict(_read_manifest(path)["frame"]))
+        except (KeyError, TypeError) as error:
+            raise StoreError(f"the store {path} is damaged: {MANIFEST} describes no frame: {error}") from None
 
     @classmethod
     def open_or_create(cls, path: str | Path, frame: TiltFrame) -> Store:
@@ -78,13 +82,34 @@ class Store:
             raise StoreError(f"{path} is a file; a store is a folder")
         if not path.exists() or not any(path.iterdir()):
             return cls(path, frame)
-        if not (path / _MANIFEST).exists() and not _leftovers(path):
-            raise StoreError(f"the folder {path} is not empty and no store; give a new or an empty folder")
-        store = cls.open(path) if (path / _MANIFEST).exists() else cls(path, frame)
-        difference = frame.difference(store.frame)
-        if difference:
-            raise StoreError(f"the store {path} is of another frame: {difference}; give another folder")
+        if not (path / MANIFEST).exists():
+            if any(path.glob("commit-*")):
+                raise StoreError(f"the store {path} is damaged: it has commits, and no {MANIFEST} that names them")
+            if any(p.name != ".lock" and not p.name.startswith(f".{MANIFEST}.") for p in path.iterdir()):
+                raise StoreError(f"the folder {path} is not empty and no store; give a new or an empty folder")
+            return cls(path, frame)
+        store = cls.open(path)
+        if not store.commits:
+            return cls(path, frame)
+        store.check_frame(frame)
         return store
+
+    def check_frame(self, frame: TiltFrame) -> None:
+        """Raise `StoreError`, naming the difference, unless the store is of this frame."""
+        difference = frame.difference(self.frame)
+        if difference:
+            raise StoreError(f"the store {self.path} is of another frame: {difference}; give another folder")
+
+    def check_types(self, states: pa.Schema) -> None:
+        """Raise `StoreError` unless states of this schema can be merged with those in the store."""
+        kept = self.schema
+        for field in kept or ():
+            given = states.field(field.name).type
+            if given != field.type:
+                raise StoreError(
+                    f"the store {self.path} keeps {_kind(field.type)} in {field.name!r}, and this is {_kind(given)}; "
+                    "convert the data to the store's type, or give another folder"
+                )
 
     @property
     def commits(self) -> dict[str, dict[str, Any]]:
@@ -93,9 +118,15 @@ class Store:
         return commits
 
     @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the states, once there are any."""
+        text = _read_manifest(self.path).get("schema") if self.exists else None
+        return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+    @property
     def exists(self) -> bool:
         """Whether anything has been committed."""
-        return (self.path / _MANIFEST).exists()
+        return (self.path / MANIFEST).exists()
 
     def commit(self, states: pa.Table, number: str, made_from: Sequence[str] = ()) -> bool:
         """Add states of all levels under a commit number, at once or not at all.
@@ -116,7 +147,16 @@ class Store:
         """
         self.frame.check_states(states.schema)
         with self._writing() as folder:
-            return self._publish(number, folder, _write_levels(folder, states, self.frame), made_from)
+            if number in self.commits:
+                return False
+            again = {name for commit in self.commits.values() for name in commit["made_from"]} & set(made_from)
+            if again:
+                raise StoreError(f"{sorted(again)[0]} was added by someone else meanwhile; nothing was written")
+            self.check_types(states.schema)
+            rows = _write_levels(folder, states, self.frame)
+            entry = {"folder": folder.name, "rows": rows, "made_from": list(made_from)}
+            self._write_manifest({**self.commits, number: entry}, states.schema)
+            return True
 
     def states(self, level: str, within: tuple[int, int] | None = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -140,7 +180,9 @@ class Store:
                 keys = ", ".join(self.frame.keys) or "none"
                 raise ValueError(f"a condition can name the keys of the frame ({keys}); got {name!r}")
         wanted = [START, *self.frame.keys, *(c.name for c in self.frame.states)]
-        tables = [self._read(commit["folder"], window.name, wanted, within) for commit in self.commits.values()]
+        if not self.commits:
+            raise StoreError(f"the store {self.path} holds nothing yet")
+        tables = [self._read(commit, window.name, wanted, within) for commit in self.commits.values()]
         states = pa.concat_tables(tables)
         if where is not None:
             states = states.filter(pa.array(rows_where(where, states)))
@@ -150,50 +192,63 @@ class Store:
         """Read the results of a level; arguments as for `states`. A query never changes a state."""
         return finish(self.states(per, within, where), self.frame)
 
-    def _read(self, folder: str, level: str, columns: list[str], within: tuple[int, int] | None) -> pa.Table:
-        file = self.path / folder / f"{level}.parquet"
+    def _read(self, commit: dict[str, Any], level: str, columns: list[str], within: tuple[int, int] | None) -> pa.Table:
+        file = self.path / commit["folder"] / f"{level}.parquet"
         bounds = [pa.scalar(at, pa.timestamp("us", "UTC")) for at in within or ()]
         filters = [(START, ">=", bounds[0]), (START, "<", bounds[1])] if within else None
         try:
-            return pq.read_table(file, columns=columns, filters=filters)
-        except (pa.ArrowInvalid, OSError) as error:
+            table = pq.read_table(file, columns=columns, filters=filters, page_checksum_verification=True)
+        except (pa.ArrowException, OSError) as error:
             reason = "it is missing" if not file.exists() else str(error).splitlines()[0]
-            raise StoreError(
-                f"the store {self.path} is damaged: cannot read {folder}/{level}.parquet: {reason}"
-            ) from None
+            raise StoreError(f"the store {self.path} is damaged: cannot read {file.name}: {reason}") from None
+        if within is None and table.num_rows != commit["rows"][level]:
+            raise StoreError(f"the store {self.path} is damaged: {file.name} has lost rows")
+        return table
 
     @contextmanager
     def _writing(self) -> Iterator[Path]:
-        """Hold the store for one writer, in a new folder that is removed unless it was published."""
+        """Hold the store for one writer, in a new folder that is removed unless a commit names it.
+
+        What is there is read anew under the lock. A store is named before its first commit is written, so that a
+        folder of commits without a manifest is known to be damaged.
+        """
         created = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
-        folder = self.path / f"commit-{uuid.uuid4().hex[:12]}"
-        try:
-            with open(self.path / ".lock", "w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when the writer ends, however it ends
+        with open(self.path / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when the writer ends, however it ends
+            folder = self.path / f"commit-{uuid.uuid4().hex[:12]}"
+            try:
+                if self.commits:
+                    Store.open(self.path).check_frame(self.frame)
+                else:
+                    self._write_manifest({}, None)
+                self._sweep()
                 folder.mkdir()
                 yield folder
-        finally:
-            if not any(commit["folder"] == folder.name for commit in self.commits.values()):
-                shutil.rmtree(folder, ignore_errors=True)
-                if created and not self.exists:
-                    shutil.rmtree(self.path, ignore_errors=True)
+            finally:
+                self._sweep()
+        if created and not self.commits:
+            shutil.rmtree(self.path, ignore_errors=True)
 
-    def _publish(self, number: str, folder: Path, rows: Mapping[str, int], made_from: Sequence[str]) -> bool:
-        commits = self.commits
-        if number in commits:
-            return False
-        entry = {"folder": folder.name, "rows": dict(rows), "made_from": list(made_from)}
-        manifest = {"format": _FORMAT, "frame": self.frame.describe(), "commits": {**commits, number: entry}}
-        _sync_folder(folder)
-        temporary = self.path / f".{_MANIFEST}.{uuid.uuid4().hex[:8]}"
+    def _sweep(self) -> None:
+        """Remove what writers that were killed have left, the lock being held."""
+        named = {commit["folder"] for commit in self.commits.values()}
+        for left in self.path.glob("commit-*"):
+            if left.name not in named:
+                shutil.rmtree(left, ignore_errors=True)
+        for left in self.path.glob(f".{MANIFEST}.*"):
+            left.unlink(missing_ok=True)
+
+    def _write_manifest(self, commits: Mapping[str, Any], schema: pa.Schema | None) -> None:
+        text = None if schema is None else base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+        manifest = {"format": _FORMAT, "frame": self.frame.describe(), "schema": text, "commits": dict(commits)}
+        temporary = self.path / f".{MANIFEST}.{uuid.uuid4().hex[:8]}"
         with open(temporary, "w") as file:
             json.dump(manifest, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self.path / _MANIFEST)
+        os.replace(temporary, self.path / MANIFEST)
         _sync_folder(self.path)
-        return True
 
 
 def fingerprint(file: Path) -> str:
@@ -213,31 +268,38 @@ def _write_levels(folder: Path, states: pa.Table, frame: TiltFrame) -> dict[str,
     for level in frame.levels:
         mine = states.filter(pc.equal(states.column(LEVEL), level.name))
         file = folder / f"{level.name}.parquet"
-        pq.write_table(mine, file, compression="zstd")
+        pq.write_table(mine, file, compression="zstd", write_page_checksum=True)
         with open(file, "rb") as written:
             os.fsync(written.fileno())
         rows[level.name] = mine.num_rows
+    _sync_folder(folder)
     return rows
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest: dict[str, Any] = json.loads((path / _MANIFEST).read_text())
+        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
         newer = manifest["format"] > _FORMAT
+        whole = all(isinstance(manifest.get(part), dict) for part in ("frame", "commits"))
     except FileNotFoundError:
-        raise StoreError(f"{path} is no store: it has no {_MANIFEST}") from None
-    except (ValueError, KeyError, TypeError, OSError) as error:
-        raise StoreError(f"the store {path} is damaged: cannot read {_MANIFEST}: {error}") from None
+        raise StoreError(f"{path} is no store: it has no {MANIFEST}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise StoreError(f"the store {path} is damaged: cannot read {MANIFEST}: {error}") from None
     if newer:
         raise StoreError(
             f"the store {path} has format {manifest['format']}, newer than this release: upgrade tiltframe"
         )
+    if not whole:
+        raise StoreError(f"the store {path} is damaged: {MANIFEST} lacks the frame or the commits")
     return manifest
 
 
-def _leftovers(path: Path) -> bool:
-    """Say whether a folder holds only what a crash before the first commit leaves."""
-    return all(p.name == ".lock" or p.name.startswith(("commit-", f".{_MANIFEST}.")) for p in path.iterdir())
+def _kind(kind: pa.DataType) -> str:
+    """Name the type that a state or a key is about."""
+    if not pa.types.is_struct(kind):
+        return str(kind)
+    about = [kind.field(i).type for i in range(kind.num_fields) if kind.field(i).name in ("unit", "least", "greatest")]
+    return f"states of {about[0]}" if about else "states"
 
 
 def _sync_folder(path: Path) -> None:

@@ -66,6 +66,7 @@ def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int
 
 def _read_text(times: pa.Array) -> pa.Array:
     """Read ISO 8601, each text with an offset or without."""
+    times = pc.replace_substring_regex(times, r"(\.\d{6})\d+", r"\1")
     zoned = pc.match_substring_regex(times, r"T?\d\d:\d\d.*([zZ]|[+-]\d\d:?\d\d)$")
     local = pc.if_else(zoned, None, times).cast(pa.timestamp("us"))
     moment = pc.if_else(zoned, times, None).cast(pa.timestamp("us", "UTC"))

@@ -42,7 +42,7 @@ def read_range(text: str, timezone: str) -> tuple[int, int]:
 
 
 def _moment(text: str, timezone: str) -> int:
-    if text.lstrip("-").isdigit() and len(text) > 8:
+    if text.lstrip("-").isdigit() and len(text) != len("20240501"):
         return int(text) * 1000
     try:
         moment = dt.datetime.fromisoformat(text)
