@@ -22,6 +22,7 @@ from aggr.hdr import Hdr
 from aggr.measure import Measure, from_description
 from aggr.moments import Avg, Stdev, Sum, Var
 from aggr.registry import UnknownFunction, get, names, register, unregister
+from aggr.ugly import ugly
 
 for _function in (Count, Min, Max, Sum, Avg, Var, Stdev, Hdr, Dds, First, Last):
     register(_function)
@@ -57,6 +58,7 @@ __all__ = [
     "register",
     "stdev",
     "sum",
+    "ugly",
     "unregister",
     "var",
 ]

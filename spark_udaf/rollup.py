@@ -54,8 +54,10 @@ def rollup(df: DataFrame, frame: TiltFrame) -> DataFrame:
 
     Examples
     --------
-    >>> states = su.rollup(df, frame)                                             # doctest: +SKIP
-    >>> su.finish(states, frame).where("level = '1h'").show()                     # doctest: +SKIP
+    The README has one that runs::
+
+        states = su.rollup(df, frame)
+        su.finish(states, frame).where("level = '1h'").show()
     """
     source = arrow_schema(df)
     frame.check(source)

@@ -52,8 +52,15 @@ class Store:
 
     Examples
     --------
-    >>> store = Store.open("flights")                                             # doctest: +SKIP
-    >>> store.query(per="1mo", where="origin = 'JFK'")                            # doctest: +SKIP
+    >>> import aggr, tempfile
+    >>> from tiltframe import rollup
+    >>> frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
+    >>> folder = Path(tempfile.mkdtemp()) / "store"
+    >>> store = Store.open_or_create(folder, frame)
+    >>> store.commit(rollup(pa.table({"ts": [0, 1], "host": ["a", "b"]}), frame), "first")
+    True
+    >>> Store.open(folder).query("1h", where="host = 'a'").column("n").to_pylist()
+    [1]
     """
 
     path: Path
