@@ -125,16 +125,14 @@ def test_kill_9_at_any_moment_leaves_whole_commits(tmp_path):
 
 
 def test_a_crash_before_the_first_commit_is_no_obstacle(tmp_path):
-    first = Store.open_or_create(tmp_path / "s", FRAME)
-    with pytest.raises(RuntimeError, match="killed"), first._writing() as folder:
-        (folder / "1s.parquet").touch()
-        copy = {p.relative_to(tmp_path): p.is_dir() for p in (tmp_path / "s").rglob("*")}
-        raise RuntimeError("killed")
-    for path, is_folder in copy.items():  # lay out again what a kill would have left
-        (tmp_path / (path if is_folder else path.parent)).mkdir(parents=True, exist_ok=True)
-    (tmp_path / "s" / "tiltframe.json").write_text(
-        json.dumps({"format": 1, "frame": FRAME.describe(), "schema": None, "commits": {}})
+    script = (  # killed between the manifest and the first commit
+        f"import os, sys; sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})\n"
+        "from tests.test_store import FRAME, Store\n"
+        f"with Store.open_or_create({str(tmp_path / 's')!r}, FRAME)._writing() as folder:\n"
+        "    (folder / '1s.parquet').touch(); os.kill(os.getpid(), 9)\n"
     )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    assert list((tmp_path / "s").glob("commit-*/1s.parquet"))
     with pytest.raises(StoreError, match="holds nothing yet"):
         Store.open(tmp_path / "s").query("1m")
     other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
