@@ -16,7 +16,8 @@ import pytest
 
 import aggr
 from tiltframe import TiltFrame, rollup
-from tiltframe.store import Store, StoreError
+from tiltframe.manifest import StoreError
+from tiltframe.store import Store
 
 FRAME = TiltFrame(["1s", "1m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 

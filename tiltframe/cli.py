@@ -104,8 +104,9 @@ def rollup(
         return
     store.check_types(frame.states_schema(source.schema))
     source = Source(fresh, source.schema, time)
-    with _progress("rolling up", source.bytes) as advance:
-        states = rollup_batches(source.batches(frame.columns, lambda file: advance(file.stat().st_size)), frame)
+    with _progress("rolling up", source.bytes) as progress:
+        batches = _counted(source.batches(frame.columns, lambda file: progress(0, file.stat().st_size)), progress)
+        states = rollup_batches(batches, frame)
     made_from = [fingerprint(file) for file in fresh]
     store.commit(states, number_of(made_from), made_from)
     click.echo(f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files", err=True)
@@ -169,14 +170,28 @@ def functions() -> None:
     console.print(table)
 
 
+def _counted(batches: Iterator[pa.RecordBatch], progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+    """Let batches pass, and count their rows."""
+    for batch in batches:
+        progress(batch.num_rows, 0)
+        yield batch
+
+
 @contextmanager
-def _progress(doing: str, total: float) -> Iterator[Callable[[float], None]]:
-    """Show a bar on standard error, if that is a terminal; yields what advances it."""
+def _progress(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show rows and a bar of bytes on standard error, if that is a terminal; yields what advances both."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    rows = 0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(doing, total=total)
-        yield lambda done: bar.advance(task, done)
+
+        def advance(more_rows: int, more_bytes: int) -> None:
+            nonlocal rows
+            rows += more_rows
+            bar.update(task, description=f"{doing} {rows:,} rows", advance=more_bytes)
+
+        yield advance
 
 
 def main(args: list[str] | None = None) -> None:

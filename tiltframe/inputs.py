@@ -15,7 +15,7 @@ import pyarrow.json as pajson
 
 from aggr.plain import plain, plain_type
 from tiltframe.frame import INSTANT
-from tiltframe.store import MANIFEST
+from tiltframe.manifest import MANIFEST
 from tiltframe.times import event_times
 
 _FORMATS = {
@@ -62,6 +62,8 @@ class Source:
             try:
                 for batch in _read(file, self.schema, columns):
                     yield self._widened(batch, schema)
+            except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
+                raise KeyboardInterrupt from None
             except (pa.ArrowException, OSError) as error:
                 raise ValueError(f"cannot read {file}: {_first_line(error)}") from None
             if done is not None:

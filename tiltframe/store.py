@@ -11,14 +11,12 @@ behind is in no commit, so nobody reads it.
 
 from __future__ import annotations
 
-import base64
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +28,8 @@ import pyarrow.parquet as pq
 
 from aggr.where import columns_of, rows_where
 from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.manifest import MANIFEST, StoreError, read_manifest, read_schema, sync_folder, write_manifest
 from tiltframe.rollup import finish, labelled, merge_level
-
-MANIFEST = "tiltframe.json"
-_FORMAT = 1
-
-
-class StoreError(ValueError):
-    """A store is missing, damaged, newer than this release, or of another frame."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +65,7 @@ class Store:
         if not path.exists():
             raise StoreError(f"there is no store {path}")
         try:
-            return cls(path, TiltFrame.from_dict(_read_manifest(path)["frame"]))
+            return cls(path, TiltFrame.from_dict(read_manifest(path)["frame"]))
         except (KeyError, TypeError) as error:
             raise StoreError(f"the store {path} is damaged: {MANIFEST} describes no frame: {error}") from None
 
@@ -121,14 +113,13 @@ class Store:
     @property
     def commits(self) -> dict[str, dict[str, Any]]:
         """The commits by their number, each with its folder, rows by level, and what it was made from."""
-        commits: dict[str, dict[str, Any]] = _read_manifest(self.path)["commits"] if self.exists else {}
+        commits: dict[str, dict[str, Any]] = read_manifest(self.path)["commits"] if self.exists else {}
         return commits
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of the states, once there are any."""
-        text = _read_manifest(self.path).get("schema") if self.exists else None
-        return None if text is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+        return read_schema(read_manifest(self.path)) if self.exists else None
 
     @property
     def exists(self) -> bool:
@@ -162,7 +153,7 @@ class Store:
             self.check_types(states.schema)
             rows = _write_levels(folder, states, self.frame)
             entry = {"folder": folder.name, "rows": rows, "made_from": list(made_from)}
-            self._write_manifest({**self.commits, number: entry}, states.schema)
+            write_manifest(self.path, self.frame, states.schema, {**self.commits, number: entry})
             return True
 
     def states(self, level: str, within: tuple[int, int] | None = None, where: str | None = None) -> pa.Table:
@@ -228,7 +219,7 @@ class Store:
                 if self.commits:
                     Store.open(self.path).check_frame(self.frame)
                 else:
-                    self._write_manifest({}, None)
+                    write_manifest(self.path, self.frame, None, {})
                 self._sweep()
                 folder.mkdir()
                 yield folder
@@ -245,17 +236,6 @@ class Store:
                 shutil.rmtree(left, ignore_errors=True)
         for left in self.path.glob(f".{MANIFEST}.*"):
             left.unlink(missing_ok=True)
-
-    def _write_manifest(self, commits: Mapping[str, Any], schema: pa.Schema | None) -> None:
-        text = None if schema is None else base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
-        manifest = {"format": _FORMAT, "frame": self.frame.describe(), "schema": text, "commits": dict(commits)}
-        temporary = self.path / f".{MANIFEST}.{uuid.uuid4().hex[:8]}"
-        with open(temporary, "w") as file:
-            json.dump(manifest, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path / MANIFEST)
-        _sync_folder(self.path)
 
 
 def fingerprint(file: Path) -> str:
@@ -279,26 +259,8 @@ def _write_levels(folder: Path, states: pa.Table, frame: TiltFrame) -> dict[str,
         with open(file, "rb") as written:
             os.fsync(written.fileno())
         rows[level.name] = mine.num_rows
-    _sync_folder(folder)
+    sync_folder(folder)
     return rows
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((path / MANIFEST).read_text())
-        newer = manifest["format"] > _FORMAT
-        whole = all(isinstance(manifest.get(part), dict) for part in ("frame", "commits"))
-    except FileNotFoundError:
-        raise StoreError(f"{path} is no store: it has no {MANIFEST}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise StoreError(f"the store {path} is damaged: cannot read {MANIFEST}: {error}") from None
-    if newer:
-        raise StoreError(
-            f"the store {path} has format {manifest['format']}, newer than this release: upgrade tiltframe"
-        )
-    if not whole:
-        raise StoreError(f"the store {path} is damaged: {MANIFEST} lacks the frame or the commits")
-    return manifest
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -307,11 +269,3 @@ def _kind(kind: pa.DataType) -> str:
         return str(kind)
     about = [kind.field(i).type for i in range(kind.num_fields) if kind.field(i).name in ("unit", "least", "greatest")]
     return f"states of {about[0]}" if about else "states"
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
