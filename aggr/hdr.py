@@ -49,11 +49,9 @@ class Layout:
             return values
         bucket = (values.astype(np.float64).view(np.int64) >> 52) - (1023 + half)  # from the double's exponent
         np.maximum(bucket, 0, out=bucket)
+        # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
+        # index of its bucket, and one bucket further the sum below comes to the same.
         index = values >> bucket
-        if values.max() >= 2**53:  # such a double may have been rounded up to the next power of two
-            early = index < 1 << half
-            bucket[early & (bucket > 0)] -= 1
-            index = values >> bucket
         bucket <<= half
         index += bucket
         return index

@@ -84,6 +84,12 @@ def test_quantiles_keep_their_digits():
             assert true <= estimate <= true * (1 + 10**-digits) + 1
 
 
+def test_ranks_are_those_of_the_percentile_that_a_person_means():
+    """0.145 · 100 is 14.499999999999998 in doubles, and the rank of the 14.5th percentile of 100 values is 15."""
+    values = np.arange(1, 101)
+    assert ask(aggr.Hdr((0.145,), 3), values)["quantiles"]["0.145"] == their(values, 3).get_value_at_percentile(14.5)
+
+
 def test_fractions_need_a_unit():
     with pytest.raises(ValueError, match=r"got 2\.7.*unit=0\.001"):
         ask(aggr.Hdr(), [1.0, 2.7])

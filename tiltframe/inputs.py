@@ -39,7 +39,8 @@ _INFERRED_BYTES = 1 << 24  # types are told from so much of a CSV or JSON file
 class Source:
     """Files of any of the formats, read with one schema.
 
-    ``schema`` has every column of every file, each in the type that holds all of them.
+    ``schema`` has every column of every file, each in the type that holds all of them; ``time`` names the column of
+    event times.
     """
 
     files: tuple[Path, ...]

@@ -178,10 +178,10 @@ class Store:
                 keys = ", ".join(self.frame.keys) or "none"
                 raise ValueError(f"a condition can name the keys of the frame ({keys}); got {name!r}")
         wanted = [START, *self.frame.keys, *(c.name for c in self.frame.states)]
-        if not self.commits:
+        commits = self.commits
+        if not commits:
             raise StoreError(f"the store {self.path} holds nothing yet")
-        tables = [self._read(commit, window.name, wanted, within) for commit in self.commits.values()]
-        states = pa.concat_tables(tables)
+        states = pa.concat_tables(self._read(commit, window.name, wanted, within) for commit in commits.values())
         if where is not None:
             states = states.filter(pa.array(rows_where(where, states)))
         return labelled(merge_level(states, self.frame, window), self.frame, window)
@@ -210,7 +210,6 @@ class Store:
         What is there is read anew under the lock. A store is named before its first commit is written, so that a
         folder of commits without a manifest is known to be damaged.
         """
-        created = not self.path.exists()
         self.path.mkdir(parents=True, exist_ok=True)
         with open(self.path / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # freed by the system when the writer ends, however it ends
@@ -225,8 +224,6 @@ class Store:
                 yield folder
             finally:
                 self._sweep()
-        if created and not self.commits:
-            shutil.rmtree(self.path, ignore_errors=True)
 
     def _sweep(self) -> None:
         """Remove what writers that were killed have left, the lock being held."""
