@@ -209,7 +209,7 @@ def check(
         What `reduce` gets; a struct of value and time for functions of events.
     oracle : function of a list of values, optional
         The exact answer from one group's values without nulls, for example by `fractions`; compared with the
-        result by ``==``, NaN being equal to NaN.
+        result by ``==``; NaN equals NaN, and the sign of zero counts.
     source : function of (size, seed), optional
         Draws the values; by default `aggr.ugly.ugly` of the type.
     rounds, seed : int
@@ -243,8 +243,15 @@ def _consult(oracle: Oracle, case: Case) -> None:
     for group, result in enumerate(results):
         rows = case.values.filter(pa.array(case.groups.ids == group)).to_pylist()
         expected = oracle([row for row in rows if row is not None])
-        if expected != result and not (expected != expected and result != result):
+        if not _equal(result, expected):
             raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
+
+
+def _equal(result: Any, expected: Any) -> bool:
+    """Compare by ``==``; NaN equals NaN, and the sign of zero counts."""
+    if isinstance(result, float) and isinstance(expected, float):
+        return repr(result) == repr(expected)
+    return bool(result == expected)
 
 
 def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:

@@ -15,7 +15,7 @@ _FLOATS = [
     5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e300, 1e9 + 0.5, 1e9 + 0.25, math.pi,
 ]  # fmt: skip
 _SPECIAL = [math.nan, math.inf, -math.inf]
-_INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 1, 10**18]
+_INTEGERS = [0, 1, -1, 2, 1000, 2**31, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), -(2**63) + 1, 10**18]
 
 
 def ugly(kind: pa.DataType, size: int, seed: int = 0, *, least: float | None = None, special: bool = True) -> pa.Array:
@@ -57,7 +57,7 @@ def _draw(kind: pa.DataType, rng: np.random.Generator, special: bool) -> Any:
     if pa.types.is_floating(kind):
         return _float(rng, special)
     if pa.types.is_integer(kind):
-        whole = int(rng.choice(_INTEGERS)) if rng.random() < 0.4 else int(rng.integers(-50, 50))
+        whole = _INTEGERS[int(rng.integers(len(_INTEGERS)))] if rng.random() < 0.4 else int(rng.integers(-50, 50))
         low, high = (0, 2**kind.bit_width - 1) if str(kind).startswith("u") else _signed(kind.bit_width)
         return min(max(whole, low), high)
     if pa.types.is_decimal(kind):

@@ -185,7 +185,7 @@ def test_oracle_extremes(function, choose):
     check(function, pa.float64(), oracle=oracle, rounds=30)
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.decimal128(10, 2), pa.date32()], ids=str)
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.date32()], ids=str)
 def test_oracle_extremes_of_other_types(kind):
     for function, choose in ((aggr.Min(), min), (aggr.Max(), max)):
         check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=30)
