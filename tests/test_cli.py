@@ -354,6 +354,7 @@ def test_a_reader_that_goes_away(store):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_writes_nothing(tmp_path):
     rng = np.random.default_rng(0)
     big = pa.table({"ts": rng.integers(0, 10**10, 6_000_000), "x": rng.lognormal(0, 1, 6_000_000)})

@@ -56,6 +56,7 @@ def test_accuracy(name, alpha):
     assert result["sum"] == math.fsum(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 0.01, 1e-3, 1e-4])
 @pytest.mark.parametrize("name", [*DATA, "edges"])
 def test_buckets_are_those_of_the_package(name, alpha):

@@ -43,6 +43,7 @@ def test_the_flights_are_those_of_2013(table):
     ).as_py()
 
 
+@pytest.mark.slow
 def test_a_rollup_against_the_raw_file(table):
     frame = TiltFrame(
         ["1h", "1d", "1mo", "1y"],

@@ -42,7 +42,11 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     "first": [(aggr.First(), kind) for kind in EVENTS],
     "last": [(aggr.Last(), kind) for kind in EVENTS],
 }
-CASES = [(f, kind) for cases in TAKES.values() for f, kind in cases]
+CASES = [
+    pytest.param(function, kind, marks=[pytest.mark.slow] if i else [], id=f"{name}-{kind}-{i}"[:60])
+    for name, cases in TAKES.items()
+    for i, (function, kind) in enumerate(cases)
+]
 
 
 def source_of(function: Function, kind: pa.DataType):
@@ -75,7 +79,7 @@ def test_every_function_is_covered():
     assert sorted(TAKES) == aggr.names()
 
 
-@pytest.mark.parametrize(("function", "kind"), CASES, ids=lambda v: getattr(v, "name", None) or str(v)[:40])
+@pytest.mark.parametrize(("function", "kind"), CASES)
 def test_laws(function, kind):
     check(function, kind, source=source_of(function, kind), rounds=7)
 
@@ -120,6 +124,7 @@ def exact_var(values, ddof=1):
     return rounded(sum((v - mean) ** 2 for v in exact) / (len(exact) - ddof))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "oracle"),
     [
@@ -141,6 +146,7 @@ def exact_stdev(values):
     return statistics.stdev([Fraction(v) for v in values])  # correctly rounded since Python 3.11
 
 
+@pytest.mark.slow
 def test_oracle_stdev():
     check(
         aggr.Stdev(),
@@ -152,6 +158,7 @@ def test_oracle_stdev():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.int64(), pa.decimal128(20, 3), pa.decimal128(38, 20)], ids=str)
 def test_oracle_whole_numbers(kind):
     source = source_of(aggr.Sum(), kind)
@@ -191,6 +198,7 @@ def test_oracle_extremes_of_other_types(kind):
         check(function, kind, oracle=lambda v, choose=choose: choose(v) if v else None, rounds=30)
 
 
+@pytest.mark.slow
 def test_oracle_first_and_last():
     kind = pa.struct([("value", pa.int64()), ("time", pa.timestamp("us", "UTC"))])
     for function, choose in ((aggr.First(), min), (aggr.Last(), max)):

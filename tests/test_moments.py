@@ -46,6 +46,7 @@ spanning = st.builds(lambda m, e: m * 10.0**e, st.floats(-10, 10), st.integers(-
 awkward = st.one_of(floats, spanning, st.sampled_from([1e16, 1.0, -1e16, 5e-324, -5e-324, 2.0**53, 0.1, -0.0]))
 
 
+@pytest.mark.slow
 @given(st.lists(awkward, min_size=1, max_size=40))
 @settings(max_examples=300, deadline=None)
 def test_correctly_rounded(values):
@@ -74,6 +75,7 @@ def test_every_magnitude_at_once():
     assert ask(aggr.Var(), values.tolist()) == nearest(variance_of(exact))
 
 
+@pytest.mark.slow
 def test_a_million_rows_against_fsum():
     rng = np.random.default_rng(1)
     values = rng.normal(size=1_000_000) * 10.0 ** rng.integers(-20, 20, 1_000_000)

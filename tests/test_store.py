@@ -103,6 +103,7 @@ for number in range({begin}, 10**6):
 """
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_leaves_whole_commits(tmp_path):
     path, root = str(tmp_path / "s"), os.path.dirname(os.path.dirname(__file__))
     rng, acknowledged = random.Random(0), -1
@@ -186,6 +187,7 @@ def test_a_flipped_bit_is_noticed(tmp_path):
             assert store.query("1m").equals(before)
 
 
+@pytest.mark.slow
 def test_two_writers_at_once_lose_nothing(tmp_path):
     path, root = str(tmp_path / "s"), os.path.dirname(os.path.dirname(__file__))
     script = (

@@ -127,6 +127,7 @@ def test_windows_follow_the_clock(zone, day, size):
     assert (window(size, zone).ends(got) > times).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["10s", "1m", "10m", "15m", "30m", "1h", "2h", "6h", "1d", "1w", "1mo", "1q", "1y"])
 def test_windows_tile_the_line_in_every_zone(size):
     """No gap and no overlap, at every setting of every zone's clock in 60 years."""
@@ -149,6 +150,7 @@ def test_windows_tile_the_line_in_every_zone(size):
 CHAIN = ["10s", "1m", "10m", "30m", "1h", "2h", "6h", "12h", "1d", "1mo", "1q", "1y"]
 
 
+@pytest.mark.slow
 def test_coarse_windows_are_whole_finer_ones_in_every_zone():
     for zone in ZONES:
         hand = clock(zone, at(1900, 1, 1), at(2035, 1, 1))
