@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OLDEST = (4, 1)
 
 
@@ -25,6 +24,6 @@ def prepare(df: DataFrame) -> SparkSession:
     if version < _OLDEST:
         raise RuntimeError(f"spark_udaf needs PySpark 4.1 or newer; this is {pyspark.__version__}: upgrade pyspark")
     spark = df.sparkSession
-    if spark.conf.get(_BATCH_BYTES, None) in (None, "-1", str(256 * 1024 * 1024), "268435456b", "256MB"):
+    if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
     return spark
