@@ -132,11 +132,11 @@ class Function(ABC):
     def finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state; a null state gives null. The states stay as they are."""
         states = plain(states)
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
         kept = states.drop_null() if states.null_count else states
         self.check_states(kept)
         if kept is states:
             return self._finish(states)
+        valid = states.is_valid().to_numpy(zero_copy_only=False)
         rows = np.where(valid, np.cumsum(valid) - 1, -1)
         return self._finish(kept).take(pa.array(rows, mask=~valid))
 

@@ -18,6 +18,7 @@ import spark_udaf as su
 from aggr.bits import digest, same_bits
 from spark_udaf.flights import flights
 from tiltframe import TiltFrame, finish, rollup
+from tiltframe.manifest import MANIFEST
 from tiltframe.rollup import labelled, merge_level
 from tiltframe.show import print_table
 from tiltframe.store import Store
@@ -55,6 +56,9 @@ FRAME = TiltFrame(
 def demo(out: Path) -> None:
     """Roll up a year of real flights through Spark, and ask at two levels."""
     need_java()
+    folder = out / "flights"
+    if folder.exists() and not (folder / MANIFEST).exists():
+        raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
     say = click.echo
     rows = flights()
     say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
@@ -66,7 +70,6 @@ def demo(out: Path) -> None:
     finally:
         spark.stop()
     ended = time.perf_counter()
-    folder = out / "flights"
     shutil.rmtree(folder, ignore_errors=True)
     Store.open_or_create(folder, FRAME).commit(states, "demo")
     sizes = Store.open(folder).commits["demo"]["rows"]
@@ -82,14 +85,14 @@ def demo(out: Path) -> None:
 def show(store: Store) -> None:
     """Print the year per airport, and one airport's months."""
     looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
-    year, months = per_origin(store, "1y"), per_origin(store, "1mo", "origin = 'JFK'")
+    year, months = ask(store, "1y", ["origin"]), ask(store, "1mo", ["origin"], "origin = 'JFK'")
     print_table(year.select(looked_at), FRAME.timezone, title="The year, by airport (delays in minutes)")
     print_table(months.select(looked_at), FRAME.timezone, title="JFK, month by month")
 
 
-def per_origin(store: Store, level: str, where: str | None = None) -> pa.Table:
-    """Merge the states of all carriers, and read the results."""
-    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, ["origin"], FRAME.timezone)
+def ask(store: Store, level: str, keys: list[str], where: str | None = None) -> pa.Table:
+    """Merge a level's states over all other keys, and read the results."""
+    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, keys, FRAME.timezone)
     window = frame.level(level)
     merged = merge_level(store.states(level, where=where), frame, window)
     return finish(labelled(merged, frame, window), frame)
@@ -119,11 +122,9 @@ def plot(store: Store, file: Path) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, [], FRAME.timezone)
     figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
     for level, label, width in (("1d", "each day", 0.8), ("1mo", "each month", 2.5)):
-        window = frame.level(level)
-        results = finish(labelled(merge_level(store.states(level), frame, window), frame, window), frame)
+        results = ask(store, level, [])
         delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
         starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
         ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)

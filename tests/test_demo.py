@@ -110,3 +110,14 @@ def test_a_missing_java_is_one_sentence(tmp_path):
     assert "Spark needs Java 17 or newer, and there is none: install it" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.spark
+def test_the_demo_leaves_a_folder_of_others_alone(tmp_path):
+    (tmp_path / "flights").mkdir()
+    (tmp_path / "flights" / "mine.txt").write_text("keep me")
+    command = [sys.executable, "-m", "tiltframe.cli", "demo", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 2
+    assert "is no store of an earlier demo, and stays as it is" in done.stderr
+    assert (tmp_path / "flights" / "mine.txt").read_text() == "keep me"

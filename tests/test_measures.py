@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 import aggr
+import aggr.function
+from aggr.bits import same_bits
+from aggr.fields import ADD
 from aggr.groups import Groups
 from aggr.where import columns_of, rows_where
 from tiltframe.call import measure_from, measures_from
@@ -223,3 +226,19 @@ def test_dates_and_times_come_back_as_they_went():
     values = pa.array([dt.date(2024, 1, 2), None, dt.date(1969, 1, 1)])
     function = aggr.Min()
     assert function.finish(function.reduce(values, Groups.single(3))).to_pylist() == [dt.date(1969, 1, 1)]
+
+
+def test_counts_are_exact_beyond_doubles_and_never_wrap():
+    groups = Groups.of([0, 0, 1], 2)
+    assert ADD.merge(pa.array([2**60 + 1, 2, 2**62]), groups).to_pylist() == [2**60 + 3, 2**62]
+    with pytest.raises(OverflowError, match="beyond int64"):
+        ADD.merge(pa.array([2**62, 2**62, 0]), groups)
+
+
+def test_more_rows_than_are_reduced_at_once(monkeypatch):
+    values, groups = pa.array([1.5, None, 1e300, 3.0, -1e300, 7.0, 0.1]), Groups.of([0, 1, 0, 1, 0, 2, 0], 3)
+    for function in (aggr.Count(), aggr.Max(), aggr.Stdev(), aggr.Dds()):
+        monkeypatch.setattr(aggr.function, "_MOST_ROWS", 1 << 28)
+        whole = function.reduce(values, groups)
+        monkeypatch.setattr(aggr.function, "_MOST_ROWS", 2)
+        assert same_bits(function.reduce(values, groups), whole)

@@ -24,7 +24,7 @@ from tiltframe.show import FORMATS, as_bytes, print_table
 from tiltframe.store import Store, fingerprint, number_of
 from tiltframe.within import read_range
 
-_MISTAKES = (ValueError, TypeError, KeyError, OverflowError)
+_MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
 class _Commands(click.Group):
@@ -108,7 +108,9 @@ def rollup(
         batches = _counted(source.batches(frame.columns, lambda file: progress(0, file.stat().st_size)), progress)
         states = rollup_batches(batches, frame)
     made_from = [fingerprint(file) for file in fresh]
-    store.commit(states, number_of(made_from), made_from)
+    if not store.commit(states, number_of(made_from), made_from):
+        click.echo(f"nothing new: someone else has added the same {len(fresh)} files to {folder} meanwhile", err=True)
+        return
     click.echo(f"{folder}: {states.num_rows:,} states at {len(frame.levels)} levels, from {len(fresh)} files", err=True)
 
 
