@@ -118,7 +118,7 @@ class Grid:
 
     def to_arrow(self, totals: NDArray[np.int64]) -> pa.StructArray:
         """Write the histograms from the totals of all cells."""
-        used = np.flatnonzero(totals)
+        used = np.flatnonzero(totals != 0)  # many times as fast as of the numbers themselves
         return self._write(used, totals[used])
 
     def to_arrow_sparse(self, cells: NDArray[np.int64], counts: NDArray[np.int64] | None) -> pa.StructArray:

@@ -16,7 +16,7 @@ Dekker (1971) for the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,7 +101,7 @@ class Limbs:
         return pa.StructArray.from_arrays([pa.array(exponent), limbs], fields=list(EXACT_TYPE))
 
 
-def sum_exactly(parts: Iterable[NDArray[np.float64]], groups: Groups) -> pa.StructArray:
+def sum_exactly(parts: Sequence[NDArray[np.float64]], groups: Groups) -> pa.StructArray:
     """Sum finite floats per group without error.
 
     Parameters
@@ -119,6 +119,12 @@ def sum_exactly(parts: Iterable[NDArray[np.float64]], groups: Groups) -> pa.Stru
     >>> sum_exactly([np.array([1e16, 1.0, -1e16])], Groups.single(3)).to_pylist()
     [{'exponent': 0, 'limbs': [1]}]
     """
+    if len(parts) == 1:
+        return groups.once("sum", parts[0], lambda: _sum(parts, groups))
+    return _sum(parts, groups)
+
+
+def _sum(parts: Sequence[NDArray[np.float64]], groups: Groups) -> pa.StructArray:
     levels: Levels = {}
     step = _step(groups.n)
     for part in parts:

@@ -55,10 +55,13 @@ class Extreme:
         """Pick per group; null is skipped, NaN is greatest."""
         empty, column, groups = _present(column, groups)
         if pa.types.is_float64(column.type) and not np.isnan(column.to_numpy().max(initial=-np.inf)):
-            return _extreme_floats(column.to_numpy(), groups, self.greatest)
+            floats = column.to_numpy()
+            return groups.once(self, floats, lambda: _extreme_floats(floats, groups, self.greatest))
         if pa.types.is_int64(column.type):
-            edge = _extreme(column.to_numpy(), groups, self.greatest)
-            return pa.array(edge, mask=~_occupied(groups))
+            whole = column.to_numpy()
+            return groups.once(
+                self, whole, lambda: pa.array(_extreme(whole, groups, self.greatest), mask=~_occupied(groups))
+            )
         best = pick(order_keys(column), groups, self.greatest)
         return _take(column, best, empty)
 
@@ -142,9 +145,7 @@ def _extreme_floats(values: NDArray[np.float64], groups: Groups, greatest: bool)
 
 
 def _occupied(groups: Groups) -> NDArray[np.bool_]:
-    occupied = np.zeros(groups.n, np.bool_)
-    occupied[groups.ids] = True
-    return occupied
+    return groups.counts() > 0
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.plain import plain
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +35,7 @@ class Groups:
 
     ids: NDArray[np.intp]
     n: int
+    _known: dict[Hashable, tuple[NDArray[Any] | None, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
@@ -65,7 +70,20 @@ class Groups:
 
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows each group has, shape (n,)."""
-        return np.bincount(self.ids, minlength=self.n)
+        return self.once("counts", None, lambda: np.bincount(self.ids, minlength=self.n))
+
+    def once(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
+        """Compute ``what`` of the grouped values once, however many functions ask for it.
+
+        min, max and the exact sum of a column serve several functions. Values count as the same where they lie at
+        the same place in memory; they are held on to, so that the place stays theirs.
+        """
+        place = None if values is None else (values.ctypes.data, values.shape, values.strides, values.dtype.str)
+        key = (what, place)
+        if key not in self._known:
+            self._known[key] = (values, compute())
+        known: T = self._known[key][1]
+        return known
 
 
 def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
@@ -73,7 +91,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
     Parameters
     ----------
-    columns : arrays of any hashable Arrow type, each of length ``rows``
+    columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
         No columns at all means one group. Floats agree where their bits do.
     rows : int
         How many rows there are.
@@ -81,22 +99,24 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     Returns
     -------
     groups : Groups
-        Every group has at least one row.
+        Every group has at least one row; they are numbered in the order of the columns, null last.
     first : array of intp, shape (groups.n,)
         The index of each group's first row, to take the keys from.
 
     Examples
     --------
-    >>> groups, first = group_by([pa.array(["a", "b", "a", None])], 4)
+    >>> groups, first = group_by([pa.array(["b", "a", "b", None])], 4)
     >>> groups.ids, first
-    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    (array([1, 0, 1, 2]), array([1, 0, 3]))
     """
     codes, bound = np.zeros(rows, np.int64), 1
     for column in columns:
-        code, size = _codes(plain(column))
+        code, size = _codes(column)
         if bound * size >= 2**62:
             codes, bound = _dense(codes, bound)
-        codes, bound = codes * size + code, bound * size
+        if bound > 1:
+            code += codes * size
+        codes, bound = code, bound * size
     ids, n = _dense(codes, bound)
     first = np.empty(n, np.intp)
     first[ids[::-1]] = np.arange(rows - 1, -1, -1)
@@ -104,19 +124,52 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
-    """Number a column's values from 0, equal values alike, and bound the numbers from above."""
-    whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
-    if whole and not column.null_count and column.type != pa.uint64() and len(column):
-        values = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        low, high = int(values.min()), int(values.max())
-        if high - low < 4 * len(values):
-            return values - low, high - low + 1
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return encoded.indices.to_numpy().astype(np.int64), max(1, len(encoded.dictionary))
+    """Number a column's values from 0 in their order, equal values alike, and bound the numbers from above."""
+    if not pa.types.is_dictionary(column.type):
+        column = plain(column)
+        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
+        if whole and not column.null_count and column.type != pa.uint64() and len(column):
+            return _whole_codes(column.to_numpy(zero_copy_only=False).astype(np.int64))
+        column = column.dictionary_encode(null_encoding="encode")
+    return _ranks(column)
+
+
+def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
+    """Number the values of a dictionary column by the order of the dictionary."""
+    values = plain(column.dictionary).dictionary_encode(null_encoding="encode")  # each value once
+    order = pc.sort_indices(values.dictionary).to_numpy()
+    rank = np.empty(len(order) + 1, np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = len(order)
+    if values.dictionary.null_count:  # null among the values, as well as among the indices
+        rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
+    places = np.append(rank[values.indices.to_numpy()], rank[-1])
+    indices = pc.fill_null(column.indices.cast(pa.int64()), len(places) - 1).to_numpy()
+    codes: NDArray[np.int64] = places[indices]
+    return codes, len(rank)
+
+
+def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
+    low, high = int(values.min()), int(values.max())
+    most = 4 * len(values)
+    if high - low < most:
+        return values - low, high - low + 1
+    heads = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
+        unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
+        return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
+    step = int(np.gcd.reduce(values[:256] - low))
+    if step > 1 and (high - low) // step < most:
+        steps = (values - low) // step
+        if (steps * step == values - low).all():
+            return steps, (high - low) // step + 1
+    unique, places = np.unique(values, return_inverse=True)
+    return places, len(unique)
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], int]:
-    """Renumber codes in ``[0, bound)`` so that every number occurs."""
+    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order."""
     if bound <= max(4 * len(codes), 1024):
         seen = np.zeros(bound, np.bool_)
         seen[codes] = True

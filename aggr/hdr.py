@@ -131,6 +131,7 @@ class Hdr(Function):
         nan = pa.array(np.zeros(groups.n, np.int64))
         if pa.types.is_integer(values.type) and self.unit is None:
             whole = _whole(values)
+            least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
         else:
             x = as_floats(values)
             if len(x) and np.isnan(x.max()):
@@ -138,13 +139,19 @@ class Hdr(Function):
                 nan = pa.array(groups.where(missing).counts())
                 x, groups = x[~missing], groups.where(~missing)
             whole = self._units(x)
-        counted = pa.array(whole)
+            # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
+            least, most = (self._edges(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
         return {
             "nan": nan,
-            "min": LEAST.merge(counted, groups),
-            "max": GREATEST.merge(counted, groups),
+            "min": least,
+            "max": most,
             "buckets": Buckets().reduce(self.layout.index(whole), groups),
         }
+
+    def _edges(self, extremes: pa.Array) -> pa.Array:
+        """Count the extremes of groups in units; null stays null."""
+        units = self._units(pc.fill_null(extremes, 0.0).to_numpy())
+        return pa.array(units, mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
     def _units(self, x: NDArray[np.float64]) -> Whole:
         """Count floats in units."""

@@ -125,8 +125,7 @@ def climb(finest: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def labelled(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
-    """Name the level of states, add where their windows end, and order them by window and keys."""
-    states = states.sort_by([(name, "ascending") for name in (START, *frame.keys)])
+    """Name the level of merged states, which are in the order of window and keys, and add where their windows end."""
     starts = _micros(states.column(START))
     ends = pa.array(level.ends(starts)).cast(INSTANT)
     states = states.add_column(1, END, ends)
@@ -158,9 +157,15 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def _keys(table: pa.Table, frame: TiltFrame) -> list[pa.Array]:
-    """Read the key columns; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
-    keys = [plain(table.column(key)).cast(key_type(table.schema.field(key).type)) for key in frame.keys]
-    return [canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key for key in keys]
+    return [_key(table.column(name)) for name in frame.keys]
+
+
+def _key(column: pa.ChunkedArray) -> pa.Array:
+    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
+    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
+        return column.unify_dictionaries().combine_chunks()
+    key = plain(column).cast(key_type(column.type))
+    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
 
 
 def _table(
@@ -171,7 +176,8 @@ def _table(
     frame: TiltFrame,
 ) -> pa.Table:
     columns = {START: pa.array(starts[first]).cast(INSTANT)}
-    columns |= {name: key.take(pa.array(first)) for name, key in zip(frame.keys, keys, strict=True)}
+    taken = [plain(key.take(pa.array(first))) for key in keys]
+    columns |= {name: key.cast(key_type(key.type)) for name, key in zip(frame.keys, taken, strict=True)}
     return pa.table(columns | states)
 
 
