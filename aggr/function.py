@@ -11,11 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from aggr.fields import Field
 from aggr.groups import Groups
@@ -126,8 +128,38 @@ class Function(ABC):
             groups = groups.where(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
         self.check_states(states)
+        counts = groups.counts()
+        alone = (counts == 1)[groups.ids]
+        if 2 * np.count_nonzero(alone) <= len(alone) or not self._is_current(states):
+            return self._merge(states, groups)
+        if alone.all() and len(alone) == groups.n:
+            return states if (np.diff(groups.ids) > 0).all() else states.take(pa.array(np.argsort(groups.ids)))
+        return self._merge_some(states, groups, alone, counts)
+
+    def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
         merged = {name: field.merge(states.field(name), groups) for name, field in self.merges.items()}
         return self._pack(merged, groups.n)
+
+    def _is_current(self, states: pa.StructArray) -> bool:
+        """Say whether all states have the layout of this release, so that one alone is its own merge."""
+        if states.type != _merged_type(self, states.type):
+            return False
+        versions = states.field("version")
+        return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
+
+    def _merge_some(
+        self, states: pa.StructArray, groups: Groups, alone: NDArray[np.bool_], counts: NDArray[np.int64]
+    ) -> pa.StructArray:
+        """Merge where a group has several states or none; a state that is alone in its group is taken as it is."""
+        others = np.flatnonzero(counts != 1)
+        place = np.zeros(groups.n, np.intp)
+        place[others] = np.arange(len(others))
+        merged = self._merge(states.filter(pa.array(~alone)), Groups(place[groups.ids[~alone]], len(others)))
+        singles = groups.ids[alone]
+        rows = np.empty(groups.n, np.intp)
+        rows[singles] = np.arange(len(singles))
+        rows[others] = len(singles) + np.arange(len(others))
+        return pa.concat_arrays([states.filter(pa.array(alone)), merged]).take(pa.array(rows))
 
     def finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state; a null state gives null. The states stay as they are."""
@@ -188,6 +220,12 @@ class Function(ABC):
             columns[name] = pa.repeat(pa.scalar(getattr(self, name), kind), n)
         columns |= {name: parts[name] for name in self.merges}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+@lru_cache(maxsize=512)
+def _merged_type(function: Function, kind: pa.StructType) -> pa.DataType:
+    """Return the type that states of a type have once merged."""
+    return function._merge(pa.array([], kind), Groups.of([], 0)).type
 
 
 def refuse(function: Function, kind: pa.DataType, takes: str, hint: str = "") -> TypeError:

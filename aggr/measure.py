@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from aggr.function import Function
 from aggr.groups import Groups
+from aggr.plain import one_array
 from aggr.registry import get
 from aggr.where import checked_condition, columns_of, rows_where
 
@@ -92,14 +93,14 @@ class Measure:
                 raise ValueError(f"the data has no column {name!r}; there are {', '.join(table.schema.names)}")
         table = table.select(list(self.columns()))
         if self.by is not None:
-            times = _one(table.column(self.by))
+            times = one_array(table.column(self.by))
         if self.where is not None:
             rows = rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.where(rows)
             times = times if times is None else times.filter(pa.array(rows))
         if self.column is None:
             return self.function.reduce(pa.array(groups.ids), groups)
-        values = _one(table.column(self.column))
+        values = one_array(table.column(self.column))
         if self.timed:
             values = pa.StructArray.from_arrays([values, self._timed(times)], names=["value", "time"])
         return self.function.reduce(values, groups)
@@ -134,7 +135,3 @@ def from_description(described: dict[str, Any]) -> Measure:
     """Make a measure from what `Measure.describe` returned."""
     function = get(described["function"])(**described.get("parameters", {}))
     return Measure(function, described.get("column"), described.get("where"), described.get("by"))
-
-
-def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

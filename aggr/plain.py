@@ -13,14 +13,20 @@ def plain(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     Parquet keeps them; floats have 32 or 64 bits, and a
     column of nothing but nulls counts as floats.
     """
-    if isinstance(values, pa.ChunkedArray):
-        values = values.combine_chunks()
-        if isinstance(values, pa.ChunkedArray):
-            values = pa.concat_arrays(values.chunks)
+    values = one_array(values)
     if pa.types.is_dictionary(values.type):
         return plain(values.dictionary_decode())
     kind = plain_type(values.type)
     return values if kind == values.type else values.cast(kind)
+
+
+def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Join chunks, without a copy where there is but one."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:

@@ -6,5 +6,6 @@ results = su.finish(states, frame)   # the same rows, results for states
 """
 
 from spark_udaf.rollup import finish, rollup
+from spark_udaf.scan import scan_parquet
 
-__all__ = ["finish", "rollup"]
+__all__ = ["finish", "rollup", "scan_parquet"]

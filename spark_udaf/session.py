@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pyspark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _OLDEST = (4, 1)
 
 
-def prepare(df: DataFrame) -> SparkSession:
-    """Check the version, and set what makes the hand-over to Python fast; return the session.
+def prepare(spark: SparkSession) -> None:
+    """Check the version, and set what makes the hand-over to Python fast.
 
     Raises ``RuntimeError`` for a PySpark that is too old. Sets, unless the session already has it set:
 
@@ -23,7 +23,5 @@ def prepare(df: DataFrame) -> SparkSession:
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < _OLDEST:
         raise RuntimeError(f"spark_udaf needs PySpark 4.1 or newer; this is {pyspark.__version__}: upgrade pyspark")
-    spark = df.sparkSession
     if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
-    return spark

@@ -268,13 +268,13 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 def test_many_partial_states_are_merged_as_they_come(monkeypatch):
     module = importlib.import_module("tiltframe.rollup")  # the package's own name is the function
     monkeypatch.setattr(module, "_REDUCE_ROWS", 100)
-    monkeypatch.setattr(module, "_MERGE_ROWS", 50)
+    monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
     table, frame = events(3000), sketchy(["1h", "1d"])
     batches = table.to_batches(max_chunksize=40)
     whole = rollup(table, frame)
     states = rollup_batches(batches, frame)
     assert all(same_bits(states.column(c), whole.column(c)) for c in whole.column_names)
-    handed_on = list(partial_states(batches, frame, most=60))
+    handed_on = list(partial_states(batches, frame, most=25_000))
     assert len(handed_on) > 3
     level = frame.levels[0]
     merged = labelled(merge_level(pa.concat_tables(handed_on), frame, level), frame, level)

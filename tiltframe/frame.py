@@ -12,9 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description
-from aggr.order import has_order
-from aggr.plain import plain_type
-from tiltframe.plan import StateColumn, plan
+from aggr.keyed import check_key, key_type
+from aggr.plan import StateColumn, plan
 from windows import Window, window
 
 LEVEL, START, END = "level", "window_start", "window_end"
@@ -105,10 +104,7 @@ class TiltFrame:
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
                 raise ValueError(f"the data has no column {name!r}; {hint}")
         for key in self.keys:
-            if not has_order(key_type(schema.field(key).type)):
-                raise TypeError(
-                    f"the key {key!r} has type {schema.field(key).type}; keys must be of plain types, not nested"
-                )
+            check_key(key, schema.field(key).type)
         for column in self.states:
             try:
                 column.measure.function.state_type(column.measure.input_type(schema, INSTANT))
@@ -191,8 +187,9 @@ class TiltFrame:
         return f"TiltFrame({chain}{zone}{by}; {measures})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by description."""
-        return TiltFrame.from_dict, (self.describe(),)
+        """Pickle by what it was made of; functions travel themselves, also those that are registered nowhere else."""
+        levels = [level.name for level in self.levels]
+        return TiltFrame, (levels, self.time, dict(self.measures), self.keys, self.timezone)
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
@@ -221,11 +218,6 @@ class TiltFrame:
 
 
 _WINDOW_FIELDS = (pa.field(LEVEL, pa.string()), pa.field(START, INSTANT), pa.field(END, INSTANT))
-
-
-def key_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a key column is kept as; one of nothing but nulls as text."""
-    return pa.string() if pa.types.is_null(kind) else plain_type(kind)
 
 
 def _why(fine: Window, coarse: Window) -> str:

@@ -12,18 +12,16 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.fields import canonical
-from aggr.groups import group_by
+from aggr.keyed import finish_by, key_column, merge_by, reduce_by
 from aggr.plain import plain
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, key_type
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.times import event_times
 from windows import Window
 
 _REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over
-_MERGE_ROWS = 1 << 16  # partial states held before they are merged
+_MERGE_BYTES = 1 << 27  # partial states held before they are merged
 
 
 def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -70,7 +68,7 @@ def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: in
     batches : record batches
     frame : TiltFrame
     most : int, optional
-        Give out what has been merged whenever it has this many rows, and start anew, so that memory is bounded.
+        Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
         The same window may then come more than once.
 
     Yields
@@ -78,41 +76,34 @@ def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: in
     tables of window_start, keys and states
     """
     held: list[pa.Table] = []
-    rows, room = 0, _MERGE_ROWS
+    room = _MERGE_BYTES
     for table in _gathered(batches):
+        frame.check(table.schema)
         held.append(reduce_rows(table, frame))
-        rows += held[-1].num_rows
-        if rows < room:
+        size = sum(states.nbytes for states in held)
+        if size < room:
             continue
-        merged = merge_level(pa.concat_tables(held), frame, frame.levels[0])
-        if most is not None and merged.num_rows >= most:
+        merged = merge_level(pa.concat_tables(held), frame, frame.levels[0]) if len(held) > 1 else held[0]
+        if most is not None and merged.nbytes >= most:
             yield merged
-            held, rows, room = [], 0, _MERGE_ROWS
+            held, room = [], _MERGE_BYTES
         else:
-            held, rows, room = [merged], merged.num_rows, max(_MERGE_ROWS, 2 * merged.num_rows)
+            held, room = [merged], max(_MERGE_BYTES, 2 * merged.nbytes)
     if held:
         yield merge_level(pa.concat_tables(held), frame, frame.levels[0]) if len(held) > 1 else held[0]
 
 
 def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
     """Reduce rows to states of the finest level: window_start, keys, states."""
-    frame.check(rows.schema)
     times = event_times(rows.column(frame.time), frame.time)
-    starts = frame.levels[0].starts(times)
-    keys = _keys(rows, frame)
-    groups, first = group_by([pa.array(starts), *keys], rows.num_rows)
-    instants = pa.array(times).cast(INSTANT)
-    states = {c.name: c.measure.reduce(rows, groups, instants) for c in frame.states}
-    return _table(starts, keys, first, states, frame)
+    keys = _keys(rows, frame.levels[0].starts(times), frame)
+    return reduce_by(rows, keys, frame.states, pa.array(times).cast(INSTANT))
 
 
 def merge_level(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
     """Merge states into the windows of a level, the same or a coarser one: window_start, keys, states."""
-    starts = level.starts(_micros(states.column(START)))
-    keys = _keys(states, frame)
-    groups, first = group_by([pa.array(starts), *keys], states.num_rows)
-    merged = {c.name: c.measure.function.merge(states.column(c.name), groups) for c in frame.states}
-    return _table(starts, keys, first, merged, frame)
+    keys = _keys(states, level.starts(_micros(states.column(START))), frame)
+    return merge_by(states, keys, {c.name: c.measure.function for c in frame.states})
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -147,38 +138,13 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     table of level, window_start, window_end, keys and one column per measure
     """
     frame.check_states(states.schema)
-    columns = {name: states.column(name) for name in (LEVEL, START, END, *frame.keys)}
-    for name, measure in frame.measures.items():
-        try:
-            columns[name] = measure.function.finish(states.column(frame.state_of(name)))
-        except (ValueError, OverflowError) as error:
-            raise type(error)(f"{name}, {measure!r}: {error}") from None
-    return pa.table(columns)
+    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
 
 
-def _keys(table: pa.Table, frame: TiltFrame) -> list[pa.Array]:
-    return [_key(table.column(name)) for name in frame.keys]
-
-
-def _key(column: pa.ChunkedArray) -> pa.Array:
-    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
-    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
-        return column.unify_dictionaries().combine_chunks()
-    key = plain(column).cast(key_type(column.type))
-    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
-
-
-def _table(
-    starts: NDArray[np.int64],
-    keys: list[pa.Array],
-    first: NDArray[np.intp],
-    states: dict[str, pa.StructArray],
-    frame: TiltFrame,
-) -> pa.Table:
-    columns = {START: pa.array(starts[first]).cast(INSTANT)}
-    taken = [plain(key.take(pa.array(first))) for key in keys]
-    columns |= {name: key.cast(key_type(key.type)) for name, key in zip(frame.keys, taken, strict=True)}
-    return pa.table(columns | states)
+def _keys(table: pa.Table, starts: NDArray[np.int64], frame: TiltFrame) -> dict[str, pa.Array]:
+    """Read what rows are grouped by: the start of the window, and the keys."""
+    return {START: pa.array(starts).cast(INSTANT)} | {name: key_column(table.column(name)) for name in frame.keys}
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

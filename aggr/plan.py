@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from aggr import Measure
+from aggr.measure import Measure
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,89 @@
+"""States by key: tables of key columns and columns of states, reduced, merged and finished as a whole.
+
+    host   latency (states)          host   p (results)
+    a      {…}                 ──▶   a      {"count": …}
+    b      {…}                       b      {"count": …}
+
+One row a group, in the order of the keys, null last. A tilt frame is this with the window's start as one more key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.fields import canonical
+from aggr.function import Function
+from aggr.groups import group_by
+from aggr.measure import Measure
+from aggr.order import has_order
+from aggr.plain import one_array, plain, plain_type
+from aggr.plan import StateColumn
+
+Keys = Mapping[str, pa.Array]
+
+
+def reduce_by(rows: pa.Table, keys: Keys, states: Sequence[StateColumn], times: pa.Array | None = None) -> pa.Table:
+    """Reduce rows to one state per group and column of states.
+
+    Parameters
+    ----------
+    rows : table
+        With the columns that the measures read.
+    keys : name -> array of as many rows, from `key_column`
+    states : columns of states, from `aggr.plan`
+    times : array of timestamps, optional
+        Event times, for first and last.
+
+    Returns
+    -------
+    table of keys and states, in the order of the keys
+    """
+    groups, first = group_by(list(keys.values()), rows.num_rows)
+    reduced = {c.name: c.measure.reduce(rows, groups, times) for c in states}
+    return pa.table(_taken(keys, first) | reduced)
+
+
+def merge_by(states: pa.Table, keys: Keys, functions: Mapping[str, Function]) -> pa.Table:
+    """Merge the states of each group; ``functions`` names the columns of states and what merges each."""
+    groups, first = group_by(list(keys.values()), states.num_rows)
+    merged = {name: function.merge(states.column(name), groups) for name, function in functions.items()}
+    return pa.table(_taken(keys, first) | merged)
+
+
+def finish_by(states: pa.Table, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]]) -> pa.Table:
+    """Read results: ``measures`` names each result, the column of states it is read from and its measure."""
+    columns = {name: states.column(name) for name in keys}
+    for name, (column, measure) in measures.items():
+        try:
+            columns[name] = measure.function.finish(states.column(column))
+        except (ValueError, OverflowError) as error:
+            raise type(error)(f"{name}, {measure!r}: {error}") from None
+    return pa.table(columns)
+
+
+def key_column(column: pa.ChunkedArray) -> pa.Array:
+    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
+    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
+        return one_array(column)  # the codes are there already
+    key = plain(column).cast(key_type(column.type))
+    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
+
+
+def key_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a key column is kept as; one of nothing but nulls as text."""
+    return pa.string() if pa.types.is_null(kind) else plain_type(kind)
+
+
+def check_key(name: str, kind: pa.DataType) -> None:
+    """Raise ``TypeError`` for a column that cannot be a key."""
+    if not has_order(key_type(kind)):
+        raise TypeError(f"the key {name!r} has type {kind}; keys must be of plain types, not nested")
+
+
+def _taken(keys: Keys, first: pa.Array) -> dict[str, pa.Array]:
+    """Take each group's key."""
+    taken = {name: plain(key.take(pa.array(first))) for name, key in keys.items()}
+    return {name: key.cast(key_type(key.type)) for name, key in taken.items()}
