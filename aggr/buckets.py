@@ -177,6 +177,10 @@ class Histograms:
         """Count all values of each histogram, shape (n,)."""
         return add(self.counts, Groups(self.rows(), len(self.sizes)))
 
+    def up_to(self, key: int) -> NDArray[np.int64]:
+        """Count the values of each histogram whose key is at most ``key``, shape (n,)."""
+        return add(np.where(self.keys <= key, self.counts, 0), Groups(self.rows(), len(self.sizes)))
+
     def key_at(self, ranks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Find the key of the value at a rank, counted from 0 in key order, in each histogram.
 

@@ -182,11 +182,26 @@ class Dds(Function):
         columns = {sign: buckets.reduce(mapping.keys(part), of) for sign, (part, of) in signs.items()}
         return {"zero": zero, **columns}
 
+    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most ``value``, exact for a value within α of it; null where empty."""
+        parts = _Parts.of(states)
+        low, below, zero, counts = parts.low, parts.negative.totals(), parts.zero, parts.counts
+        if value > self.mapping.least:
+            key = int(self.mapping.keys(np.array([value]))[0]) if value < np.inf else 2**31
+            upto = low + below + zero + parts.positive.up_to(key) + (parts.high if value == np.inf else 0)
+        elif value < -self.mapping.least:
+            key = int(self.mapping.keys(np.array([-value]))[0]) if value > -np.inf else 2**31
+            upto = low + below - parts.negative.up_to(key - 1)
+        else:
+            upto = low + below + zero
+        least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
+        upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
+        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        positive, negative = Histograms.of(states.field("positive")), Histograms.of(states.field("negative"))
-        high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
-        below = negative.totals()
-        counts = low + below + zero + positive.totals() + high
+        parts = _Parts.of(states)
+        positive, negative, high, low, zero = parts.positive, parts.negative, parts.high, parts.low, parts.zero
+        below, counts = negative.totals(), parts.counts
         present = counts > 0
         limbs = Limbs.of_arrow(states.field("sum"))
         special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
@@ -211,6 +226,24 @@ class Dds(Function):
             "quantiles": record(self.quantiles, [at(q) for q in self.quantiles], pa.float64()),
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
+
+    low: NDArray[np.int64]
+    negative: Histograms
+    zero: NDArray[np.int64]
+    positive: Histograms
+    high: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, states: pa.StructArray) -> _Parts:
+        positive, negative = Histograms.of(states.field("positive")), Histograms.of(states.field("negative"))
+        high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
+        return cls(low, negative, zero, positive, high, low + negative.totals() + zero + positive.totals() + high)
 
 
 def _count(rows: NDArray[np.bool_], groups: Groups) -> pa.Array:

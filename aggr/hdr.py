@@ -175,6 +175,14 @@ class Hdr(Function):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
         return whole.astype(np.int64)
 
+    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most ``value``, to the significant digits; null where empty."""
+        buckets = Histograms.of(states.field("buckets"))
+        counts = buckets.totals()
+        units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
+        upto = buckets.up_to(int(self.layout.index(np.array([int(units)]))[0])) if units >= 0 else np.zeros_like(counts)
+        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
     def _finish(self, states: pa.StructArray) -> pa.Array:
         buckets = Histograms.of(states.field("buckets"))
         counts = buckets.totals()

@@ -9,6 +9,7 @@ One row a group, in the order of the keys, null last. A tilt frame is this with 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -77,10 +78,38 @@ def key_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_null(kind) else plain_type(kind)
 
 
-def check_key(name: str, kind: pa.DataType) -> None:
-    """Raise ``TypeError`` for a column that cannot be a key."""
-    if not has_order(key_type(kind)):
-        raise TypeError(f"the key {name!r} has type {kind}; keys must be of plain types, not nested")
+def columns_read(keys: Sequence[str], states: Sequence[StateColumn]) -> tuple[str, ...]:
+    """Name the columns of rows that are read: the keys, and what the measures need."""
+    return tuple(dict.fromkeys([*keys, *(name for c in states for name in c.measure.columns())]))
+
+
+def check_rows(
+    schema: pa.Schema, columns: Sequence[str], keys: Sequence[str], states: Sequence[StateColumn], time: pa.DataType
+) -> None:
+    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have the columns, legal keys and legal inputs."""
+    for name in columns:
+        if name not in schema.names:
+            near = difflib.get_close_matches(name, schema.names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
+            raise ValueError(f"the data has no column {name!r}; {hint}")
+    for name in keys:
+        if not has_order(key_type(schema.field(name).type)):
+            raise TypeError(
+                f"the key {name!r} has type {schema.field(name).type}; keys must be of plain types, not nested"
+            )
+    for column in states:
+        try:
+            column.measure.function.state_type(column.measure.input_type(schema, time))
+        except TypeError as error:
+            raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
+
+
+def states_fields(
+    schema: pa.Schema, keys: Sequence[str], states: Sequence[StateColumn], time: pa.DataType | None = None
+) -> list[pa.Field]:
+    """Return the fields of the keys and the columns of states for rows of a schema."""
+    kept = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
+    return [pa.field(name, kind) for name, kind in [*((k, key_type(schema.field(k).type)) for k in keys), *kept]]
 
 
 def _taken(keys: Keys, first: pa.Array) -> dict[str, pa.Array]:

@@ -1,11 +1,36 @@
-"""spark_udaf: tilt frames on Spark DataFrames, on classic Spark and Spark Connect alike.
+"""spark_udaf: mergeable aggregates and tilt frames on Spark, on classic Spark and Spark Connect alike.
 
 import spark_udaf as su
-states = su.rollup(df, frame)        # level, window_start, window_end, keys…, states
-results = su.finish(states, frame)   # the same rows, results for states
+states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
+states = su.aggregate(df, ["host"], measures)  # the same without windows
+results = su.finish(states, frame)             # the same rows, results for states
+
+from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
+su.register(spark)                             # and for SQL
 """
 
-from spark_udaf.rollup import finish, rollup
+from spark_udaf.accessors import count, mean, quantile, rank, stdev
+from spark_udaf.aggregate import aggregate, merge
+from spark_udaf.finish import finish
+from spark_udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
+from spark_udaf.rollup import rollup
 from spark_udaf.scan import scan_parquet
+from spark_udaf.sql import register
 
-__all__ = ["finish", "rollup", "scan_parquet"]
+__all__ = [
+    "aggregate",
+    "count",
+    "finish",
+    "from_dds_proto",
+    "from_hdr_v2",
+    "mean",
+    "merge",
+    "quantile",
+    "rank",
+    "register",
+    "rollup",
+    "scan_parquet",
+    "stdev",
+    "to_dds_proto",
+    "to_hdr_v2",
+]

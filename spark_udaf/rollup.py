@@ -1,4 +1,4 @@
-"""rollup and finish of tilt frames on Spark: the two-phase plan, one shuffle for all levels.
+"""rollup: tilt frames on Spark: the two-phase plan, one shuffle for all levels.
 
 What comes together in the second phase is (keys, coarsest window): every finer window nests in one coarsest window, so
 a shard climbs all levels on its own.
@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from spark_udaf.scan import ParquetScan
-from spark_udaf.schema import arrow_schema, as_schema, spark_schema
-from spark_udaf.session import prepare
 from spark_udaf.two_phase import MOST_BYTES, Batches, source_of, two_phase
 from tiltframe import TiltFrame
-from tiltframe import finish as finish_table
 from tiltframe.frame import INSTANT, START
 from tiltframe.rollup import climb, merge_level, partial_states
 
@@ -70,33 +67,3 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
         return climb(merge_level(states, frame, frame.levels[0]), frame)
 
     return two_phase(source, frame.columns, frame.keys, reduce, partial, [_COARSE, *frame.keys], merge, schema)
-
-
-def finish(states: DataFrame, frame: TiltFrame) -> DataFrame:
-    """Read the results of states: the same rows, a result for each measure.
-
-    Parameters
-    ----------
-    states : DataFrame
-        As `rollup` gives it, perhaps written and read back, filtered, or united with others.
-    frame : TiltFrame
-        The same, or one that asks the same states for other quantiles.
-
-    Returns
-    -------
-    DataFrame of level, window_start, window_end, keys and one column per measure
-
-    Raises
-    ------
-    ValueError
-        If these are not states of the frame; before any job starts.
-    """
-    schema = frame.results_schema(arrow_schema(states))
-    prepare(states.sparkSession)
-
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            results = finish_table(pa.Table.from_batches([batch]), frame)
-            yield from as_schema(results, schema).to_batches()
-
-    return states.mapInArrow(read, spark_schema(schema))

@@ -266,7 +266,7 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 
 
 def test_many_partial_states_are_merged_as_they_come(monkeypatch):
-    module = importlib.import_module("tiltframe.rollup")  # the package's own name is the function
+    module = importlib.import_module("aggr.partial")
     monkeypatch.setattr(module, "_REDUCE_ROWS", 100)
     monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
     table, frame = events(3000), sketchy(["1h", "1d"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description
-from aggr.keyed import check_key, key_type
+from aggr.keyed import check_rows, columns_read, states_fields
 from aggr.plan import StateColumn, plan
 from windows import Window, window
 
@@ -86,8 +85,7 @@ class TiltFrame:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The input columns that the frame reads, time first."""
-        read = [name for measure in self.measures.values() for name in measure.columns()]
-        return tuple(dict.fromkeys([self.time, *self.keys, *read]))
+        return tuple(dict.fromkeys([self.time, *columns_read(self.keys, self.states)]))
 
     def level(self, name: str) -> Window:
         """Find a level by its size; raises ``ValueError`` naming those there are."""
@@ -98,28 +96,12 @@ class TiltFrame:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
-        for name in self.columns:
-            if name not in schema.names:
-                near = difflib.get_close_matches(name, schema.names, n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
-                raise ValueError(f"the data has no column {name!r}; {hint}")
-        for key in self.keys:
-            check_key(key, schema.field(key).type)
-        for column in self.states:
-            try:
-                column.measure.function.state_type(column.measure.input_type(schema, INSTANT))
-            except TypeError as error:
-                raise TypeError(
-                    f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})"
-                ) from None
+        check_rows(schema, self.columns, self.keys, self.states, INSTANT)
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema: level, window_start, window_end, keys, states."""
         self.check(schema)
-        kept = [
-            pa.field(c.name, c.measure.function.state_type(c.measure.input_type(schema, INSTANT))) for c in self.states
-        ]
-        return pa.schema([*_WINDOW_FIELDS, *(pa.field(k, key_type(schema.field(k).type)) for k in self.keys), *kept])
+        return pa.schema([*_WINDOW_FIELDS, *states_fields(schema, self.keys, self.states, INSTANT)])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
         """Return the schema of the results for states of a schema."""

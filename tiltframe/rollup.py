@@ -14,14 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr import partial
 from aggr.keyed import finish_by, key_column, merge_by, reduce_by
 from aggr.plain import plain
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.times import event_times
 from windows import Window
-
-_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over
-_MERGE_BYTES = 1 << 27  # partial states held before they are merged
 
 
 def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -61,36 +59,19 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 
 def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: int | None = None) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states of the finest level, merged as they come.
+    """Reduce a stream of batches to states of the finest level, merged as they come: window_start, keys, states.
 
-    Parameters
-    ----------
-    batches : record batches
-    frame : TiltFrame
-    most : int, optional
-        Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
-        The same window may then come more than once.
-
-    Yields
-    ------
-    tables of window_start, keys and states
+    ``most`` bounds the bytes that are held, as in `aggr.partial.partial_states`.
     """
-    held: list[pa.Table] = []
-    room = _MERGE_BYTES
-    for table in _gathered(batches):
+
+    def reduce(table: pa.Table) -> pa.Table:
         frame.check(table.schema)
-        held.append(reduce_rows(table, frame))
-        size = sum(states.nbytes for states in held)
-        if size < room:
-            continue
-        merged = merge_level(pa.concat_tables(held), frame, frame.levels[0]) if len(held) > 1 else held[0]
-        if most is not None and merged.nbytes >= most:
-            yield merged
-            held, room = [], _MERGE_BYTES
-        else:
-            held, room = [merged], max(_MERGE_BYTES, 2 * merged.nbytes)
-    if held:
-        yield merge_level(pa.concat_tables(held), frame, frame.levels[0]) if len(held) > 1 else held[0]
+        return reduce_rows(table, frame)
+
+    def merge(states: pa.Table) -> pa.Table:
+        return merge_level(states, frame, frame.levels[0])
+
+    return partial.partial_states(batches, reduce, merge, most)
 
 
 def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -145,20 +126,6 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
 def _keys(table: pa.Table, starts: NDArray[np.int64], frame: TiltFrame) -> dict[str, pa.Array]:
     """Read what rows are grouped by: the start of the window, and the keys."""
     return {START: pa.array(starts).cast(INSTANT)} | {name: key_column(table.column(name)) for name in frame.keys}
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join small batches into tables worth reducing; the first also comes without rows, for its types."""
-    held: list[pa.RecordBatch] = []
-    rows, given = 0, False
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _REDUCE_ROWS:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, rows, given = [], 0, True
-    if held and (rows or not given):
-        yield pa.Table.from_batches(held).combine_chunks()
 
 
 def _micros(column: pa.ChunkedArray) -> NDArray[np.int64]:

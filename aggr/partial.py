@@ -1,0 +1,67 @@
+"""Partial states: a stream of batches reduced as it comes, in memory that does not grow with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+
+_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over
+_MERGE_BYTES = 1 << 27  # partial states held before they are merged
+
+
+def partial_states(
+    batches: Iterable[pa.RecordBatch],
+    reduce: Callable[[pa.Table], pa.Table],
+    merge: Callable[[pa.Table], pa.Table],
+    most: int | None = None,
+) -> Iterator[pa.Table]:
+    """Reduce a stream of batches to states, merged as they come.
+
+    Parameters
+    ----------
+    batches : record batches
+    reduce : rows -> states
+    merge : states -> fewer states
+    most : int, optional
+        Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
+        The same group may then come more than once.
+
+    Yields
+    ------
+    tables of states; one even where there are no rows but a batch, for its types
+    """
+    held: list[pa.Table] = []
+    size, room = 0, _MERGE_BYTES
+    for table in _gathered(batches):
+        held.append(reduce(table))
+        size += held[-1].nbytes
+        if size < room:
+            continue
+        merged = _joined(held, merge)
+        if most is not None and merged.nbytes >= most:
+            yield merged
+            held, size, room = [], 0, _MERGE_BYTES
+        else:
+            held, size = [merged], merged.nbytes
+            room = max(_MERGE_BYTES, 2 * size)
+    if held:
+        yield _joined(held, merge)
+
+
+def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    return merge(pa.concat_tables(held)) if len(held) > 1 else held[0]
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Join small batches into tables worth reducing; the first also comes without rows, for its types."""
+    held: list[pa.RecordBatch] = []
+    rows, given = 0, False
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _REDUCE_ROWS:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, rows, given = [], 0, True
+    if held and (rows or not given):
+        yield pa.Table.from_batches(held).combine_chunks()

@@ -1,0 +1,81 @@
+"""Interchange: columns of HdrHistogram V2 texts and DDSketch messages, for services in other languages."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+
+from aggr import Dds, Function, Hdr, dds_proto, hdr_v2
+from aggr.dds_proto import Keys
+from aggr.recognise import function_of
+from spark_udaf.udf import arrow_udf
+
+
+def to_hdr_v2(states: Column | str) -> Column:
+    """Write states of hdr as HdrHistogram V2 in base64, as `aggr.hdr_v2.to_hdr_v2` does."""
+
+    def write(column: pa.Array) -> pa.Array:
+        return hdr_v2.to_hdr_v2(column, cast(Hdr, _expect(column, Hdr)))
+
+    made: Column = arrow_udf(write, "string")(states)
+    return made
+
+
+def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
+    """Read HdrHistogram V2 texts as states of hdr, as `aggr.hdr_v2.from_hdr_v2` does; ``unit`` is their ratio."""
+    function = Hdr(digits=digits, unit=unit)
+
+    def read(column: pa.Array) -> pa.Array:
+        return hdr_v2.from_hdr_v2(column, function)
+
+    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(texts)
+    return made
+
+
+def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
+    """Write states of dds as DDSketch messages, as `aggr.dds_proto.to_dds_proto` does.
+
+    ``keys`` is "upper" for readers in Python and JavaScript, "lower" for those in Go and Java. Sum, min and max have no
+    place in the message, and travel beside it: ``states.min``, ``states.max``, and the sum by `finish`.
+    """
+
+    def write(column: pa.Array) -> pa.Array:
+        return dds_proto.to_dds_proto(column, cast(Dds, _expect(column, Dds)), keys)
+
+    made: Column = arrow_udf(write, "binary")(states)
+    return made
+
+
+def from_dds_proto(
+    messages: Column | str,
+    relative_accuracy: float = 0.01,
+    max_bins: int | None = None,
+    *,
+    sums: Column | str | None = None,
+    mins: Column | str | None = None,
+    maxs: Column | str | None = None,
+    keys: Keys = "upper",
+) -> Column:
+    """Read DDSketch messages as states of dds, as `aggr.dds_proto.from_dds_proto` does.
+
+    ``sums``, ``mins`` and ``maxs`` are columns of what travelled beside; without them they are made of the buckets.
+    """
+    function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
+    beside = [F.lit(None).cast("double") if column is None else column for column in (sums, mins, maxs)]
+
+    def read(column: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
+        return dds_proto.from_dds_proto(column, function, sums, mins, maxs, keys)
+
+    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(messages, *beside)
+    return made
+
+
+def _expect(column: pa.Array, kind: type[Function]) -> Function:
+    function = function_of(column)
+    if not isinstance(function, kind):
+        raise TypeError(f"these are states of {function.name}, not of {kind.name}")
+    return function

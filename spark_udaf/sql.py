@@ -1,0 +1,194 @@
+"""SQL: every registered function as ``aggr_…``, its states, their merges and what can be read from them.
+
+aggr_dds(x, array(0.5D, 0.99D))      the result in one step
+aggr_dds_state(x)                    a state for each group …
+aggr_dds_merge(state)                … merged into coarser groups …
+aggr_dds_quantile(state, 0.99)       … and read, as often as one likes
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type
+
+import aggr
+from aggr import Function, Groups
+from aggr.accessors import ACCESSORS, accessors_of
+from aggr.recognise import function_of
+from spark_udaf.udaf import Reading, accepted, arrow_type, is_timed, naming, reading
+from spark_udaf.udf import arrow_udf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TYPES = ("bigint", "string", "timestamp")
+
+
+def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
+    """Register every function for SQL.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    types : names of Spark types
+        Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double; for
+        each of these types there is one more, say ``aggr_min_string`` and ``aggr_sum_bigint``.
+
+    Returns
+    -------
+    list of str
+        The names, sorted. For a function ``f``: ``aggr_f(x, parameters…)``, ``aggr_f_state(x, parameters…)`` with
+        the parameters that shape the state, ``aggr_f_merge(state)``, ``aggr_f_finish(state)``, and the accessors
+        that can read it, say ``aggr_f_quantile(state, q)``. first and last take the event time second. Quantiles
+        come as a map from their names, and the numbers of a record but its count as double.
+
+    Raises
+    ------
+    ValueError
+        If a type cannot be read.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.register(spark)
+        spark.sql("SELECT host, aggr_hdr(ms, array(0.5D, 0.99D)).quantiles['0.99'] FROM requests GROUP BY host")
+    """
+    made: dict[str, Any] = {}
+    kinds = {name: arrow_type(name) for name in types}
+    for name in aggr.names():
+        function = aggr.get(name)()
+        free = reading(function, name, None).kind is None and reading(function, name, None, states=True).kind is None
+        made |= _family(f"aggr_{name}", function, None if free else pa.float64())
+        takes = accepted(function)
+        for word, kind in kinds.items():
+            if not free and any(kind.id == taken.id for taken in takes):
+                made |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, kind)
+    for name, udf in made.items():
+        spark.udf.register(name, udf)
+    return sorted(made)
+
+
+def _family(name: str, function: Function, kind: pa.DataType | None) -> dict[str, Any]:
+    """Make the functions of one function and one type of input."""
+    plain, states = Reading(function, name, kind), Reading(function, f"{name}_state", kind, states=True)
+    result, state = sql_type(plain.result), from_arrow_type(states.result)
+
+    reads = [f.name for f in fields(function) if f.name not in function.shape]
+
+    def whole(values: pa.Array, *given: pa.Array) -> pa.Scalar:
+        asked, values = _given(plain, [f.name for f in fields(function)], values, given)
+        return sql_column(asked.results(values), result)[0]
+
+    def reduced(values: pa.Array, *given: pa.Array) -> pa.Scalar:
+        asked, values = _given(states, list(function.shape), values, given)
+        return asked.results(values)[0]
+
+    def merged(column: pa.Array) -> pa.Scalar:
+        with naming(f"{name}_merge"):
+            return function_of(column).merge(column, Groups.single(len(column)))[0]
+
+    def finished(column: pa.Array, *given: pa.Array) -> pa.Array:
+        with naming(f"{name}_finish"):
+            shape = {parameter: getattr(function_of(column), parameter) for parameter in function.shape}
+            asked = replace(function, **shape, **_constants(reads, given))
+            return sql_column(asked.finish(column), result)
+
+    family = {
+        name: arrow_udf(whole, from_arrow_type(result)),
+        f"{name}_state": arrow_udf(reduced, state),
+        f"{name}_merge": arrow_udf(merged, state),
+        f"{name}_finish": arrow_udf(finished, from_arrow_type(result)),
+    }
+    return family | {f"{name}_{accessor}": _accessor(accessor) for accessor in accessors_of(type(function))}
+
+
+def _accessor(name: str) -> Any:
+    read = ACCESSORS[name]
+
+    def accessor(states: pa.Array, *given: pa.Array) -> pa.Array:
+        with naming(name):
+            if not given:
+                return read(states)
+            values = given[0]
+            asked = pc.unique(values).drop_null()
+            found = pa.nulls(len(states), pa.int64() if name == "count" else pa.float64())
+            for value in asked:  # as a rule there is but one
+                rows = pc.fill_null(pc.equal(values, value), False)
+                found = pc.replace_with_mask(found, rows, read(states.filter(rows), _number(value.as_py())))
+            return found
+
+    return arrow_udf(accessor, "bigint" if name == "count" else "double")
+
+
+def _given(asked: Reading, names: list[str], values: pa.Array, given: Sequence[pa.Array]) -> tuple[Reading, pa.Array]:
+    """Apply the parameters that SQL gave as columns; first and last take the event time before them."""
+    with naming(asked.label):
+        if is_timed(asked.function):
+            if not given:
+                raise ValueError("it needs event times, as its second column")
+            values = pa.StructArray.from_arrays([values, given[0]], names=["value", "time"])
+            given = given[1:]
+        constants = _constants(names, given)
+        return (replace(asked, function=replace(asked.function, **constants)) if constants else asked), values
+
+
+def _constants(names: list[str], given: Sequence[pa.Array]) -> dict[str, Any]:
+    """Read parameters, each the same in all rows."""
+    if len(given) > len(names):
+        raise ValueError(f"it takes {', '.join(names) or 'no parameters'} after its column; got {len(given)}")
+    constants = {}
+    for name, column in zip(names, given, strict=False):
+        if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
+            raise ValueError(f"{name} must be the same in all rows, and not null")
+        if len(column):
+            constants[name] = _number(column[0].as_py())
+    return constants
+
+
+def _number(given: Any) -> Any:
+    """Take decimals, which is what SQL makes of 0.99, as floats."""
+    if isinstance(given, list):
+        return tuple(_number(value) for value in given)
+    return float(given) if isinstance(given, Decimal) else given
+
+
+def sql_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of results in SQL, which must not depend on parameters: quantiles are a map."""
+    if not pa.types.is_struct(kind):
+        return kind
+    return pa.struct([pa.field(f.name, _member(f)) for f in kind])
+
+
+def _member(field: pa.Field) -> pa.DataType:
+    if field.name == "quantiles":
+        return pa.map_(pa.string(), pa.float64())
+    return pa.float64() if pa.types.is_integer(field.type) and field.name != "count" else field.type
+
+
+def sql_column(results: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Give results the type that they have in SQL."""
+    if not pa.types.is_struct(kind):
+        return results.cast(kind)
+    pairs = zip(results.flatten(), kind, strict=True)
+    children = [_map(part) if pa.types.is_map(f.type) else part.cast(f.type, safe=False) for part, f in pairs]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=results.is_null())
+
+
+def _map(record: pa.StructArray) -> pa.MapArray:
+    """Turn a record of quantiles into maps from their names."""
+    names = [f.name for f in record.type]
+    n, width = len(record), len(names)
+    order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())
+    items = pa.concat_arrays([child.cast(pa.float64(), safe=False) for child in record.flatten()]).take(order)
+    offsets = pa.array(np.arange(0, (n + 1) * width, width, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, pa.array(names * n, pa.string()), items)
