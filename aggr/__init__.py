@@ -10,6 +10,8 @@ have given: the same bits, whatever the batches, the partitions, the order or th
 [1.0]
 """
 
+from collections.abc import Callable
+
 from aggr.caller import caller
 from aggr.calls import avg, count, dds, first, hdr, last, max, min, stdev, sum, var
 from aggr.count import Count
@@ -21,8 +23,20 @@ from aggr.groups import Groups
 from aggr.hdr import Hdr
 from aggr.measure import Measure, from_description
 from aggr.moments import Avg, Stdev, Sum, Var
+from aggr.per_group import PerGroup
 from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.ugly import ugly
+
+
+def __getattr__(name: str) -> Callable[..., Measure]:
+    """Find the call of a function that was registered from outside: ``aggr.geomean("x")``."""
+    if not name.startswith("_"):
+        try:
+            return caller(name)
+        except UnknownFunction:
+            pass
+    raise AttributeError(f"module 'aggr' has no attribute {name!r}")
+
 
 for _function in (Count, Min, Max, Sum, Avg, Var, Stdev, Hdr, Dds, First, Last):
     register(_function)
@@ -39,6 +53,7 @@ __all__ = [
     "Max",
     "Measure",
     "Min",
+    "PerGroup",
     "Stdev",
     "Sum",
     "UnknownFunction",

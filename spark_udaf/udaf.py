@@ -193,6 +193,7 @@ def pandas_udaf(reading: Reading) -> Callable[[Column], Column]:
             found = F.from_json(found, cast(StructType, from_arrow_type(result)))
         elif number or moment:
             found = found.cast("double") if number else F.timestamp_micros(found)
-        return found.alias(reading.label) if record or number or moment else found
+        named: Column = found.alias(reading.label) if record or number or moment else found
+        return named
 
     return call

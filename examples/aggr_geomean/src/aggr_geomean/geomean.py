@@ -1,0 +1,51 @@
+"""geomean: the geometric mean, the n-th root of the product of n numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import Function, Groups
+from aggr.exact import Limbs, sum_exactly
+from aggr.fields import ADD, EXACT, Field
+from aggr.numbers import as_floats
+from aggr.rounding import quotient
+
+
+@dataclass(frozen=True)
+class Geomean(Function):
+    """The geometric mean of positive numbers.
+
+    The state is the exact sum of the rounded logarithms, and their count: adding them up is free of error, so that
+    merging is, too.
+    """
+
+    name = "geomean"
+    keeps = "exact Σ log x, count"
+    returns = "float64; null where there is nothing"
+    guarantee = "the same whatever the order; within 1e-13 of the true mean for numbers of 1e-100 to 1e100"
+
+    @property
+    def merges(self) -> Mapping[str, Field]:
+        """Counts and sums add up."""
+        return {"count": ADD, "logs": EXACT}
+
+    def check_input(self, kind: pa.DataType) -> None:
+        """Take integers, floats and decimals."""
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+            raise TypeError(f"geomean cannot take a column of type {kind}; it takes integers, floats and decimals")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        x = as_floats(values)
+        if len(x) and not (x.min() > 0 and x.max() < np.inf):
+            wrong = x[~((x > 0) & (x < np.inf))][0]
+            raise ValueError(f"geomean takes positive finite numbers; got {wrong}")
+        return {"count": pa.array(groups.counts()), "logs": sum_exactly([np.log(x)], groups)}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        counts = states.field("count").to_numpy()
+        mean = quotient(Limbs.of_arrow(states.field("logs")), np.maximum(counts, 1))
+        return pa.array(np.exp(mean), mask=counts == 0)

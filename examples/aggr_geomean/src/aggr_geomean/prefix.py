@@ -1,0 +1,45 @@
+"""prefix: the longest text that all texts begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr import PerGroup
+
+
+@dataclass(frozen=True)
+class Prefix(PerGroup):
+    """The common prefix of texts, say of paths."""
+
+    name = "prefix"
+    keeps = "the common prefix so far"
+    returns = "string; null where there is nothing"
+    guarantee = "exact"
+    state_kind = pa.string()
+    result_kind = pa.string()
+
+    def check_input(self, kind: pa.DataType) -> None:
+        """Take strings."""
+        if not pa.types.is_string(kind):
+            raise TypeError(f"prefix cannot take a column of type {kind}; it takes strings")
+
+    def start(self) -> str | None:
+        """Begin with nothing known."""
+        return None
+
+    def add(self, state: str | None, value: str) -> str:
+        """Shorten to what the value begins with as well."""
+        if state is None:
+            return value
+        same = (i for i, (a, b) in enumerate(zip(state, value, strict=False)) if a != b)
+        return state[: next(same, min(len(state), len(value)))]
+
+    def combine(self, a: str | None, b: str | None) -> str | None:
+        """Shorten to what both have in common."""
+        return a if b is None else self.add(a, b)
+
+    def result(self, state: str | None) -> str | None:
+        """Return it as it is."""
+        return state
