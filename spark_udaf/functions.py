@@ -44,12 +44,10 @@ def __getattr__(name: str) -> Callable[..., Column]:
         if measure.timed and by is None:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         values = F.lit(1) if column is None else _column(column)
-        if by is not None:
-            values = F.struct(values.alias("value"), _column(by).alias("time"))
         if where is not None:
             values = F.when(F.expr(where) if isinstance(where, str) else where, values)
         label = f"{name}({'' if column is None else _text(column)})"
-        return _maker(via)(reading(measure.function, label, type))(values)
+        return _maker(via)(reading(measure.function, label, type))(values, None if by is None else _column(by))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
@@ -61,7 +59,7 @@ def __dir__() -> list[str]:
     return aggr.names()
 
 
-def _maker(via: str | None) -> Callable[..., Callable[[Column], Column]]:
+def _maker(via: str | None) -> Callable[..., Callable[..., Column]]:
     """Choose between Arrow and pandas: Arrow where Spark has it."""
     if via is None:
         via = "arrow" if hasattr(F, "arrow_udf") else "pandas"

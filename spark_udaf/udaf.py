@@ -152,18 +152,24 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def arrow_udaf(reading: Reading) -> Callable[[Column], Column]:
-    """Make an Arrow UDAF (Spark 4.1 on): values arrive as one Arrow array a group."""
+def arrow_udaf(reading: Reading) -> Callable[..., Column]:
+    """Make an Arrow UDAF (Spark 4.1 on) of values and perhaps event times: one Arrow array a group."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.results(values)[0]
 
     aggregate.__name__ = reading.function.name  # what Spark names the column after
-    made: Callable[[Column], Column] = arrow_udf(aggregate, from_arrow_type(reading.result))
-    return made
+    made = arrow_udf(aggregate, from_arrow_type(reading.result))
+
+    def call(values: Column, times: Column | None = None) -> Column:
+        given = values if times is None else F.struct(values.alias("value"), times.alias("time"))
+        column: Column = made(given)
+        return column
+
+    return call
 
 
-def pandas_udaf(reading: Reading) -> Callable[[Column], Column]:
+def pandas_udaf(reading: Reading) -> Callable[..., Column]:
     """Make a pandas UDAF (Spark 4.0 on): the same results, slower.
 
     pandas takes null for NaN, and large integers for floats where a null is among them, so values travel as
@@ -173,9 +179,12 @@ def pandas_udaf(reading: Reading) -> Callable[[Column], Column]:
     record, moment, number = pa.types.is_struct(result), pa.types.is_timestamp(result), pa.types.is_floating(result)
 
     def aggregate(values: pd.Series) -> Any:
-        given = pa.array([None if row is None else row["value"] for row in values])
+        given = pa.array([row["value"] for row in values])
         if moment and pa.types.is_integer(given.type):
             given = given.cast(result)
+        if is_timed(reading.function):
+            times = pa.array([row["time"] for row in values], pa.int64())
+            given = pa.StructArray.from_arrays([given, times], names=["value", "time"])
         found = reading.results(given)[0]
         if not found.is_valid:
             return None
@@ -186,9 +195,11 @@ def pandas_udaf(reading: Reading) -> Callable[[Column], Column]:
     aggregate.__name__ = reading.function.name
     made = pandas_udf(aggregate, "string" if record or number else "bigint" if moment else from_arrow_type(result))
 
-    def call(values: Column) -> Column:
-        given = F.unix_micros(values) if moment else values
-        found = made(F.when(values.isNotNull(), F.struct(given.alias("value"))))
+    def call(values: Column, times: Column | None = None) -> Column:
+        parts = [(F.unix_micros(values) if moment else values).alias("value")]
+        if times is not None:  # only their order matters
+            parts.append(F.unix_micros(times.cast("timestamp")).alias("time"))
+        found = made(F.struct(*parts))
         if record:
             found = F.from_json(found, cast(StructType, from_arrow_type(result)))
         elif number or moment:

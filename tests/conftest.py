@@ -21,3 +21,12 @@ def conformance(file: str, choose=lambda case: True):
     chosen = [pytest.param(case, id=case["name"]) for case in cases_of(file) if choose(case)]
     absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(f"no {CONFORMANCE / file}"))]
     return pytest.mark.parametrize("case", chosen or absent)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One classic session for all tests that need no process of their own."""
+    from tests import engines
+
+    with engines.session("classic") as session:
+        yield session

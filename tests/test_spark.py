@@ -38,12 +38,6 @@ def test_engines_agree_to_the_bit(kind, partitions, file):
         assert json.loads(line.removeprefix("digests ")) == wanted
 
 
-@pytest.fixture(scope="module")
-def spark():
-    with engines.session("classic") as session:
-        yield session
-
-
 def test_batch_bytes_are_set_unless_the_user_has(spark):
     import spark_udaf as su
 
@@ -104,20 +98,16 @@ def test_states_travel_through_parquet_and_sql(spark, tmp_path):
     assert engines.digests(united.toArrow(), results.toArrow()) == engines.local(table)
 
 
-def test_shards_are_cut_only_where_they_end():
+def test_shards_are_cut_only_where_they_end(monkeypatch):
     """Small batches and buffers, so that a shard often goes on in the next batch."""
-    module = importlib.import_module("spark_udaf.rollup")
+    module = importlib.import_module("spark_udaf.two_phase")
     batches = [
         pa.RecordBatch.from_pydict({"__shard": pa.array(part, pa.int32()), "host": [str(p) for p in part]})
         for part in ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     ]
-    before = module._MOST_PARTIAL
-    try:
-        for most in (1, 2, 3, 5, 100):
-            module._MOST_PARTIAL = most
-            pieces = [t.column("__shard").to_pylist() for t in module._whole_shards(iter(batches))]
-            assert [s for piece in pieces for s in piece] == [s for b in batches for s in b.column(0).to_pylist()]
-            assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
-            assert len(pieces) >= (2 if most < 5 else 1)
-    finally:
-        module._MOST_PARTIAL = before
+    for most in (1, 20, 40, 60, 2000):
+        monkeypatch.setattr(module, "MOST_BYTES", most)
+        pieces = [t.column("__shard").to_pylist() for t in module._whole_shards(iter(batches))]
+        assert [s for piece in pieces for s in piece] == [s for b in batches for s in b.column(0).to_pylist()]
+        assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
+        assert len(pieces) >= (2 if most < 50 else 1)

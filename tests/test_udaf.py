@@ -1,0 +1,250 @@
+"""Aggregate functions in Spark jobs and in SQL: the answers of the local engine, for every function and type."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import Groups
+from tests import engines
+
+pytestmark = pytest.mark.spark
+
+ROWS = 400
+TYPES = {  # column of engines.rows -> what Spark calls its type
+    "x": "double",
+    "i": "bigint",
+    "price": "decimal(21,2)",
+    "word": "string",
+    "ts": "timestamp",
+    "flag": "boolean",
+    "day": "date",
+    "raw": "binary",
+    "small": "float",
+}
+PARAMETERS = {"dds": ([0.5, 0.99], 0.02), "hdr": ([0.5, 0.99], 2, 0.5), "var": (0,)}
+
+
+def table() -> pa.Table:
+    """Add the types that engines.rows has not."""
+    rows = engines.rows(ROWS)
+    rng = np.random.default_rng(5)
+    rows = rows.append_column("flag", pa.array(rng.random(ROWS) < 0.5, mask=rng.random(ROWS) < 0.2))
+    rows = rows.append_column("day", rows["ts"].cast(pa.date32(), safe=False))
+    rows = rows.append_column("raw", rows["word"].cast(pa.binary()))
+    return rows.append_column("small", pa.array(rng.lognormal(0, 1, ROWS).astype(np.float32)))
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    return spark.createDataFrame(table()).repartition(3)
+
+
+def calls() -> list[tuple[str, str]]:
+    """List every function with every column it takes."""
+    taken = []
+    schema = table().schema
+    for name in aggr.names():
+        for column in TYPES:
+            kind = schema.field(column).type
+            if name in ("first", "last"):
+                kind = pa.struct([("value", kind), ("time", pa.timestamp("us", "UTC"))])
+            try:
+                aggr.get(name)().state_type(kind)
+            except TypeError:
+                continue
+            if (name, column) != ("hdr", "x") and (name, column) != ("hdr", "price") and (name, column) != ("hdr", "i"):
+                taken.append((name, column))
+    return taken
+
+
+def expected(name: str, column: str, parameters: tuple) -> dict:
+    """Answer by the local engine, host by host."""
+    rows, answers = table(), {}
+    measure = aggr.caller(name)(column, *parameters, **({"by": "ts"} if name in ("first", "last") else {}))
+    for host in (None, "a", "b", "c"):
+        mask = (
+            rows["host"].is_null()
+            if host is None
+            else pa.compute.fill_null(pa.compute.equal(rows["host"], host), False)
+        )
+        part = rows.filter(mask)
+        states = measure.reduce(part, Groups.single(len(part)))
+        answers[host] = measure.function.finish(states)[0].as_py()
+    return answers
+
+
+def given(rows: pa.Table) -> dict:
+    """Read the answers of Spark by host."""
+    return dict(zip(rows["host"].to_pylist(), rows.columns[1].to_pylist(), strict=True))
+
+
+def same(a: object, b: object) -> bool:
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    return a == b and type(a) is type(b)
+
+
+@pytest.mark.parametrize("via", ["arrow", "pandas"])
+@pytest.mark.parametrize(("name", "column"), calls())
+def test_every_function_and_type_gives_the_local_answer(name, column, via, df):
+    from spark_udaf import functions as A
+
+    parameters = PARAMETERS.get(name, ())
+    timed = {"by": "ts"} if name in ("first", "last") else {}
+    call = getattr(A, name)(column, *parameters, type=TYPES[column], via=via, **timed)
+    answers = given(df.groupBy("host").agg(call).toArrow())
+    wanted = expected(name, column, parameters)
+    assert answers.keys() == wanted.keys()
+    for host in wanted:
+        assert same(answers[host], wanted[host]), host
+
+
+def test_conditions_expressions_and_rows(df):
+    from pyspark.sql import functions as F
+
+    from spark_udaf import functions as A
+
+    rows = table()
+    i = np.array(rows["i"].to_pylist())
+    found = df.agg(
+        A.count(),
+        A.count(where="i > 5"),
+        A.count("x", where=F.col("i") > 5),
+        A.hdr(F.abs("i"), [0.5], where="i < 1000"),
+        A.avg(F.col("i") + 1),
+    ).first()
+    x = np.array(rows["x"].is_null().to_pylist())
+    assert found[0] == ROWS
+    assert found[1] == (i > 5).sum()
+    assert found[2] == ((i > 5) & ~x).sum()
+    assert found[3]["count"] == (i < 1000).sum()
+    assert found[4] == pytest.approx((i + 1).mean())
+
+
+def test_over_windows(df):
+    from pyspark.sql import Window as W
+
+    from spark_udaf import functions as A
+
+    rows = df.where("host = 'a'").select(
+        "host", "i", A.sum("i", type="bigint").over(W.partitionBy("host").orderBy("i").rowsBetween(-1, 0)).alias("two"),
+        A.dds("x", [0.5]).over(W.partitionBy("host")).alias("all"),
+    )  # fmt: skip
+    found = rows.toArrow()
+    ordered = sorted(found["i"].to_pylist())
+    wanted = {b: a + b for a, b in zip([0, *ordered[:-1]], ordered, strict=True)}
+    assert dict(zip(found["i"].to_pylist(), found["two"].to_pylist(), strict=True)) == wanted
+    assert len({str(row) for row in found["all"].to_pylist()}) == 1
+    assert found["all"][0].as_py() == expected("dds", "x", ([0.5],))["a"]
+
+
+MISTAKES = [
+    ("min", ("word",), {"type": "nonsense"}, ValueError, "cannot read 'nonsense' as a type"),
+    ("dds", ("x", [1.5]), {}, ValueError, "a quantile must be a number from 0 to 1; got 1.5"),
+    ("dds", ("x",), {"relative_accuracy": 0.0}, ValueError, "relative_accuracy must be"),
+    ("hdr", ("i",), {"digits": 9}, ValueError, "digits must be a whole number from 1 to 5"),
+    ("sum", ("word",), {"type": "string"}, TypeError, "sum cannot take a column of type string"),
+    ("first", ("word",), {}, ValueError, "first needs event times"),
+    ("sum", (), {}, ValueError, "sum needs a column"),
+    ("count", (3,), {}, TypeError, "a column must be a Column or a name; got 3"),
+    ("count", ("x",), {"via": "scala"}, ValueError, "via must be 'arrow' or 'pandas'"),
+    ("var", ("x", -1), {}, ValueError, "ddof must be a whole number from 0"),
+    ("var", ("x", 1, 2, 3), {}, TypeError, "positional argument"),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "named", "error", "message"), MISTAKES)
+def test_a_bad_argument_is_told_before_any_job(name, parameters, named, error, message, spark):
+    from spark_udaf import functions as A
+
+    with pytest.raises(error, match=message):
+        getattr(A, name)(*parameters, **named)
+
+
+def test_unknown_functions_name_the_nearest(spark):
+    from spark_udaf import functions as A
+
+    with pytest.raises(AttributeError, match="there is no function 'stdv'; did you mean 'stdev'"):
+        A.stdv("x")
+    assert dir(A) == aggr.names()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda A: A.min("word"), r"min\(word\): the column holds string, and is read as double; say type='string'"),
+        (lambda A: A.sum("big"), r"sum\(big\): read as double, a value would change.*say type='bigint'"),
+        (lambda A: A.hdr("x"), r"hdr\(x\): hdr"),
+        (lambda A: A.hdr("x", via="pandas"), r"hdr\(x\): hdr"),
+    ],
+)
+def test_an_error_in_a_worker_names_function_and_column(call, message, df):
+    from spark_udaf import functions as A
+
+    with pytest.raises(Exception, match=message):
+        df.selectExpr("*", "9007199254740993 AS big").groupBy("host").agg(call(A)).collect()
+
+
+def test_sql(spark, df):
+    import spark_udaf as su
+
+    names = su.register(spark)
+    assert {"aggr_dds", "aggr_dds_state", "aggr_dds_merge", "aggr_dds_quantile", "aggr_min_string"} <= set(names)
+    df.createOrReplaceTempView("rows")
+    asked = {
+        "aggr_dds(x, array(0.5D, 0.99), 0.02)": ("dds", "x", ([0.5, 0.99], 0.02)),
+        "aggr_stdev(x)": ("stdev", "x", ()),
+        "aggr_var(x, 0)": ("var", "x", (0,)),
+        "aggr_min_string(word)": ("min", "word", ()),
+        "aggr_sum_bigint(i)": ("sum", "i", ()),
+        "aggr_avg_timestamp(ts)": ("avg", "ts", ()),
+        "aggr_last_string(word, ts)": ("last", "word", ()),
+        "aggr_count(x)": ("count", "x", ()),
+    }
+    for call, (name, column, parameters) in asked.items():
+        answers = given(spark.sql(f"SELECT host, {call} FROM rows GROUP BY host").toArrow())
+        for host, wanted in expected(name, column, parameters).items():
+            found = answers[host]
+            if isinstance(found, dict):
+                found = {**found, "quantiles": dict(found["quantiles"])}
+            assert same(found, wanted), (call, host)
+
+
+def test_sql_in_two_steps(spark, df):
+    import spark_udaf as su
+
+    su.register(spark)
+    df.createOrReplaceTempView("rows")
+    spark.sql(
+        "SELECT host, shelf, aggr_dds_state(x, 0.02) AS s FROM rows GROUP BY host, shelf"
+    ).createOrReplaceTempView("states")
+    merged = "(SELECT host, aggr_dds_merge(s) AS s FROM states GROUP BY host)"
+    reads = ["quantile(s, 0.5)", "quantile(s, 0.99D)", "mean(s)", "count(s)", "rank(s, 1e9)", "finish(s, array(0.99))"]
+    for read in reads:
+        answers = given(spark.sql(f"SELECT host, aggr_dds_{read} FROM {merged}").toArrow())
+        for host, wanted in expected("dds", "x", ([0.5, 0.99], 0.02)).items():
+            states = {
+                "quantile(s, 0.5)": wanted["quantiles"]["0.5"],
+                "quantile(s, 0.99D)": wanted["quantiles"]["0.99"],
+                "mean(s)": wanted["mean"],
+                "count(s)": wanted["count"],
+            }
+            if read in states:
+                assert same(answers[host], states[read]), (read, host)
+            elif read.startswith("finish"):
+                assert dict(answers[host]["quantiles"]) == {"0.99": wanted["quantiles"]["0.99"]}
+            else:
+                assert 0.5 < answers[host] < 1.0
+    with pytest.raises(Exception, match="aggr_dds: a quantile must be a number from 0 to 1"):
+        spark.sql("SELECT aggr_dds(x, array(1.5D)) FROM rows").collect()
+    with pytest.raises(Exception, match="aggr_var: ddof must be the same in all rows"):
+        spark.sql("SELECT aggr_var(x, i) FROM rows").collect()
+    with pytest.raises(Exception, match="aggr_first: it needs event times"):
+        spark.sql("SELECT aggr_first(x) FROM rows").collect()
