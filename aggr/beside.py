@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from aggr.buckets import Histograms
 from aggr.dds import Floats, LogarithmicMapping
-from aggr.exact import EXACT_TYPE, sum_exactly
+from aggr.exact import EXACT_TYPE
 from aggr.groups import Groups
 from aggr.plain import plain
+from aggr.sums import sum_exactly
 
 
 def derived(

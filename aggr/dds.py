@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.buckets import Buckets, Histograms
-from aggr.exact import Limbs, sum_exactly
+from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
 from aggr.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
 from aggr.quantile import DEFAULT, checked, record
 from aggr.rounding import quotient, rounded
+from aggr.sums import sum_exactly
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ has its merge for nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -124,15 +124,24 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 
 def _extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
-    edge = np.full(groups.n, LOWEST if greatest else HIGHEST, np.int64)
-    (np.maximum if greatest else np.minimum).at(edge, groups.ids, keys)
+    return _edges(keys, groups, greatest, LOWEST if greatest else HIGHEST)
+
+
+def _edges(values: NDArray[Any], groups: Groups, greatest: bool, identity: float) -> NDArray[Any]:
+    """Find the least or greatest of each group."""
+    operation = np.maximum if greatest else np.minimum
+    edge = np.full(groups.n, identity, values.dtype)
+    runs = groups.runs()
+    if runs is None:
+        operation.at(edge, groups.ids, values)
+    else:
+        edge[runs.present] = operation.reduceat(groups.in_runs(values, runs), runs.starts)
     return edge
 
 
 def _extreme_floats(values: NDArray[np.float64], groups: Groups, greatest: bool) -> pa.Array:
     """Pick among floats without NaN: the fast way, with the sign of zero set right afterwards."""
-    edge = np.full(groups.n, -np.inf if greatest else np.inf)
-    (np.maximum if greatest else np.minimum).at(edge, groups.ids, values)
+    edge = _edges(values, groups, greatest, -np.inf if greatest else np.inf)
     if (edge == 0.0).any():
         zeros = np.flatnonzero(values == 0.0)
         signed = np.signbit(values[zeros]) != greatest  # a zero of the sign that wins

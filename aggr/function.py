@@ -23,7 +23,7 @@ from aggr.fields import Field
 from aggr.groups import Groups
 from aggr.plain import plain
 
-_MOST_ROWS = 1 << 28  # exact sums keep int64 headroom for this many rows at once
+_MOST_ROWS = 1 << 24  # exact sums keep int64 headroom for this many rows at once
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.exact import Limbs, sum_exactly, sum_squares
+from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, OR, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
@@ -27,6 +27,7 @@ from aggr.numbers import (
     with_special,
 )
 from aggr.rounding import as_integers, quotient, variance, whole_number
+from aggr.sums import sum_exactly, sum_squares
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.exact import Limbs, sum_exactly
+from aggr.exact import Limbs
 from aggr.groups import Groups
 from aggr.rounding import as_integers, quotient, rounded, whole_number
+from aggr.sums import sum_exactly
 
 NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
 

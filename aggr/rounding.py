@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.exact import BITS, HALF, Limbs, product
+from aggr.exact import BITS, HALF, Limbs
+from aggr.sums import product
 
 Floats = NDArray[np.float64]
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import Function, Groups
-from aggr.exact import Limbs, sum_exactly
+from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, Field
 from aggr.numbers import as_floats
 from aggr.rounding import quotient
+from aggr.sums import sum_exactly
 
 
 @dataclass(frozen=True)
