@@ -26,11 +26,15 @@ lint: $(READY) ## Check style and format
 types: $(READY) ## Check types, strictly
 	@$(BIN)/mypy
 
-bench: $(READY) ## Measure reduce and merge on one core
-	@$(BIN)/python -m benchmarks.kernels
+bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
+	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+
+$(VENV)/.bench: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	@touch $@
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) demo-out build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo-out bench-quick build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.buckets import Histograms
-from aggr.dds import Floats, LogarithmicMapping
 from aggr.exact import EXACT_TYPE
 from aggr.groups import Groups
+from aggr.logarithmic import Floats, LogarithmicMapping
 from aggr.plain import plain
 from aggr.sums import sum_exactly
 

@@ -6,8 +6,6 @@ VLDB 2019. The buckets are those of DataDog's ``LogarithmicMapping``, key for ke
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -22,74 +20,11 @@ from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
+from aggr.logarithmic import Floats, LogarithmicMapping
 from aggr.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
 from aggr.quantile import DEFAULT, checked, record
 from aggr.rounding import quotient, rounded
 from aggr.sums import sum_exactly
-
-Floats = NDArray[np.float64]
-
-_CACHED_ROWS = 1 << 16
-
-
-@dataclass(frozen=True)
-class LogarithmicMapping:
-    """Positive numbers to whole-number keys and back: bucket ``k`` holds ``(γ^(k−1), γ^k]``.
-
-    >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
-    array([  0, 231])
-    """
-
-    relative_accuracy: float
-
-    @property
-    def gamma(self) -> float:
-        """The ratio of a bucket's upper bound to its lower one."""
-        return 1.0 + self._step
-
-    @property
-    def least(self) -> float:
-        """The magnitude up to which a value counts as zero."""
-        return sys.float_info.min * self.gamma
-
-    @property
-    def _step(self) -> float:
-        return 2.0 * self.relative_accuracy / (1.0 - self.relative_accuracy)
-
-    @property
-    def _multiplier(self) -> float:
-        return 1.0 / math.log1p(self._step) * math.log(2.0)
-
-    def keys(self, values: Floats) -> NDArray[np.int64]:
-        """Find the bucket of each value above `least`."""
-        keys = np.empty(len(values), np.int64)
-        for start in range(0, len(values), _CACHED_ROWS):
-            part = slice(start, start + _CACHED_ROWS)
-            keys[part] = self._keys(values[part])
-        return keys
-
-    def _keys(self, values: Floats) -> Floats:
-        place = np.log(values)
-        place *= 1.0 / math.log(2.0) * self._multiplier
-        keys: Floats = np.ceil(place)
-        # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
-        # library does wherever that could move a value over a bucket's edge
-        reach = max(float(place.max()), -float(place.min()), 1.0)
-        place -= np.rint(place)
-        near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * reach)
-        if len(near):
-            unique, where = np.unique(values[near], return_inverse=True)
-            exact = [math.ceil(math.log(value, 2) * self._multiplier) for value in unique.tolist()]
-            keys[near] = np.array(exact, np.float64)[where]
-        return keys
-
-    def values(self, keys: NDArray[np.int64]) -> Floats:
-        """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
-        power = keys / self._multiplier
-        half = np.where(power > 1023.0, 1.0, 0.0)  # keep the last buckets from overflowing half way
-        with np.errstate(over="ignore"):
-            values: Floats = np.exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
-        return values
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from aggr.beside import derived, filled
 from aggr.buckets import Buckets, Histograms
-from aggr.dds import Dds, Floats
+from aggr.dds import Dds
 from aggr.groups import Groups
+from aggr.logarithmic import Floats
 from aggr.plain import plain
 
 Keys = Literal["upper", "lower"]

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over
+_REDUCE_ROWS = 1 << 18  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
+_MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
+_MANY = 32  # rows a group has where they are many
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
 
 
@@ -33,9 +35,12 @@ def partial_states(
     """
     held: list[pa.Table] = []
     size, room = 0, _MERGE_BYTES
-    for table in _gathered(batches):
+    want = [_REDUCE_ROWS]
+    for table in _gathered(batches, want):
         held.append(reduce(table))
         size += held[-1].nbytes
+        if table.num_rows < _MANY * held[-1].num_rows:
+            want[0] = min(2 * want[0], _MOST_ROWS)
         if size < room:
             continue
         merged = _joined(held, merge)
@@ -53,14 +58,14 @@ def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.T
     return merge(pa.concat_tables(held)) if len(held) > 1 else held[0]
 
 
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Join small batches into tables worth reducing; the first also comes without rows, for its types."""
+def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
+    """Join small batches into tables of ``want[0]`` rows; the first also comes without rows, for its types."""
     held: list[pa.RecordBatch] = []
     rows, given = 0, False
     for batch in batches:
         held.append(batch)
         rows += batch.num_rows
-        if rows >= _REDUCE_ROWS:
+        if rows >= want[0]:
             yield pa.Table.from_batches(held).combine_chunks()
             held, rows, given = [], 0, True
     if held and (rows or not given):

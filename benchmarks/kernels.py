@@ -9,12 +9,6 @@ ratio of medians is what to compare, for machines are noisy.
 from __future__ import annotations
 
 import json
-import platform
-import statistics
-import subprocess
-import sys
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +24,7 @@ import aggr
 from aggr.bits import same_bits
 from aggr.function import Function
 from aggr.groups import Groups
+from benchmarks.timing import alternate, circumstances
 
 ROWS, GROUPS = 1_000_000, 1_800
 STATES, MERGED = 100_000, 10_000
@@ -66,8 +61,10 @@ def main(rounds: int, out: Path | None) -> None:
     for name, function, values in track(cases, "reduce", console=Console(stderr=True), transient=True):
         check(function, values, groups)
         ours, numpys = alternate(
-            partial(function.reduce, values, groups),
-            lambda: np.bincount(groups.ids, floats.to_numpy(), minlength=GROUPS),
+            [
+                partial(function.reduce, values, groups),
+                lambda: np.bincount(groups.ids, floats.to_numpy(), minlength=GROUPS),
+            ],
             rounds,
         )
         most = MAY_COST.get(function.name)
@@ -96,8 +93,10 @@ def merging(rounds: int) -> list[dict[str, object]]:
         raise AssertionError("merging in two steps gives other bits")
     counts = pa.array(rng.integers(0, 100, STATES))
     ours, numpys = alternate(
-        lambda: function.merge(many, groups),
-        lambda: np.bincount(groups.ids, counts.to_numpy(), minlength=MERGED),
+        [
+            lambda: function.merge(many, groups),
+            lambda: np.bincount(groups.ids, counts.to_numpy(), minlength=MERGED),
+        ],
         max(3, rounds // 2),
     )
     per = {"ns": ours / STATES * 1e9, "numpy_ns": numpys / STATES * 1e9, "may_cost": MERGE_MAY_COST}
@@ -115,17 +114,6 @@ def check(function: Function, values: pa.Array, groups: Groups) -> None:
         raise AssertionError(f"{function.name} gives other bits")
 
 
-def alternate(ours: Callable[[], object], other: Callable[[], object], rounds: int) -> tuple[float, float]:
-    """Time two calls in turn; return the median seconds of each."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    for _ in range(rounds):
-        for call, times in zip((ours, other), taken, strict=True):
-            begin = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - begin)
-    return statistics.median(taken[0]), statistics.median(taken[1])
-
-
 def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
     """Print figures as a table."""
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
@@ -136,24 +124,6 @@ def show(title: str, unit: str, figures: list[dict[str, object]]) -> None:
         most = "" if f["may_cost"] is None else str(f["may_cost"])
         table.add_row(str(f["what"]), f"{ns:,.1f}", f"{plain:,.1f}", f"{ns / plain:,.1f} ×", most)
     Console().print(table)
-
-
-def circumstances() -> dict[str, object]:
-    """Name commit, machine and versions, without which figures cannot be compared."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    cpu = Path("/proc/cpuinfo")
-    names = (
-        [line.split(":")[1].strip() for line in cpu.read_text().splitlines() if "model name" in line]
-        if cpu.exists()
-        else []
-    )
-    return {
-        "commit": commit.stdout.strip(),
-        "machine": names[0] if names else platform.processor(),
-        "python": sys.version.split()[0],
-        "numpy": np.__version__,
-        "pyarrow": pa.__version__,
-    }
 
 
 @click.command()

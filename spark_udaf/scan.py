@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 
-_BATCH_ROWS = 1 << 17
+_BATCH_ROWS = 1 << 18  # what is reduced at once
 _READERS = 16
 
 
@@ -91,7 +91,6 @@ class ParquetScan:
                 yield from _scanner(fragment, coded, columns, filters).to_batches()
 
         def read(numbers: Batches) -> Batches:
-            pa.set_cpu_count(1)  # Spark runs a task a core already
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     yield from reduce(rows(tasks[number]))

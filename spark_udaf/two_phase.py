@@ -18,23 +18,32 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from aggr.plain import one_array
 from spark_udaf.scan import ParquetScan
 from spark_udaf.schema import arrow_schema, as_schema, spark_schema
 from spark_udaf.session import prepare
+from spark_udaf.shards import shard_of
 from spark_udaf.travel import pack, packed_schema, unpack
+from spark_udaf.worker import settle
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 MOST_BYTES = 1 << 26  # states a task holds before it hands them on
-_SHARDS = 1 << 12
-_SHARD = "__shard"
+_LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
+_GIVEN_ROWS = 2000  # states handed to the JVM at once
+_SHARD = "shard"
+_PARCEL = pa.schema([(_SHARD, pa.int32()), ("states", pa.binary())])
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class Source(Protocol):
     """Where rows come from: the rows of a DataFrame, or files that the tasks read themselves."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session to run in."""
 
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
@@ -47,6 +56,11 @@ class Rows:
     """The rows of a DataFrame."""
 
     df: DataFrame
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the DataFrame."""
+        return self.df.sparkSession
 
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
@@ -90,43 +104,59 @@ def two_phase(
     merge : table of partial states -> table of the result
     result : schema of the result
     """
-    travelling = packed_schema(partial)
+    packed = packed_schema(partial)
+    shards = max(_LEAST_SHARDS, int(source.spark.conf.get("spark.sql.shuffle.partitions") or 0))
 
     def first(batches: Batches) -> Batches:
+        settle()
         for states in reduce(batches):
-            yield from pack(as_schema(states, partial)).to_batches()
+            yield from _parcels(pack(as_schema(states, partial)), together, shards)
 
     def second(batches: Batches) -> Batches:
-        for shards in _whole_shards(batches):
-            yield from as_schema(merge(unpack(shards, partial)), result).to_batches()
+        settle()
+        for parcels in _whole_shards(batches):
+            messages = [pa.ipc.read_record_batch(pa.py_buffer(parcel.as_buffer()), packed) for parcel in parcels]
+            merged = merge(unpack(pa.Table.from_batches(messages, packed), partial))
+            yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
 
-    reduced = source.map(columns, keys, first, travelling)
-    shard = F.pmod(F.xxhash64(*[F.col(f"`{name}`") for name in together], F.lit(0)), F.lit(_SHARDS)).cast("int")
-    sharded = reduced.withColumn(_SHARD, shard).repartition(_SHARD).sortWithinPartitions(_SHARD)
-    return sharded.mapInArrow(second, spark_schema(result))
+    reduced = source.map(columns, keys, first, _PARCEL)
+    together_in = reduced.repartition(_SHARD).sortWithinPartitions(_SHARD)
+    return together_in.mapInArrow(second, spark_schema(result))
 
 
-def _whole_shards(batches: Batches) -> Iterator[pa.Table]:
-    """Cut batches, ordered by shard, where a shard ends, in pieces worth merging."""
-    held: list[pa.Table] = []
-    size = 0
+def _parcels(states: pa.Table, together: Sequence[str], shards: int) -> Batches:
+    """Pack the states of each shard into one message: the JVM then moves a few large values, whatever is in them."""
+    if not states.num_rows:
+        return
+    columns = [one_array(states.column(name)) for name in together]
+    shard = shard_of(columns, shards) if columns else np.zeros(states.num_rows, np.int32)
+    order = np.argsort(shard, kind="stable")
+    states = states.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else states.combine_chunks()
+    shard = shard[order]
+    starts = np.flatnonzero(np.diff(shard, prepend=-1))
+    ends = np.append(starts[1:], len(shard))
+    (batch,) = states.to_batches()
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        message = batch.slice(start, end - start).serialize()
+        yield pa.RecordBatch.from_arrays([pa.array(shard[start : start + 1]), _binary(message)], schema=_PARCEL)
+
+
+def _binary(message: pa.Buffer) -> pa.Array:
+    offsets = pa.py_buffer(np.array([0, message.size], np.int32))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message])
+
+
+def _whole_shards(batches: Batches) -> Iterator[list[pa.Scalar]]:
+    """Cut parcels, ordered by shard, where a shard ends, into lists worth merging."""
+    held: list[pa.Scalar] = []
+    size, last = 0, None
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        table, shards = pa.Table.from_batches([batch]), batch.column(batch.schema.names.index(_SHARD)).to_numpy()
-        held.append(table)
-        size += table.nbytes
-        last = int(np.searchsorted(shards, shards[-1], side="left"))  # the last shard may go on
-        if size >= MOST_BYTES and (last or len(held) > 1):
-            done = pa.concat_tables([*held[:-1], table.slice(0, last)])
-            first_of_last = _start_of(done, int(shards[-1]))
-            if first_of_last:
-                yield done.slice(0, first_of_last).combine_chunks()
-            held = [done.slice(first_of_last), table.slice(last)]
-            size = sum(piece.nbytes for piece in held)
+        for shard, parcel in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+            if size >= MOST_BYTES and shard != last:
+                yield held
+                held, size = [], 0
+            held.append(parcel)
+            size += parcel.as_buffer().size
+            last = shard
     if held:
-        yield pa.concat_tables(held).combine_chunks()
-
-
-def _start_of(table: pa.Table, shard: int) -> int:
-    return int(np.searchsorted(table.column(_SHARD).to_numpy(), shard, side="left"))
+        yield held

@@ -12,8 +12,8 @@ from ddsketch.mapping import LogarithmicMapping as Theirs
 
 import aggr
 from aggr.buckets import Histograms
-from aggr.dds import LogarithmicMapping
 from aggr.groups import Groups
+from aggr.logarithmic import LogarithmicMapping
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(5)
@@ -204,3 +204,18 @@ def test_conformance_tremor():
         }
         rounded = {label: math.ceil(value * 10) / 10 for label, value in result["quantiles"].items()}
         assert rounded == wanted["percentiles"]
+
+
+@pytest.mark.parametrize("accuracy", [0.1, 0.02, 0.01, 0.002])
+@pytest.mark.parametrize("middle", [-700.0, -20.0, 0.0, 20.0, 690.0])
+def test_the_table_of_steps_gives_the_keys_of_the_logarithm(accuracy, middle):
+    """Many values at once are looked up; one by one they are not. On edges, and a bit beside them, too."""
+    mapping = LogarithmicMapping(accuracy)
+    rng = np.random.default_rng(int(accuracy * 1000) + int(middle) + 1000)
+    anywhere = np.exp(np.clip(rng.normal(middle, 5, 60_000), -708.0, 709.0))
+    edges = mapping.gamma ** np.ceil(np.log(anywhere[:20_000]) / np.log(mapping.gamma))
+    beside = np.nextafter(edges, rng.choice([0.0, np.inf], len(edges)))
+    values = np.concatenate([anywhere, edges, beside])
+    values = values[(values > mapping.least) & np.isfinite(values)]
+    few = np.concatenate([mapping.keys(values[i : i + 1000]) for i in range(0, len(values), 1000)])
+    assert (mapping.keys(values) == few).all()

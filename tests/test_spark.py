@@ -7,11 +7,14 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from aggr.bits import same_bits
 from tests import engines
+from tiltframe import rollup
 
 pytestmark = pytest.mark.spark
 
@@ -101,13 +104,66 @@ def test_states_travel_through_parquet_and_sql(spark, tmp_path):
 def test_shards_are_cut_only_where_they_end(monkeypatch):
     """Small batches and buffers, so that a shard often goes on in the next batch."""
     module = importlib.import_module("spark_udaf.two_phase")
+    shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     batches = [
-        pa.RecordBatch.from_pydict({"__shard": pa.array(part, pa.int32()), "host": [str(p) for p in part]})
-        for part in ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
+        pa.RecordBatch.from_pydict({"shard": pa.array(part, pa.int32()), "states": [f"{p:09}".encode() for p in part]})
+        for part in shards
     ]
     for most in (1, 20, 40, 60, 2000):
         monkeypatch.setattr(module, "MOST_BYTES", most)
-        pieces = [t.column("__shard").to_pylist() for t in module._whole_shards(iter(batches))]
-        assert [s for piece in pieces for s in piece] == [s for b in batches for s in b.column(0).to_pylist()]
+        pieces = [[int(p.as_py()) for p in piece] for piece in module._whole_shards(iter(batches))]
+        assert [s for piece in pieces for s in piece] == [s for part in shards for s in part]
         assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
         assert len(pieces) >= (2 if most < 50 else 1)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["", "a", "b", "ab", "ba", None, "a\x00", "ä"]),
+        pa.array([b"", b"a", b"b", b"ab", b"ba", None, b"a\x00", b"\x00"]),
+        pa.array([0, 1, 2, -1, 2**62, None, -(2**63), 256]),
+        pa.array([0, 1, 2, 3, 2**63, None, 2**64 - 1, 256], pa.uint64()),
+        pa.array([0.0, 1.0, 0.5, -1.0, 1e300, None, float("inf"), float("nan")]),
+        pa.array([0, 1, 2, -1, 2**40, None, 7, 256], pa.timestamp("us", "UTC")),
+        pa.array([0, 1, 2, -1, 20000, None, 7, 256], pa.date32()),
+        pa.array([0, 1, 2, -1, 20000, None, 7, 256]).cast(pa.decimal128(38, 2)),
+        pa.array([False, True, None]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_shards_tell_values_apart_and_equal_ones_together(column):
+    from spark_udaf.shards import shard_of
+
+    words = shard_of([column], 1 << 30)
+    assert len(set(words.tolist())) == len(column)
+    back = pa.concat_arrays([column.slice(2), column.slice(0, 2)])
+    assert shard_of([back], 1 << 30).tolist() == [*words[2:].tolist(), *words[:2].tolist()]
+    assert shard_of([back.slice(1, 1)], 1 << 30)[0] == shard_of([back], 1 << 30)[1]
+
+
+def test_shards_are_filled_evenly():
+    from spark_udaf.shards import shard_of
+
+    for column in (pa.array(range(64_000)), pa.array([f"host-{i}" for i in range(64_000)])):
+        filled = np.bincount(shard_of([column, column], 64), minlength=64)
+        assert 800 < filled.min() <= filled.max() < 1200
+
+
+def test_states_travel_packed_to_the_bit():
+    from spark_udaf.travel import pack, packed_schema, unpack
+
+    states = rollup(engines.rows(3000), engines.FRAME).combine_chunks()
+    large = pa.table(
+        {
+            "x": pa.array([[255, 254, 256, -1, 2**62], [], [-(2**63)]]),
+            "y": pa.array([[2**31 - 1], [-32768], []], pa.list_(pa.int32())),
+        }
+    )
+    for table in (states, large, states.slice(17, 300), states.slice(5, 0), large.slice(1)):
+        packed = pack(table)
+        assert packed.schema == packed_schema(table.schema)
+        for given, wanted in ((packed, table), (packed.slice(1), table.slice(1))):
+            back = unpack(given, table.schema)
+            assert all(same_bits(back.column(c), wanted.column(c)) for c in table.column_names)
+    assert pack(states).nbytes < 0.6 * states.nbytes

@@ -64,8 +64,12 @@ def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: in
     ``most`` bounds the bytes that are held, as in `aggr.partial.partial_states`.
     """
 
+    checked: set[pa.Schema] = set()
+
     def reduce(table: pa.Table) -> pa.Table:
-        frame.check(table.schema)
+        if table.schema not in checked:
+            frame.check(table.schema)
+            checked.add(table.schema)
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:

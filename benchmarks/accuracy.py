@@ -1,0 +1,65 @@
+"""Accuracy: relative errors of quantiles, up to the far tail, on three distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks import checks, engines, samples, sketches
+from benchmarks.costs import heading, show
+from benchmarks.samples import DISTRIBUTIONS, EXTREME_QUANTILES, Floats
+from benchmarks.sketches import Promise
+
+SAMPLES = 3  # of each distribution: one alone may hit the middle of a bucket by luck
+
+
+@dataclass(frozen=True)
+class Errors:
+    """The worst relative error over all samples of a distribution, for each of `EXTREME_QUANTILES`."""
+
+    what: str
+    who: str
+    distribution: str
+    errors: tuple[float, ...]
+
+
+def accuracy(rows: int) -> list[Errors]:
+    """Sketch samples of each distribution in every way, hold each to its promise, and keep its worst errors."""
+    found = []
+    for distribution in DISTRIBUTIONS:
+        taken = [_errors(samples.draw(distribution, rows, seed=11 + i)) for i in range(SAMPLES)]
+        for what, who in taken[0]:
+            worst = tuple(max(errors) for errors in zip(*(sample[what, who] for sample in taken), strict=True))
+            found.append(Errors(what, who, distribution, worst))
+    return found
+
+
+def _errors(values: Floats) -> dict[tuple[str, str], list[float]]:
+    """Take the relative errors of every way on one sample."""
+    ordered = np.sort(values)
+    true = samples.true_quantiles(ordered, EXTREME_QUANTILES)
+    estimates: dict[tuple[str, str], tuple[Promise, list[float]]] = {}
+    for sketch in (sketches.dds(), sketches.hdr(), *sketches.others()):
+        answer = sketch.quantiles(sketch.build(values), EXTREME_QUANTILES)
+        estimates[sketch.name, sketch.package] = sketch.promise, answer
+    table = pa.table({"g": np.zeros(len(values), np.int64), "x": values})
+    for engine in engines.engines(table, EXTREME_QUANTILES):
+        for name, promise in engine.sketches.items():
+            estimates[name, engine.name] = promise, engines.answers(engine.ask(name, grouped=False))[0]
+    for (what, who), (promise, answer) in estimates.items():
+        checks.promised(f"{what} of {who}", promise, answer, ordered, EXTREME_QUANTILES)
+    return {way: samples.relative_errors(answer, true) for way, (_, answer) in estimates.items()}
+
+
+def show_accuracy(found: Sequence[Errors], rows: int) -> None:
+    """Print the worst error of each way and quantile over the distributions."""
+    columns = ["", "by", *(f"q = {q}" for q in EXTREME_QUANTILES)]
+    table = heading(f"Worst relative error over {', '.join(DISTRIBUTIONS)}; {SAMPLES} × {rows:,} rows each", columns)
+    for what, who in dict.fromkeys((e.what, e.who) for e in found):
+        of = [e.errors for e in found if (e.what, e.who) == (what, who)]
+        worst = [max(errors) for errors in zip(*of, strict=True)]
+        table.add_row(what, who, *("exact" if w == 0 else f"{w:.2%}" for w in worst), style="bold" * (what == "dds"))
+    show(table)

@@ -1,0 +1,68 @@
+"""Costs: nanoseconds a row or a state, of one way to compute one thing; shown side by side as ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What ``who`` takes for ``what`` in a ``case``: ``ns`` nanoseconds a row or a state."""
+
+    what: str
+    who: str
+    case: str
+    ns: float
+
+
+def cost_of(costs: Sequence[Cost], what: str, who: str, case: str) -> float | None:
+    """Find a cost; None where it was not measured."""
+    return next((c.ns for c in costs if (c.what, c.who, c.case) == (what, who, case)), None)
+
+
+def show_costs(title: str, costs: Sequence[Cost], base: Cost) -> None:
+    """Print a line per way and two columns per case: the cost, and its ratio to that of ``base`` in the same case."""
+    cases = list(dict.fromkeys(cost.case for cost in costs))
+    table = heading(title, ["", "by", *(column for case in cases for column in (case, "×"))])
+    for what, who in dict.fromkeys((cost.what, cost.who) for cost in costs):
+        cells = []
+        for case in cases:
+            ns, unit = cost_of(costs, what, who, case), cost_of(costs, base.what, base.who, case)
+            cells += ["", ""] if ns is None else [f"{ns:,.1f}", f"{ns / unit:,.2f}" if unit else ""]
+        ours = (what, who) == (base.what, base.who)
+        table.add_row(what, who, *cells, style="bold" if ours else "")
+    show(table)
+
+
+def show_grid(title: str, costs: Sequence[Cost], base: str) -> None:
+    """Print a line per thing and a column per who, each with its ratio to ``base``."""
+    whos = list(dict.fromkeys(cost.who for cost in costs))
+    table = heading(title, ["", *whos])
+    for what, case in dict.fromkeys((cost.what, cost.case) for cost in costs):
+        unit = cost_of(costs, what, base, case)
+        cells = []
+        for who in whos:
+            ns = cost_of(costs, what, who, case)
+            ratio = "" if who == base or ns is None or not unit else f"  {ns / unit:4.2f} ×"
+            cells.append("" if ns is None else f"{ns:,.1f}{ratio}")
+        table.add_row(what, *cells)
+    show(table)
+
+
+def heading(title: str, columns: Sequence[str]) -> Table:
+    """Make an empty table; columns without a name, and those that say by whom, hold text, the others numbers."""
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, header_style="bold")
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("", "by") else "right")
+    return table
+
+
+def show(table: Table) -> None:
+    """Print a table, in full width where it goes to a file or a pipe."""
+    console = Console()
+    (console if console.is_terminal else Console(width=150)).print(table)

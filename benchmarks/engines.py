@@ -1,0 +1,179 @@
+"""Engines: the same question to ours, DuckDB, Polars and chdb, each over one Arrow table of ``g`` and ``x``.
+
+A question is a name: ``count``, ``min``, … ``stdev``, ``all seven`` of them, or a way to ask for quantiles.
+An answer is a table of ``g`` and the results, from key column to finished numbers, as a user would get it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from tiltframe.plan import plan
+
+import aggr
+from aggr.groups import Groups, group_by
+from benchmarks.samples import QUANTILES
+from benchmarks.sketches import ACCURACY, BY_ACCURACY, BY_DIGITS, DIGITS, UNIT, Promise
+
+SEVEN = ("count", "min", "max", "sum", "avg", "var", "stdev")
+ALL_SEVEN = "all seven"
+ALIKE = {name: f"{name}(x)" for name in ("count", "min", "max", "sum", "avg")}  # written so in every SQL
+
+
+def singles(question: str) -> tuple[str, ...]:
+    """Name the single questions of one."""
+    return SEVEN if question == ALL_SEVEN else (question,)
+
+
+class Engine(ABC):
+    """What answers questions over a table."""
+
+    name: str
+    package: str
+    sketches: Mapping[str, Promise]  # ways to ask for quantiles, and what each promises
+
+    @abstractmethod
+    def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Take a table of ``g``, an integer, and ``x``, a double, and the quantiles to ask for."""
+
+    @abstractmethod
+    def ask(self, question: str, grouped: bool) -> pa.Table:
+        """Answer per ``g``, or for all rows as one group 0."""
+
+
+class Ours(Engine):
+    """Our functions; measures that can share a state do."""
+
+    name, package = "tiltframe", "tiltframe"
+    sketches: Mapping[str, Promise] = {
+        "dds": BY_ACCURACY,
+        "hdr": BY_DIGITS,
+    }
+
+    def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Keep the table."""
+        self._table = table.combine_chunks()
+        self._calls = {
+            **{name: getattr(aggr, name)("x") for name in SEVEN},
+            "dds": aggr.dds("x", quantiles, ACCURACY),
+            "hdr": aggr.hdr("x", quantiles, DIGITS, UNIT),
+        }
+
+    def ask(self, question: str, grouped: bool) -> pa.Table:
+        """Group, reduce, finish."""
+        rows = len(self._table)
+        keys = [self._table.column("g").chunk(0)] if grouped else []
+        groups, first = group_by(keys, rows)
+        g = keys[0].take(pa.array(first)) if grouped else pa.array([0])
+        results: dict[str, pa.Array] = {}
+        for states in plan({name: self._calls[name] for name in singles(question)}):
+            column = states.measure.reduce(self._table, groups)
+            results |= {name: self._calls[name].function.finish(column) for name in states.serves}
+        return pa.table({"g": g, **{name: results[name] for name in singles(question)}})
+
+    def reduce(self, question: str, groups: Groups) -> None:
+        """Reduce alone, of groups that are known."""
+        for states in plan({name: self._calls[name] for name in singles(question)}):
+            states.measure.reduce(self._table, groups)
+
+
+class DuckDB(Engine):
+    """DuckDB with one thread, scanning the Arrow table."""
+
+    name, package = "DuckDB", "duckdb"
+    sketches: Mapping[str, Promise] = {"approx_quantile": Promise(rank=0.02)}
+
+    def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Open a database in memory."""
+        self._connection = importlib.import_module("duckdb").connect(config={"threads": 1})
+        self._connection.register("t", table)
+        self._sql = {**ALIKE, "var": "variance(x)", "stdev": "stddev(x)"}
+        self._sql["approx_quantile"] = f"approx_quantile(x, {list(quantiles)})"
+
+    def ask(self, question: str, grouped: bool) -> pa.Table:
+        """Run one query."""
+        return self._connection.sql(query(self._sql, question, grouped, "t")).to_arrow_table()
+
+
+class ChDB(Engine):
+    """ClickHouse in the process, with one thread, scanning the Arrow table."""
+
+    name, package = "chdb", "chdb"
+    sketches: Mapping[str, Promise] = {
+        "quantilesDD": Promise(relative=ACCURACY, neighbours=1),
+        "quantilesTDigest": Promise(rank=0.02),
+    }
+
+    def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Keep the table."""
+        self._connection, self._table = importlib.import_module("chdb").connect(":memory:"), table
+        asked = ", ".join(map(str, quantiles))
+        self._sql = {**ALIKE, "var": "varSamp(x)", "stdev": "stddevSamp(x)"}
+        self._sql |= {
+            "quantilesDD": f"quantilesDD({ACCURACY}, {asked})(x)",
+            "quantilesTDigest": f"quantilesTDigest({asked})(x)",
+        }
+
+    def ask(self, question: str, grouped: bool) -> pa.Table:
+        """Run one query; chdb finds the table by the name of the variable."""
+        arrow_rows = self._table  # noqa: F841
+        sql = query(self._sql, question, grouped, "Python(arrow_rows)")
+        return self._connection.query(f"{sql} SETTINGS max_threads = 1", "ArrowTable")
+
+
+class Polars(Engine):
+    """Polars with one thread; its quantiles are exact, and no state of them can be kept or merged."""
+
+    name, package = "Polars", "polars"
+    sketches: Mapping[str, Promise] = {"quantile (exact)": Promise(relative=0.0)}
+
+    def __init__(self, table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> None:
+        """Wrap the table."""
+        self._polars = importlib.import_module("polars")
+        self._frame, self._quantiles = self._polars.from_arrow(table), quantiles
+
+    def ask(self, question: str, grouped: bool) -> pa.Table:
+        """Aggregate."""
+        polars, x = self._polars, self._polars.col("x")
+        words = {"avg": "mean", "stdev": "std"}
+        if question in self.sketches:
+            results = [x.quantile(q, "lower").alias(str(q)) for q in self._quantiles]
+        else:
+            results = [getattr(x, words.get(name, name))().alias(name) for name in singles(question)]
+        if not grouped:
+            return self._frame.select(polars.lit(0).alias("g"), *results).to_arrow()
+        return self._frame.group_by("g").agg(results).to_arrow()
+
+
+def query(sql: Mapping[str, str], question: str, grouped: bool, source: str) -> str:
+    """Write a question as SQL."""
+    results = ", ".join(f"{sql[name]} AS r_{i}" for i, name in enumerate(singles(question)))
+    return f"SELECT g, {results} FROM {source} GROUP BY g" if grouped else f"SELECT 0 AS g, {results} FROM {source}"
+
+
+KINDS: tuple[type[Engine], ...] = (DuckDB, Polars, ChDB)
+
+
+def engines(table: pa.Table, quantiles: Sequence[float] = QUANTILES) -> list[Engine]:
+    """Open every engine that is installed."""
+    return [kind(table, quantiles) for kind in KINDS if importlib.util.find_spec(kind.package)]
+
+
+def answers(table: pa.Table) -> dict[int, list[float]]:
+    """Read an answer as plain numbers per group, lists and records laid flat."""
+    names = [name for name in table.column_names if name != "g"]
+    groups = table.column("g").to_pylist()
+    columns = [table.column(name).to_pylist() for name in names]
+    return {g: [n for c in columns for n in _numbers(c[i])] for i, g in enumerate(groups)}
+
+
+def _numbers(result: Any) -> Sequence[float]:
+    """Lay one result flat; of a sketch's record, take the quantiles."""
+    if isinstance(result, dict):
+        return [float(value) for value in result["quantiles"].values()]
+    return [float(value) for value in result] if isinstance(result, list) else [float(result)]

@@ -1,0 +1,127 @@
+"""Files: a Parquet file read and reduced to windows per key, ours against DuckDB, each on one core."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import aggr
+from benchmarks.costs import Cost
+from benchmarks.samples import QUANTILES, draw
+from benchmarks.timing import Call, alternate
+from tiltframe import TiltFrame
+from tiltframe.rollup import finish, labelled, partial_states
+
+HOSTS, WINDOW = 10, 10  # of 10 seconds
+ROWS_A_GROUP = 555
+NINE = "count … stdev, dds, hdr"
+REDUCE, RESULTS = "tiltframe, states", "tiltframe, results"
+EIGHT, SEVEN, SKETCH, READ = "count … stdev, approx_quantile", "count … stdev", "approx_quantile", "reading alone"
+FILE = "ns a row"
+
+_SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
+_SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
+
+
+def files(rows: int, rounds: int) -> list[Cost]:
+    """Write a file of time-ordered rows, check both sides' answers, and time both; none without DuckDB."""
+    if not importlib.util.find_spec("duckdb"):
+        return []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "latencies.parquet"
+        write(path, rows)
+        check(path)
+        calls: dict[tuple[str, str], Call] = {
+            (NINE, REDUCE): partial(states, path),
+            (NINE, RESULTS): partial(results, path),
+            (READ, "pyarrow"): lambda: sum(batch.num_rows for batch in batches(path)),
+            (EIGHT, "DuckDB"): partial(ask, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
+            (SEVEN, "DuckDB"): partial(ask, path, _SEVEN_SQL),
+            (SKETCH, "DuckDB"): partial(ask, path, _SKETCH_SQL),
+        }
+        seconds = alternate(list(calls.values()), rounds)
+    return [Cost(what, who, FILE, s / rows * 1e9) for (what, who), s in zip(calls, seconds, strict=True)]
+
+
+def write(path: Path, rows: int) -> None:
+    """Write event times in order, a host, and a lognormal latency: `ROWS_A_GROUP` a window and host."""
+    rng = np.random.default_rng(17)
+    span = max(1, rows // (ROWS_A_GROUP * HOSTS)) * WINDOW * 1_000_000
+    times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01
+    hosts = pa.DictionaryArray.from_arrays(rng.integers(0, HOSTS, rows), [f"host-{i}" for i in range(HOSTS)])
+    columns = {
+        "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
+        "host": hosts.cast(pa.string()),
+        "latency_ms": draw("lognormal", rows),
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def frame() -> TiltFrame:
+    """Keep nine measures per 10 seconds and host."""
+    seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
+    measures = {name: getattr(aggr, name)("latency_ms") for name in seven}
+    measures["dds"] = aggr.dds("latency_ms", QUANTILES)
+    measures["hdr"] = aggr.hdr("latency_ms", QUANTILES, digits=2, unit=0.01)
+    return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=measures)
+
+
+def batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Read the file with hosts as a dictionary."""
+    columns = list(frame().columns)
+    with pq.ParquetFile(path, read_dictionary=["host"]) as file:
+        yield from file.iter_batches(batch_size=1 << 17, columns=columns, use_threads=False)
+
+
+def states(path: Path) -> pa.Table:
+    """Reduce to one state per window, host and measure."""
+    return pa.concat_tables(partial_states(batches(path), frame()))
+
+
+def results(path: Path) -> pa.Table:
+    """Reduce, and read the results."""
+    measured = frame()
+    return finish(labelled(states(path), measured, measured.levels[0]), measured)
+
+
+def ask(path: Path, aggregates: str) -> pa.Table:
+    """Run one query of DuckDB over the file."""
+    connection = importlib.import_module("duckdb").connect(config={"threads": 1})
+    return connection.sql(
+        f"SELECT epoch_us(ts) // {WINDOW * 1_000_000} AS w, host, {aggregates} FROM read_parquet('{path}') GROUP BY ALL"
+    ).to_arrow_table()
+
+
+def check(path: Path) -> None:
+    """Compare both sides group for group: the seven closely, quantiles of one group with the true ones."""
+    mine = results(path)
+    theirs = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
+    if len(mine) != len(theirs) or mine.column("host").to_pylist() != theirs.column("host").to_pylist():
+        raise AssertionError(f"{len(mine)} groups here, {len(theirs)} in DuckDB, or others")
+    for i, name in enumerate(("count", "min", "max", "sum", "avg", "var", "stdev")):
+        mine_, theirs_ = mine.column(name).to_numpy(), theirs.column(2 + i).to_numpy()
+        if not np.allclose(mine_, theirs_, rtol=1e-9, atol=0):
+            raise AssertionError(f"{name} differs from DuckDB's")
+    _check_quantiles(path, mine)
+
+
+def _check_quantiles(path: Path, mine: pa.Table) -> None:
+    """Compare the quantiles of the first group with the true ones; hdr's rank may be the neighbouring one."""
+    row = mine.slice(0, 1).to_pylist()[0]
+    condition = (pc.field("host") == row["host"]) & (pc.field("ts") < row["window_end"])
+    ordered = np.sort(pq.read_table(path, columns=["latency_ms"], filters=condition).column(0).to_numpy())
+    for name, accuracy in (("dds", 0.01), ("hdr", 0.01)):
+        for q, estimate in row[name]["quantiles"].items():
+            rank = math.floor(float(q) * (len(ordered) - 1))
+            near = ordered[rank : rank + 1] if name == "dds" else ordered[max(0, rank - 1) : rank + 2]
+            if (np.abs(estimate - near) > accuracy * near * (1 + 1e-9) + 0.005 * (name == "hdr")).all():
+                raise AssertionError(f"{name}: quantile {q} is {estimate}, not {near}")

@@ -1,0 +1,116 @@
+"""How time and memory grow: with the rows, and with the groups."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import aggr
+import spark_udaf as su
+from benchmarks.costs import heading
+from benchmarks.costs import show as print_table
+from benchmarks.jobs import throw_away
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GROUPS = 10_000
+MEASURES = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x")}
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Which sizes are measured: rows with `GROUPS` groups, and groups with ``of_rows`` rows."""
+
+    rows: Sequence[int]
+    groups: Sequence[int]
+    of_rows: int
+
+
+FULL = Extent((1_000_000, 10_000_000, 100_000_000), (100, 10_000, 1_000_000), 10_000_000)
+QUICK = Extent((100_000, 1_000_000), (100, 10_000), 1_000_000)
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What one size took: seconds, and the largest memory that any Python worker reached."""
+
+    rows: int
+    groups: int
+    seconds: float
+    worker_bytes: int
+
+
+def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
+    """Aggregate count, sum and dds by a key, reading files in the workers."""
+    sizes = [(rows, GROUPS) for rows in extent.rows] + [(extent.of_rows, groups) for groups in extent.groups]
+    return [measure(spark, folder, rows, groups) for rows, groups in dict.fromkeys(sizes)]
+
+
+def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
+    """Run one size twice; keep the faster."""
+    scan = su.scan_parquet(spark, _files(folder, rows, groups))
+    _forget_peaks()
+    taken = []
+    for _ in range(2):
+        begin = time.perf_counter()
+        throw_away(su.aggregate(scan, ["k"], MEASURES))
+        taken.append(time.perf_counter() - begin)
+    return Grown(rows, groups, min(taken), max(_peaks(), default=0))
+
+
+def show(grown: Sequence[Grown]) -> None:
+    """Print a line a size."""
+    table = heading(
+        "How it grows: count, sum and dds by key, files", ["rows", "groups", "s", "ns a row", "MiB a worker"]
+    )
+    for g in grown:
+        cells = (g.seconds, g.seconds / g.rows * 1e9, g.worker_bytes / 2**20)
+        table.add_row(f"{g.rows:,}", f"{g.groups:,}", f"{cells[0]:.2f}", f"{cells[1]:,.0f}", f"{cells[2]:,.0f}")
+    print_table(table)
+
+
+def _files(folder: Path, rows: int, groups: int) -> list[str]:
+    """Write ten million rows at most, and name them as often as it takes."""
+    most = min(rows, 10_000_000)
+    file = folder / f"{most}-{groups}.parquet"
+    if not file.exists():
+        rng = np.random.default_rng(groups)
+        table = pa.table({"k": rng.integers(0, groups, most), "x": rng.lognormal(3, 1, most)})
+        pq.write_table(table, file, row_group_size=1_000_000)
+    names = [folder / f"{most}-{groups}-{copy}.parquet" for copy in range(rows // most)]
+    for name in names:
+        if not name.exists():
+            os.link(file, name)
+    return [str(name) for name in names]
+
+
+def _workers() -> list[Path]:
+    """Find the processes of Spark's Python workers."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"pyspark.daemon" in (process / "cmdline").read_bytes():
+                found.append(process)
+        except OSError:
+            continue
+    return found
+
+
+def _forget_peaks() -> None:
+    for process in _workers():
+        (process / "clear_refs").write_text("5")
+
+
+def _peaks() -> list[int]:
+    """Read the peak of memory of each worker, in bytes."""
+    lines = [line for process in _workers() for line in (process / "status").read_text().splitlines()]
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]

@@ -1,0 +1,165 @@
+"""The jobs that are compared on Spark: the same rows, the same columns, results thrown away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+import aggr
+import spark_udaf as su
+from spark_udaf.udf import pandas_udf
+from tiltframe import TiltFrame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOSTS, FILES, QUANTILES = 10, 8, [0.5, 0.9, 0.99, 0.999]
+X, FINEST, LEVELS = "latency_ms", "10s", ["10s", "1m", "10m", "1h"]
+START = 1_714_521_600_000_000
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+
+NINE = {
+    "count": aggr.count(X),
+    "min": aggr.min(X),
+    "max": aggr.max(X),
+    "sum": aggr.sum(X),
+    "avg": aggr.avg(X),
+    "var": aggr.var(X),
+    "stdev": aggr.stdev(X),
+    "dds": aggr.dds(X, QUANTILES),
+    "hdr": aggr.hdr(X, QUANTILES, digits=2, unit=0.01),
+}
+
+
+def frame(levels: list[str]) -> TiltFrame:
+    """Make the frame of some levels."""
+    return TiltFrame(levels, "ts", NINE, ["host"])
+
+
+def write_rows(folder: Path, rows: int, hours: int) -> None:
+    """Write rows in the order of time: ts, host, latency_ms (lognormal doubles), in files with row groups of 1 million."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(1)
+    hosts = pa.array([f"host-{i}" for i in range(HOSTS)])
+    per = rows // FILES
+    for number in range(FILES):
+        times = START + (number * per + np.arange(per)) * (hours * 3_600_000_000) // rows
+        table = pa.table(
+            {
+                "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
+                "host": hosts.take(pa.array(rng.integers(0, HOSTS, per))),
+                X: rng.lognormal(3, 1, per),
+            }
+        )
+        pq.write_table(table, folder / f"part-{number}.parquet", row_group_size=1_000_000)
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Start Spark on two cores, with its own settings but for memory and noise."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "6g",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("benchmarks")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
+    """Name every job."""
+    df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
+    by = df.groupBy(F.window("ts", "10 seconds"), "host")
+    part = df.where("host = 'host-0'").groupBy(F.window("ts", "10 seconds"), "host")
+    builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
+
+    def counting(bytes_: str) -> Callable[[], None]:
+        def run() -> None:
+            before = spark.conf.get(BATCH_BYTES, None)
+            spark.conf.set(BATCH_BYTES, bytes_)
+            throw_away(df.mapInArrow(_count, "n long"))
+            spark.conf.unset(BATCH_BYTES) if before is None else spark.conf.set(BATCH_BYTES, before)
+
+        return run
+
+    def rolling(source: DataFrame | su.ParquetScan, *chains: list[str]) -> Callable[[], None]:
+        def run() -> None:
+            for levels in chains:
+                throw_away(su.rollup(source, frame(levels)))
+
+        return run
+
+    a, b = "rollup of a DataFrame", "rollup of files"
+    alone = [[level] for level in LEVELS]
+    return {
+        "percentile_approx": lambda: throw_away(by.agg(F.percentile_approx(X, QUANTILES))),
+        "kll_sketch_agg_double": lambda: throw_away(by.agg(F.kll_sketch_agg_double(X))),
+        "count … variance": lambda: throw_away(by.agg(*builtin)),
+        "mapInArrow that counts": counting(str(2**31 - 1)),
+        "mapInArrow that counts, Spark's own settings": counting("64m"),
+        "pandas UDAF of a mean, a tenth of the rows": lambda: throw_away(part.agg(_mean(X))),
+        a: rolling(df, LEVELS),
+        f"{a}, {FINEST} alone": rolling(df, [FINEST]),
+        f"{a}, four queries": rolling(df, *alone),
+        b: rolling(scan, LEVELS),
+        f"{b}, {FINEST} alone": rolling(scan, [FINEST]),
+        f"{b}, four queries": rolling(scan, *alone),
+    }
+
+
+def throw_away(df: DataFrame) -> None:
+    """Run a job for all its columns, and keep nothing."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+def check(spark: SparkSession, folder: str) -> None:
+    """Compare both paths with each other, and with Spark's own count, min, max and sum; quantiles within 1 %."""
+    chain, df = frame(LEVELS), spark.read.parquet(folder)
+    a, b = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
+    order = [(name, "ascending") for name in ("level", "window_start", "host")]
+    hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (a, b)]
+    if hour[0] != hour[1]:
+        raise AssertionError("the two paths give other states")
+    found = su.finish(b, chain).where("level = '10m'").toArrow().sort_by(order)
+    exact = [F.count(X), F.min(X), F.max(X), F.sum(X), F.percentile(X, QUANTILES)]
+    theirs = df.groupBy(F.window("ts", "10 minutes").start.alias("at"), "host").agg(*exact).toArrow()
+    theirs = theirs.sort_by([("at", "ascending"), ("host", "ascending")])
+    for name, column in zip(("count", "min", "max", "sum"), theirs.columns[2:6], strict=True):
+        np.testing.assert_allclose(found[name].to_numpy(), column.to_numpy(), rtol=1e-12)
+    mine = np.array([list(row["quantiles"].values()) for row in found["dds"].to_pylist()])
+    np.testing.assert_allclose(mine, np.array(theirs.columns[6].to_pylist()), rtol=0.02)
+
+
+def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_arrays([pa.array([rows])], names=["n"])
+
+
+def _mean(column: str) -> object:
+    def mean(values: pd.Series) -> float:
+        return float(values.mean())
+
+    mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
+    return pandas_udf(mean, "double")(column)

@@ -1,0 +1,88 @@
+"""Merging: nanoseconds a state, where states of some 200 buckets are merged ten to one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr.bits import same_bits
+from aggr.buckets import Histograms
+from aggr.function import Function
+from aggr.groups import Groups
+from benchmarks import sketches
+from benchmarks.costs import Cost
+from benchmarks.engines import SEVEN
+from benchmarks.samples import Floats
+from benchmarks.sketches import Sketch
+from benchmarks.timing import Call, alternate
+
+FAN_IN = 10  # states merged into one
+ROWS_A_STATE = 800
+SLOW_SHARE = 50  # packages whose sketches are filled row by row get every so many-th part of the states
+STATES = "ns a state"
+SCATTERED = "over 600 decades"  # buckets that never touch: the worst there is
+
+
+def merging(states: int, rounds: int) -> list[Cost]:
+    """Time the merges of our functions and of other packages' sketches.
+
+    Our states are columns, merged into a new column; other packages merge objects into new objects.
+    """
+    rng = np.random.default_rng(3)
+    values = rng.lognormal(3.0, 1.0, states * ROWS_A_STATE)
+    timed: list[tuple[str, str, Call, int]] = []
+    for name, function, x in _functions(values, rng):
+        column = function.reduce(pa.array(x), Groups(np.repeat(np.arange(states), ROWS_A_STATE), states))
+        groups = Groups(np.arange(states) // FAN_IN, -(-states // FAN_IN))
+        _check(function, column, x)
+        timed.append((_described(name, column), "tiltframe", partial(function.merge, column, groups), states))
+    for sketch in sketches.others():
+        few = max(2 * FAN_IN, states // SLOW_SHARE) if sketch.row_at_a_time else states
+        built = [sketch.build(part) for part in values[: few * ROWS_A_STATE].reshape(few, ROWS_A_STATE)]
+        timed.append((sketch.name, sketch.package, partial(_merge_all, sketch, built), few))
+    seconds = alternate([call for _, _, call, _ in timed], rounds)
+    return [Cost(name, who, STATES, s / n * 1e9) for (name, who, _, n), s in zip(timed, seconds, strict=True)]
+
+
+def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Function, Floats]]:
+    """List our functions with the values to merge states of."""
+    heavy = rng.pareto(1.1, len(values)) + 1.0
+    decades = 10.0 ** rng.uniform(-300.0, 300.0, len(values))
+    few = np.repeat(decades[:: ROWS_A_STATE // 200], ROWS_A_STATE // 200)  # 200 buckets that never touch
+    return [
+        ("dds", aggr.Dds(), values),
+        ("dds of Pareto", aggr.Dds(), heavy),
+        (f"dds {SCATTERED}", aggr.Dds(), few),
+        ("hdr", sketches.hdr().function, values),
+        *((name, getattr(aggr, name)("x").function, values) for name in SEVEN),
+    ]
+
+
+def _described(name: str, column: pa.StructArray) -> str:
+    """Name a column of sketches with its mean numbers of buckets and runs."""
+    field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
+    if field is None:
+        return name
+    buckets = len(Histograms.of(field).keys) / len(column)
+    runs = len(field.field("starts").flatten()) / len(column)
+    return f"{name}, {buckets:.0f} buckets, {runs:.0f} runs"
+
+
+def _check(function: Function, column: pa.StructArray, values: Floats) -> None:
+    """Hold the merge of some states to the one rule: the bits that the rows themselves would have given."""
+    n = 10
+    states = column[: n * FAN_IN]
+    merged = function.merge(states, Groups(np.repeat(np.arange(n), FAN_IN), n))
+    rows = Groups(np.repeat(np.arange(n), FAN_IN * ROWS_A_STATE), n)
+    if not same_bits(merged, function.reduce(pa.array(values[: len(rows)]), rows)):
+        raise AssertionError(f"{function.name}: merged states differ from those of the merged rows")
+
+
+def _merge_all(sketch: Sketch, built: list[Any]) -> None:
+    """Merge sketches, so many into one."""
+    for start in range(0, len(built), FAN_IN):
+        sketch.merge(built[start : start + FAN_IN])

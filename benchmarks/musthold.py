@@ -1,0 +1,68 @@
+"""Must hold: the ratios that must hold, each with the figure it is checked on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks import files, merging, reducing
+from benchmarks.costs import Cost, cost_of, heading, show
+from benchmarks.sizes import Size, size_of
+
+Figure = float | None
+
+
+@dataclass(frozen=True)
+class MustHold:
+    """A figure and the most it may be; no figure where a peer is not installed."""
+
+    what: str
+    most: float
+    got: Figure
+
+    @property
+    def verdict(self) -> str:
+        """Say whether it holds."""
+        if self.got is None:
+            return "not installed"
+        return "pass" if self.got <= self.most else "FAIL"
+
+
+def must_hold(
+    reduced: Sequence[Cost], merged: Sequence[Cost], stored: Sequence[Size], read: Sequence[Cost]
+) -> list[MustHold]:
+    """Check each of them on the figures."""
+    many = reducing.MANY
+    ours = cost_of(reduced, "dds", reducing.REDUCE, many)
+    duckdb = cost_of(reduced, "approx_quantile", "DuckDB", many)
+    loop = cost_of(reduced, "ddsketch", "ddsketch", many)
+    found = [
+        MustHold("dds reduce / DuckDB approx_quantile, many groups", 0.5, _ratio(ours, duckdb)),
+        MustHold("dds reduce / ddsketch.add, many groups", 1 / 50, _ratio(ours, loop)),
+    ]
+    found += [
+        MustHold(f"merging {cost.what}: ns a state", 3000.0, cost.ns)
+        for cost in merged
+        if cost.who == "tiltframe" and cost.what.startswith("dds") and merging.SCATTERED not in cost.what
+    ]
+    for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in stored):
+        bytes_, protobuf = (size_of(stored, what, distribution, rows) for what in ("dds", "ddsketch"))
+        found.append(MustHold(f"dds bytes / protobuf, {distribution}, {rows:,} rows", 1.2, bytes_ / protobuf))
+    mine, theirs = (cost_of(read, *of, files.FILE) for of in ((files.NINE, files.REDUCE), (files.EIGHT, "DuckDB")))
+    found.append(MustHold("Parquet to nine functions / DuckDB's seven and approx_quantile", 1.0, _ratio(mine, theirs)))
+    return found
+
+
+def show_must_hold(found: Sequence[MustHold]) -> None:
+    """Print a line for each."""
+    table = heading("Must hold", ["", "at most", "is", ""])
+    colours = {"pass": "green", "FAIL": "bold red", "not installed": "yellow"}
+    for line in found:
+        got = "" if line.got is None else f"{line.got:,.3f}"
+        verdict = f"[{colours[line.verdict]}]{line.verdict}[/]"
+        table.add_row(line.what, f"{line.most:,.3f}", got, verdict)
+    show(table)
+
+
+def _ratio(ours: Figure, theirs: Figure) -> Figure:
+    return None if ours is None or theirs is None else ours / theirs

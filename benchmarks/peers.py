@@ -1,0 +1,131 @@
+"""The one-core comparison: our functions beside what a user would pick instead, in speed, accuracy and bytes.
+
+    python -m benchmarks.peers [--quick] [--out FILE] [--plots DIR]
+
+Every answer is checked before it is timed. All sides alternate in one process that is kept on one core, and medians are
+compared. Peers that are not installed (``pip install 'tiltframe[bench]'``) are named as such and left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import accuracy, files, merging, musthold, reducing, sizes
+from benchmarks.costs import Cost, show_costs, show_grid
+from benchmarks.timing import circumstances, one_core
+
+PACKAGES = (
+    *("numpy", "pyarrow", "duckdb", "polars", "chdb", "chdb-core"),
+    *("datasketches", "ddsketch", "hdrhistogram", "protobuf"),
+)
+OPTIONAL = ("duckdb", "polars", "chdb", "datasketches")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    rows: int
+    accuracy_rows: int
+    file_rows: int
+    states: int
+    rounds: int
+
+
+FULL = Extent(rows=1_000_000, accuracy_rows=1_000_000, file_rows=5_000_000, states=10_000, rounds=5)
+QUICK = Extent(rows=200_000, accuracy_rows=200_000, file_rows=1_000_000, states=2_000, rounds=3)
+
+
+def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[musthold.MustHold]:
+    """Measure and print everything; write it as JSON and as plots where asked."""
+    begin = time.perf_counter()
+    about = circumstances(PACKAGES)
+    for package in OPTIONAL:
+        if not importlib.util.find_spec(package):
+            Console().print(f"{package}: not installed")
+    table = reducing.sample(extent.rows)
+    groups = extent.rows // reducing.ROWS_A_GROUP
+    size = f"{extent.rows:,} rows, ns a row; many groups: {groups:,}"
+    simple = reducing.simple(table, extent.rounds)
+    for case in (reducing.ONE, reducing.MANY):
+        title = f"Simple aggregates, {case}; {size}; × of {reducing.ANSWERS} from table to answers"
+        show_grid(title, [cost for cost in simple if cost.case == case], reducing.ANSWERS)
+    sketched = reducing.quantiles(table, extent.rounds)
+    show_costs(f"Quantiles; {size}", sketched, Cost("dds", reducing.REDUCE, "", 0.0))
+    merged = merging.merging(extent.states, extent.rounds)
+    show_costs(f"Merge: {extent.states:,} states, ten into one", merged, merged[0])
+    found = accuracy.accuracy(extent.accuracy_rows)
+    accuracy.show_accuracy(found, extent.accuracy_rows)
+    stored = sizes.sizes()
+    sizes.show_sizes(stored)
+    read = files.files(extent.file_rows, extent.rounds)
+    if read:
+        show_costs(f"Parquet, {extent.file_rows:,} rows, by 10 s and host", read, Cost(files.EIGHT, "DuckDB", "", 0.0))
+    lines = musthold.must_hold(sketched, merged, stored, read)
+    musthold.show_must_hold(lines)
+    took = time.perf_counter() - begin
+    Console().print(f"took {took:.0f} s")
+    if out is not None:
+        parts: dict[str, Sequence[Any]] = {
+            "simple": simple,
+            "quantiles": sketched,
+            "merge": merged,
+            "accuracy": found,
+            "bytes": stored,
+            "parquet": read,
+        }
+        write(out, {**about, "extent": asdict(extent), "seconds": round(took, 1)}, parts, lines)
+    if pictures is not None:
+        draw(pictures, sketched, found, stored, about)
+    return lines
+
+
+def write(
+    out: Path, about: dict[str, object], parts: dict[str, Sequence[Any]], lines: Sequence[musthold.MustHold]
+) -> None:
+    """Write all figures, and what became of those that must hold, as JSON."""
+    figures = {name: [asdict(figure) for figure in part] for name, part in parts.items()}
+    held = [{**asdict(line), "verdict": line.verdict} for line in lines]
+    out.write_text(json.dumps({**about, **figures, "must_hold": held}, indent=1) + "\n")
+
+
+def draw(
+    folder: Path,
+    sketched: list[Cost],
+    found: list[accuracy.Errors],
+    stored: list[sizes.Size],
+    about: dict[str, object],
+) -> None:
+    """Draw the plots; matplotlib is loaded for nothing else."""
+    from benchmarks.plots import plots
+
+    small = f"one core of {about['machine']}; commit {about['commit']}; " + ", ".join(
+        f"{p} {about[p]}" for p in OPTIONAL if about[p]
+    )
+    for file in plots(folder, sketched, found, stored, small):
+        Console().print(f"wrote {file}")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Measure less: half a minute, and noisier ratios.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots into this folder.")
+def command(quick: bool, out: Path | None, plots: Path | None) -> None:
+    """Compare with peers on one core; exit status 1 if something that must hold does not."""
+    one_core()
+    lines = main(QUICK if quick else FULL, out, plots)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,101 @@
+"""Reducing: nanoseconds a row from values to sketches or simple aggregates, over one group and over many.
+
+Engines, and ours by the name of tiltframe alone, go from a table to answers: they find the groups of an integer key,
+and read the results. "tiltframe, reduce" is our kernel alone, with groups that are known. Packages of sketches get one
+array a group, cut beforehand, and read nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.groups import Groups
+from benchmarks import checks, engines, samples, sketches
+from benchmarks.costs import Cost
+from benchmarks.engines import ALL_SEVEN, SEVEN
+from benchmarks.samples import QUANTILES, Floats
+from benchmarks.sketches import Sketch
+from benchmarks.timing import Call, alternate
+
+ROWS_A_GROUP = 555
+SLOW_SHARE = 20  # packages that take one Python call a row get every so many-th part of the rows
+ONE, MANY = "one group", "many groups"
+REDUCE, ANSWERS = "tiltframe, reduce", "tiltframe"
+
+
+def sample(rows: int) -> pa.Table:
+    """Draw lognormal values in random groups of about `ROWS_A_GROUP`."""
+    g = np.random.default_rng(7).integers(0, max(1, rows // ROWS_A_GROUP), rows)
+    return pa.table({"g": g, "x": samples.draw("lognormal", rows)})
+
+
+def known_groups(table: pa.Table, grouped: bool) -> Groups:
+    """Number the groups of a table."""
+    ids = table.column("g").to_numpy()
+    return Groups(ids, int(ids.max()) + 1) if grouped else Groups.single(len(ids))
+
+
+def simple(table: pa.Table, rounds: int) -> list[Cost]:
+    """Time each simple aggregate, and all seven at once, in every engine."""
+    ours, peers = engines.Ours(table), engines.engines(table)
+    costs = []
+    for grouped, case in ((False, ONE), (True, MANY)):
+        groups = known_groups(table, grouped)
+        checks.simple([(e.name, e.ask(ALL_SEVEN, grouped)) for e in (ours, *peers)], in_arrays(table, groups))
+        for question in (*SEVEN, ALL_SEVEN):
+            calls: dict[str, Call] = {
+                REDUCE: partial(ours.reduce, question, groups),
+                **{engine.name: partial(engine.ask, question, grouped) for engine in (ours, *peers)},
+            }
+            seconds = alternate(list(calls.values()), rounds)
+            costs += [Cost(question, who, case, s / len(table) * 1e9) for who, s in zip(calls, seconds, strict=True)]
+    return costs
+
+
+def quantiles(table: pa.Table, rounds: int) -> list[Cost]:
+    """Time every way to sketch quantiles, and Polars' exact ones."""
+    ours, peers = engines.Ours(table), engines.engines(table)
+    costs = []
+    for grouped, case in ((False, ONE), (True, MANY)):
+        groups = known_groups(table, grouped)
+        arrays = in_arrays(table, groups)
+        timed: list[tuple[str, str, Call, int]] = [
+            (name, REDUCE, partial(ours.reduce, name, groups), len(table)) for name in ours.sketches
+        ]
+        for engine in (ours, *peers):
+            for name, promise in engine.sketches.items():
+                checks.quantiles(f"{engine.name} {name}", promise, engine.ask(name, grouped), arrays)
+                timed.append((name, engine.name, partial(engine.ask, name, grouped), len(table)))
+        for sketch in sketches.others():
+            few = some(arrays, sketch)
+            estimates = sketch.quantiles(sketch.build(few[0]), QUANTILES)
+            checks.promised(sketch.name, sketch.promise, estimates, np.sort(few[0]))
+            timed.append((sketch.name, sketch.package, partial(build_all, sketch, few), sum(map(len, few))))
+        seconds = alternate([call for _, _, call, _ in timed], rounds)
+        costs += [Cost(name, who, case, s / n * 1e9) for (name, who, _, n), s in zip(timed, seconds, strict=True)]
+    return costs
+
+
+def in_arrays(table: pa.Table, groups: Groups) -> list[Floats]:
+    """Cut the values into one array per group."""
+    order = np.argsort(groups.ids, kind="stable")
+    return np.split(table.column("x").to_numpy()[order], np.cumsum(groups.counts())[:-1])
+
+
+def some(arrays: Sequence[Floats], sketch: Sketch) -> Sequence[Floats]:
+    """Take fewer rows for what takes one Python call a row: fewer groups, or of one group a part."""
+    if not sketch.row_at_a_time:
+        return arrays
+    if len(arrays) == 1:
+        return [arrays[0][: len(arrays[0]) // SLOW_SHARE]]
+    return arrays[: max(1, len(arrays) // SLOW_SHARE)]
+
+
+def build_all(sketch: Sketch, arrays: Sequence[Floats]) -> None:
+    """Build the sketch of every array."""
+    for values in arrays:
+        sketch.build(values)

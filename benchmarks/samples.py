@@ -1,0 +1,54 @@
+"""Samples: the distributions that sketches are compared on, and the true answers by sorting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+EXTREME_QUANTILES = (*QUANTILES, 0.9999)
+
+_DRAW: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "Pareto": lambda rng, n: rng.pareto(1.1, n) + 1.0,
+    "lognormal": lambda rng, n: rng.lognormal(3.0, 1.0, n),
+    "uniform": lambda rng, n: rng.uniform(0.0, 100.0, n),
+}
+
+DISTRIBUTIONS = tuple(_DRAW)
+
+
+def draw(distribution: str, n: int, seed: int = 1) -> Floats:
+    """Draw ``n`` values of a distribution.
+
+    >>> len(draw("Pareto", 3))
+    3
+    """
+    return _DRAW[distribution](np.random.default_rng(seed), n)
+
+
+def true_quantiles(ordered: Floats, quantiles: Sequence[float]) -> list[float]:
+    """Pick the values at the lower ranks ``floor(q·(n − 1))`` of values in order.
+
+    >>> true_quantiles(np.array([1.0, 2.0, 3.0, 4.0]), [0.5, 1.0])
+    [2.0, 4.0]
+    """
+    return [float(ordered[math.floor(q * (len(ordered) - 1))]) for q in quantiles]
+
+
+def relative_errors(estimates: Sequence[float], true: Sequence[float]) -> list[float]:
+    """Divide how far each estimate lies from the true value by the true value's magnitude."""
+    return [abs(estimate - value) / abs(value) for estimate, value in zip(estimates, true, strict=True)]
+
+
+def rank_errors(estimates: Sequence[float], ordered: Floats, quantiles: Sequence[float]) -> list[float]:
+    """Say how far the rank of each estimate lies from the one asked for, as a share of all ranks."""
+    low = np.searchsorted(ordered, estimates, side="left") / len(ordered)
+    high = np.searchsorted(ordered, estimates, side="right") / len(ordered)
+    asked = np.asarray(quantiles)
+    errors: list[float] = np.maximum(np.maximum(low - asked, asked - high), 0.0).tolist()
+    return errors

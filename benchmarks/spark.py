@@ -1,0 +1,133 @@
+"""Spark: a tilt frame of four levels and nine functions, beside what Spark offers for the finest level alone.
+
+    python -m benchmarks.spark [--quick] [--out FILE] [--plots DIR]
+
+Answers are checked before anything is timed. All sides alternate in one session; ratios of medians are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks import growth
+from benchmarks.jobs import FINEST, check, jobs, session, write_rows
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.timing import circumstances, one_round
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    rows: int
+    hours: int
+    rounds: int
+    growth: growth.Extent
+
+
+FULL = Extent(20_000_000, 10, 3, growth.FULL)
+QUICK = Extent(1_000_000, 1, 2, growth.QUICK)
+
+
+def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[MustHold]:
+    """Measure, print, and write figures and plots where asked."""
+    about = circumstances(PACKAGES)
+    with tempfile.TemporaryDirectory() as folder, session() as spark:
+        write_rows(Path(folder) / "rows", extent.rows, extent.hours)
+        made = jobs(spark, str(Path(folder) / "rows"))
+        check(spark, str(Path(folder) / "rows"))
+        taken: dict[str, list[float]] = {name: [] for name in made}
+        console = Console(stderr=True)
+        for number in track(range(extent.rounds + 1), "Spark", console=console, transient=True):
+            for name, seconds in one_round(made, number).items():
+                if number:  # the first round warms up
+                    taken[name].append(seconds)
+        medians = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
+        grown = growth.grow(spark, Path(folder), extent.growth)
+    lines = must_hold(medians, grown)
+    show(medians, extent.rows)
+    growth.show(grown)
+    show_must_hold(lines)
+    if out is not None:
+        held = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        size = {"rows": extent.rows, "finest windows": extent.hours * 3600, "rounds": extent.rounds}
+        figures = {"seconds": medians, "all": taken, "growth": [asdict(g) for g in grown], "must_hold": held}
+        out.write_text(json.dumps({**about, **size, **figures}, indent=1) + "\n")
+    if pictures is not None:
+        from benchmarks.spark_plots import plot_growth, plot_jobs
+
+        small = f"{extent.rows:,} rows, two cores of {about['machine']}, PySpark {about['pyspark']}, {about['commit']}"
+        for file in (plot_jobs(pictures, medians, small), plot_growth(pictures, grown, small)):
+            Console().print(f"wrote {file}")
+    return lines
+
+
+def must_hold(seconds: dict[str, float], grown: Sequence[growth.Grown]) -> list[MustHold]:
+    """Check the ratios that must hold."""
+
+    def ratio(mine: str, theirs: str) -> float:
+        return seconds[mine] / seconds[theirs]
+
+    a, b = "rollup of a DataFrame", "rollup of files"
+    by_rows = sorted((g for g in grown if g.groups == growth.GROUPS), key=lambda g: g.rows)
+    small, large = by_rows[-2], by_rows[-1]
+    return [
+        MustHold("files / percentile_approx", 0.20, ratio(b, "percentile_approx")),
+        MustHold("files / Spark's count … variance", 1.0, ratio(b, "count … variance")),
+        MustHold("DataFrame / percentile_approx", 0.5, ratio(a, "percentile_approx")),
+        MustHold("DataFrame / mapInArrow that counts", 1.4, ratio(a, "mapInArrow that counts")),
+        MustHold(
+            "DataFrame / mapInArrow that counts, Spark's own settings",
+            1.4,
+            ratio(a, "mapInArrow that counts, Spark's own settings"),
+        ),
+        MustHold("four levels / the finest alone, files", 1.25, ratio(b, f"{b}, {FINEST} alone")),
+        MustHold("the tilt frame / four queries, files", 0.5, ratio(b, f"{b}, four queries")),
+        MustHold("the tilt frame / four queries, DataFrame", 0.5, ratio(a, f"{a}, four queries")),
+        MustHold(
+            f"a row of {large.rows:,} / a row of {small.rows:,}",
+            1.25,
+            large.seconds / large.rows / (small.seconds / small.rows),
+        ),
+        MustHold("memory of a worker, GiB", 2.0, max(g.worker_bytes for g in grown) / 2**30),
+    ]
+
+
+def show(medians: dict[str, float], rows: int) -> None:
+    """Print the seconds of each job, and how they compare."""
+    from benchmarks.costs import heading
+    from benchmarks.costs import show as print_table
+
+    base = medians["percentile_approx"]
+    table = heading(f"Spark, {rows:,} rows, two cores", ["job", "s", "ns a row and core", "× of percentile_approx"])
+    for name, seconds in sorted(medians.items(), key=lambda pair: pair[1]):
+        table.add_row(name, f"{seconds:.2f}", f"{seconds * 2 / rows * 1e9:,.0f}", f"{seconds / base:.2f}")
+    print_table(table)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A twentieth of the rows, fewer rounds.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Draw the plots into this folder.")
+def command(quick: bool, out: Path | None, plots: Path | None) -> None:
+    """Compare with Spark's own aggregates; exit status 1 if something that must hold does not."""
+    lines = main(QUICK if quick else FULL, out, plots)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()
