@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from tiltframe.plan import plan
 
 import aggr
 from aggr.groups import Groups, group_by
+from aggr.plan import plan
 from benchmarks.samples import QUANTILES
 from benchmarks.sketches import ACCURACY, BY_ACCURACY, BY_DIGITS, DIGITS, UNIT, Promise
 

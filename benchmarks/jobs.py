@@ -17,11 +17,12 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
+from spark_udaf.scan import ParquetScan
 from spark_udaf.udf import pandas_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 HOSTS, FILES, QUANTILES = 10, 8, [0.5, 0.9, 0.99, 0.999]
 X, FINEST, LEVELS = "latency_ms", "10s", ["10s", "1m", "10m", "1h"]
@@ -47,7 +48,7 @@ def frame(levels: list[str]) -> TiltFrame:
 
 
 def write_rows(folder: Path, rows: int, hours: int) -> None:
-    """Write rows in the order of time: ts, host, latency_ms (lognormal doubles), in files with row groups of 1 million."""
+    """Write rows in the order of time: ts, host, latency_ms (lognormal doubles)."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     hosts = pa.array([f"host-{i}" for i in range(HOSTS)])
@@ -104,7 +105,7 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
 
         return run
 
-    def rolling(source: DataFrame | su.ParquetScan, *chains: list[str]) -> Callable[[], None]:
+    def rolling(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
         def run() -> None:
             for levels in chains:
                 throw_away(su.rollup(source, frame(levels)))
@@ -157,9 +158,10 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([rows])], names=["n"])
 
 
-def _mean(column: str) -> object:
+def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
     mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
-    return pandas_udf(mean, "double")(column)
+    made: Column = pandas_udf(mean, "double")(column)
+    return made

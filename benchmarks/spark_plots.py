@@ -22,9 +22,7 @@ def plot_jobs(folder: Path, seconds: Mapping[str, float], about: str) -> Path:
         axes.barh(jobs, [seconds[name] for name in jobs], color=[OURS if mine else THEIRS for mine in ours], height=0.7)
         for at, name in enumerate(jobs):
             axes.text(seconds[name], at, f" {seconds[name]:.1f}", va="center", fontsize=9)
-        axes.set(
-            xlabel="seconds", title="Nine functions on four levels (ours), beside the finest windows alone (Spark)"
-        )
+        axes.set(xlabel="seconds", title="Nine functions, four levels (ours); the finest windows alone (Spark)")
         return _saved(figure, folder / "spark.png", about)
 
 
