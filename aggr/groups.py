@@ -140,14 +140,14 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     -------
     groups : Groups
         Every group has at least one row; they are numbered in the order of the columns, null last.
-    first : array of intp, shape (groups.n,)
-        The index of each group's first row, to take the keys from.
+    one : array of intp, shape (groups.n,)
+        The index of one row of each group, to take the keys from.
 
     Examples
     --------
-    >>> groups, first = group_by([pa.array(["b", "a", "b", None])], 4)
-    >>> groups.ids, first
-    (array([1, 0, 1, 2]), array([1, 0, 3]))
+    >>> groups, one = group_by([pa.array(["b", "a", "b", None])], 4)
+    >>> groups.ids, one
+    (array([1, 0, 1, 2]), array([1, 2, 3]))
     """
     codes, bound = np.zeros(rows, np.int64), 1
     for column in columns:
@@ -158,9 +158,9 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
             code += codes * size
         codes, bound = code, bound * size
     ids, n = _dense(codes, bound)
-    first = np.empty(n, np.intp)
-    first[ids[::-1]] = np.arange(rows - 1, -1, -1)
-    return Groups(ids, n), first
+    one = np.empty(n, np.intp)
+    one[ids] = np.arange(rows)
+    return Groups(ids, n), one
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
@@ -184,8 +184,10 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     if values.dictionary.null_count:  # null among the values, as well as among the indices
         rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
     places = np.append(rank[values.indices.to_numpy()], rank[-1])
-    indices = pc.fill_null(column.indices.cast(pa.int64()), len(places) - 1).to_numpy()
-    codes: NDArray[np.int64] = places[indices]
+    indices = column.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
+    codes: NDArray[np.int64] = places[indices.to_numpy()]
     return codes, len(rank)
 
 
@@ -213,6 +215,8 @@ def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], int]
     if bound <= max(4 * len(codes), 1024):
         seen = np.zeros(bound, np.bool_)
         seen[codes] = True
+        if seen.all():
+            return codes, bound
         rank = np.cumsum(seen) - 1
         return rank[codes], int(seen.sum())
     unique, ids = np.unique(codes, return_inverse=True)

@@ -42,16 +42,16 @@ def reduce_by(rows: pa.Table, keys: Keys, states: Sequence[StateColumn], times: 
     -------
     table of keys and states, in the order of the keys
     """
-    groups, first = group_by(list(keys.values()), rows.num_rows)
+    groups, one = group_by(list(keys.values()), rows.num_rows)
     reduced = {c.name: c.measure.reduce(rows, groups, times) for c in states}
-    return pa.table(_taken(keys, first) | reduced)
+    return pa.table(_taken(keys, one) | reduced)
 
 
 def merge_by(states: pa.Table, keys: Keys, functions: Mapping[str, Function]) -> pa.Table:
     """Merge the states of each group; ``functions`` names the columns of states and what merges each."""
-    groups, first = group_by(list(keys.values()), states.num_rows)
+    groups, one = group_by(list(keys.values()), states.num_rows)
     merged = {name: function.merge(states.column(name), groups) for name, function in functions.items()}
-    return pa.table(_taken(keys, first) | merged)
+    return pa.table(_taken(keys, one) | merged)
 
 
 def finish_by(states: pa.Table, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]]) -> pa.Table:
@@ -112,7 +112,7 @@ def states_fields(
     return [pa.field(name, kind) for name, kind in [*((k, key_type(schema.field(k).type)) for k in keys), *kept]]
 
 
-def _taken(keys: Keys, first: pa.Array) -> dict[str, pa.Array]:
+def _taken(keys: Keys, one: pa.Array) -> dict[str, pa.Array]:
     """Take each group's key."""
-    taken = {name: plain(key.take(pa.array(first))) for name, key in keys.items()}
+    taken = {name: plain(key.take(pa.array(one))) for name, key in keys.items()}
     return {name: key.cast(key_type(key.type)) for name, key in taken.items()}
