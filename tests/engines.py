@@ -18,6 +18,8 @@ import pyarrow as pa
 
 import aggr
 from aggr.bits import digest
+from aggr.keyed import key_column, reduce_by
+from aggr.plan import plan
 from tiltframe import TiltFrame, finish, rollup
 
 FRAME = TiltFrame(
@@ -43,6 +45,7 @@ FRAME = TiltFrame(
         "some": aggr.count(where="i > 5 AND host = 'a'"),
     },
 )
+OTHERS = {"d": aggr.dds("price", [0.5]), "sd": aggr.stdev("i")}
 ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
 
 
@@ -77,6 +80,44 @@ def local(table: pa.Table) -> dict[str, str]:
     """Digest what the local engine gives."""
     states = rollup(table, FRAME)
     return digests(states, finish(states, FRAME))
+
+
+def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
+    """Ask for the same in every other way: two steps, files, UDAFs, SQL, accessors, interchange; by host."""
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    def read(rows: Any, column: str) -> list[str]:
+        table = rows.toArrow().sort_by("host")
+        return [repr(value) for value in table.column(column).to_pylist()]
+
+    scan = su.scan_parquet(spark, file, rows_per_task=7000)
+    fine = su.aggregate(df, ["host", "shelf"], OTHERS)
+    states = su.merge(fine, ["host"])
+    su.register(spark)
+    df.createOrReplaceTempView("rows")
+    measures = dict(OTHERS)
+    d = su.from_dds_proto(su.to_dds_proto("d", keys="lower"), mins="d.min", maxs="d.max", keys="lower")
+    median = states.select("host", su.quantile("d", 0.5).alias("q"))
+    udaf = df.groupBy("host").agg(A.dds("price", [0.5]).getField("quantiles").getField("0.5").alias("q"))
+    sql = "SELECT host, aggr_dds(price, array(0.5D)).quantiles['0.5'] AS q FROM rows GROUP BY host"
+    return {
+        "two steps": read(su.finish(states, measures), "d"),
+        "files": read(su.finish(su.aggregate(scan, ["host"], OTHERS), measures), "d"),
+        "median": read(median, "q"),
+        "udaf": read(udaf, "q"),
+        "sql": read(spark.sql(sql), "q"),
+        "interchange": read(states.select("host", d.alias("d")).select("host", su.quantile("d", 0.5).alias("q")), "q"),
+    }
+
+
+def others_local(table: pa.Table) -> dict[str, list[str]]:
+    """Answer the same by the local engine."""
+    states = reduce_by(table, {"host": key_column(table["host"])}, plan(OTHERS))
+    records = OTHERS["d"].function.finish(states["d"]).to_pylist()
+    whole, medians = [repr(r) for r in records], [repr(r["quantiles"]["0.5"]) for r in records]
+    named = {"two steps": whole, "files": whole}
+    return named | dict.fromkeys(("median", "udaf", "sql", "interchange"), medians)
 
 
 @contextmanager
@@ -123,6 +164,7 @@ def main(kind: str, file: str, *partitions: str) -> None:
             states = su.rollup(df, FRAME)
             results = su.finish(states, FRAME)
             print("digests", json.dumps(digests(states.toArrow(), results.toArrow())), flush=True)
+        print("others", json.dumps(others(spark, df, file)), flush=True)
 
 
 if __name__ == "__main__":

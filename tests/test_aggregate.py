@@ -293,3 +293,13 @@ def test_hard_shapes(shape, spark):
     given, wanted = (frame.toArrow().sort_by("k") for frame in (results, wanted))
     assert given.num_rows == wanted.num_rows
     assert all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
+
+
+def test_a_key_may_be_the_name_of_a_folder(spark, tmp_path):
+    import spark_udaf as su
+
+    rows = pa.table({"host": ["a", "b", "a", None], "x": [1.0, 2.0, 3.0, 4.0]})
+    ds.write_dataset(rows, tmp_path, format="parquet", partitioning=["host"], partitioning_flavor="hive")
+    states = su.aggregate(su.scan_parquet(spark, str(tmp_path)), ["host"], {"s": aggr.sum("x")})
+    results = su.finish(states, {"s": aggr.sum("x")}).toArrow().to_pylist()
+    assert {row["host"]: row["s"] for row in results} == {"a": 4.0, "b": 2.0, None: 4.0}

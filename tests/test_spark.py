@@ -39,6 +39,8 @@ def test_engines_agree_to_the_bit(kind, partitions, file):
     wanted = engines.local(pq.read_table(file))
     for line in lines:
         assert json.loads(line.removeprefix("digests ")) == wanted
+    (others,) = [line for line in done.stdout.splitlines() if line.startswith("others ")]
+    assert json.loads(others.removeprefix("others ")) == engines.others_local(pq.read_table(file))
 
 
 def test_batch_bytes_are_set_unless_the_user_has(spark):
