@@ -52,6 +52,11 @@ class ParquetScan:
         """The schema of the rows, columns of partitioned folders included."""
         return self.dataset.schema
 
+    @property
+    def partitions(self) -> int:
+        """How many tasks read the files."""
+        return max(1, len(self.tasks))
+
     @cached_property
     def tasks(self) -> list[list[Piece]]:
         """What each task reads: row groups, neighbours together, of some `rows_per_task` rows."""
@@ -95,7 +100,7 @@ class ParquetScan:
                 for number in batch.column(0).to_pylist():
                     yield from reduce(rows(tasks[number]))
 
-        numbers = self.spark.range(0, len(tasks), 1, max(1, len(tasks)))
+        numbers = self.spark.range(0, len(tasks), 1, self.partitions)
         return numbers.mapInArrow(read, spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:

@@ -45,6 +45,10 @@ class Source(Protocol):
     def spark(self) -> SparkSession:
         """The session to run in."""
 
+    @property
+    def partitions(self) -> int | None:
+        """How many partitions there are, where that is known."""
+
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
     ) -> DataFrame:
@@ -61,6 +65,11 @@ class Rows:
     def spark(self) -> SparkSession:
         """The session of the DataFrame."""
         return self.df.sparkSession
+
+    @property
+    def partitions(self) -> None:
+        """Not known before the DataFrame has been planned."""
+        return None
 
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
@@ -120,8 +129,10 @@ def two_phase(
             yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
 
     reduced = source.map(columns, keys, first, _PARCEL)
-    together_in = reduced.repartition(_SHARD).sortWithinPartitions(_SHARD)
-    return together_in.mapInArrow(second, spark_schema(result))
+    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
+    known = source.partitions
+    sharded = reduced.repartition(_SHARD) if known is None else reduced.repartition(min(known, shards), _SHARD)
+    return sharded.sortWithinPartitions(_SHARD).mapInArrow(second, spark_schema(result))
 
 
 def _parcels(states: pa.Table, together: Sequence[str], shards: int) -> Batches:
