@@ -66,7 +66,18 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
         held.append(batch)
         rows += batch.num_rows
         if rows >= want[0]:
-            yield pa.Table.from_batches(held).combine_chunks()
+            yield _table(held)
             held, rows, given = [], 0, True
     if held and (rows or not given):
-        yield pa.Table.from_batches(held).combine_chunks()
+        yield _table(held)
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    try:
+        return table.combine_chunks()
+    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that hold a null
+        plain = [pa.field(f.name, getattr(f.type, "value_type", f.type)) for f in table.schema]
+        coded = [pa.types.is_dictionary(f.type) for f in table.schema]
+        schema = pa.schema([p if c else f for p, c, f in zip(plain, coded, table.schema, strict=True)])
+        return table.cast(schema).combine_chunks()

@@ -77,7 +77,8 @@ class Ours(Engine):
         return pa.table({"g": g, **{name: results[name] for name in singles(question)}})
 
     def reduce(self, question: str, groups: Groups) -> None:
-        """Reduce alone, of groups that are known."""
+        """Reduce alone, of groups that are known, but for what they remember of the last time."""
+        groups = Groups(groups.ids, groups.n)
         for states in plan({name: self._calls[name] for name in singles(question)}):
             states.measure.reduce(self._table, groups)
 

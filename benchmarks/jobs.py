@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from pyspark.sql import functions as F
 import aggr
 import spark_udaf as su
 from spark_udaf.scan import ParquetScan
+from spark_udaf.session import local_session
 from spark_udaf.udf import pandas_udf
 from tiltframe import TiltFrame
 
@@ -68,21 +67,7 @@ def write_rows(folder: Path, rows: int, hours: int) -> None:
 @contextmanager
 def session() -> Iterator[SparkSession]:
     """Start Spark on two cores, with its own settings but for memory and noise."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.memory": "6g",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("benchmarks")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = local_session("benchmarks", {"spark.driver.memory": "6g"})
     try:
         yield spark
     finally:

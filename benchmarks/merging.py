@@ -39,7 +39,7 @@ def merging(states: int, rounds: int) -> list[Cost]:
         column = function.reduce(pa.array(x), Groups(np.repeat(np.arange(states), ROWS_A_STATE), states))
         groups = Groups(np.arange(states) // FAN_IN, -(-states // FAN_IN))
         _check(function, column, x)
-        timed.append((_described(name, column), "tiltframe", partial(function.merge, column, groups), states))
+        timed.append((_described(name, column), "tiltframe", partial(_afresh, function, column, groups), states))
     for sketch in sketches.others():
         few = max(2 * FAN_IN, states // SLOW_SHARE) if sketch.row_at_a_time else states
         built = [sketch.build(part) for part in values[: few * ROWS_A_STATE].reshape(few, ROWS_A_STATE)]
@@ -86,3 +86,8 @@ def _merge_all(sketch: Sketch, built: list[Any]) -> None:
     """Merge sketches, so many into one."""
     for start in range(0, len(built), FAN_IN):
         sketch.merge(built[start : start + FAN_IN])
+
+
+def _afresh(function: Function, column: pa.Array, groups: Groups) -> None:
+    """Merge with groups that remember nothing of the last time."""
+    function.merge(column, Groups(groups.ids, groups.n))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
@@ -17,14 +15,12 @@ import aggr
 import spark_udaf as su
 from aggr.bits import digest, same_bits
 from spark_udaf.flights import flights
+from spark_udaf.session import local_session
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.manifest import MANIFEST
 from tiltframe.rollup import labelled, merge_level
 from tiltframe.show import print_table
 from tiltframe.store import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -63,7 +59,7 @@ def demo(out: Path) -> None:
     rows = flights()
     say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
     begin = time.perf_counter()
-    spark = local_session()
+    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
     started = time.perf_counter()
     try:
         states = su.rollup(spark.createDataFrame(rows), FRAME).toArrow()
@@ -138,25 +134,6 @@ def plot(store: Store, file: Path) -> Path:
     figure.savefig(file, dpi=120)
     pyplot.close(figure)
     return file
-
-
-def local_session() -> SparkSession:
-    """Start Spark in this process, on two cores, quietly."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "4",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("tiltframe demo")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
 
 
 def need_java() -> None:

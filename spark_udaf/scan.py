@@ -86,7 +86,9 @@ class ParquetScan:
     ) -> DataFrame:
         """Run ``reduce`` over each task's batches, with the named columns only; keys come as codes."""
         tasks, filesystem, filters = self.tasks, self.dataset.filesystem, self.filters
-        texts = [name for name in keys if pa.types.is_string(self.schema.field(name).type)]
+        folders = {name for task in tasks for piece in task for name in ds.get_partition_keys(piece.folders)}
+        inside = [name for name in keys if name not in folders]  # the name of a folder is one text for all of its rows
+        texts = [name for name in inside if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
 
         def rows(pieces: list[Piece]) -> Batches:

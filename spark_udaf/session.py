@@ -1,7 +1,10 @@
-"""The session settings that the hand-over between the JVM and Python needs."""
+"""Sessions: what the hand-over between the JVM and Python needs, and a quiet local one."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -25,3 +28,21 @@ def prepare(spark: SparkSession) -> None:
         raise RuntimeError(f"spark_udaf needs PySpark 4.1 or newer; this is {pyspark.__version__}: upgrade pyspark")
     if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
+
+
+def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
+    """Start Spark in this process, on two cores, quietly; Java must be there."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    builder = SparkSession.builder.master("local[2]").appName(name)
+    for setting, value in {**quiet, **settings}.items():
+        builder = builder.config(setting, value)
+    return builder.getOrCreate()

@@ -335,3 +335,19 @@ def test_siddhi(case):
         assert None not in matched
         assert len({id(r) for r in matched}) == len(expected)
         assert starts <= {row["window_start_ms"] for row in rows}
+
+
+def test_keys_may_come_as_dictionaries_of_any_kind():
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"])
+    texts = ["b", None, "a", "b"]
+    plain = pa.table({"ts": [0, 1, 2, 3], "k": texts})
+    with_null = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0]), pa.array(["b", None, "a"]))
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2]), pa.array(["b", "a", "b"]))
+    wanted = rollup(plain, frame)
+    assert wanted["k"].to_pylist() == ["a", "b", None]
+    for coded in (with_null, twice, pa.array(texts).dictionary_encode()):
+        table = pa.table({"ts": [0, 1, 2, 3], "k": coded})
+        other = pa.table({"ts": [0], "k": pa.array(["c"]).dictionary_encode()}).slice(0, 0)
+        assert rollup(table, frame) == wanted
+        batches = [*table.slice(0, 2).to_batches(), *other.to_batches(), *table.slice(2).to_batches()]
+        assert rollup_batches(batches, frame) == wanted
