@@ -289,7 +289,9 @@ def test_hard_shapes(shape, spark):
     df = SHAPES[shape](spark)
     states = su.aggregate(df, ["k"], {"s": aggr.sum("x"), "d": aggr.dds("x")})
     results = su.finish(states, {"s": aggr.sum("x"), "d": aggr.dds("x", [1.0])}).select("k", "s", "d.count", "d.max")
-    wanted = df.groupBy("k").agg(F.sum("x").alias("s"), F.count("x").alias("count"), F.max("x").alias("max"))
+    wanted = (
+        df.coalesce(4).groupBy("k").agg(F.sum("x").alias("s"), F.count("x").alias("count"), F.max("x").alias("max"))
+    )
     given, wanted = (frame.toArrow().sort_by("k") for frame in (results, wanted))
     assert given.num_rows == wanted.num_rows
     assert all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
