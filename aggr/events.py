@@ -23,6 +23,7 @@ class First(Function):
     keeps = "value and event time of the earliest event"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact; ties in time broken by value, never by arrival"
+    timed = True
 
     @property
     def merges(self) -> Mapping[str, Field]:

@@ -37,6 +37,7 @@ class Function(ABC):
     shape : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     covers : names of functions whose states this one's state contains, for the same column
+    timed : whether it takes events, structs of value and time
     version : of the state's layout
 
     Guarantee
@@ -51,6 +52,7 @@ class Function(ABC):
     guarantee: ClassVar[str]
     shape: ClassVar[Mapping[str, pa.DataType]] = {}
     covers: ClassVar[frozenset[str]] = frozenset()
+    timed: ClassVar[bool] = False
     version: ClassVar[int] = 1
 
     # What a function writes.

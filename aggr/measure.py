@@ -59,7 +59,7 @@ class Measure:
     @property
     def timed(self) -> bool:
         """Whether the function needs event times beside the values."""
-        return self.function.name in ("first", "last")
+        return self.function.timed
 
     def columns(self) -> tuple[str, ...]:
         """Name the columns it reads, but for the frame's own time."""

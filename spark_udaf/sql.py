@@ -23,7 +23,7 @@ import aggr
 from aggr import Function, Groups
 from aggr.accessors import ACCESSORS, accessors_of
 from aggr.recognise import function_of
-from spark_udaf.udaf import Reading, accepted, arrow_type, is_timed, naming, reading
+from spark_udaf.udaf import Reading, accepted, arrow_type, naming, reading
 from spark_udaf.udf import arrow_udf
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def _accessor(name: str) -> Any:
 def _given(asked: Reading, names: list[str], values: pa.Array, given: Sequence[pa.Array]) -> tuple[Reading, pa.Array]:
     """Apply the parameters that SQL gave as columns; first and last take the event time before them."""
     with naming(asked.label):
-        if is_timed(asked.function):
+        if asked.function.timed:
             if not given:
                 raise ValueError("it needs event times, as its second column")
             values = pa.StructArray.from_arrays([values, given[0]], names=["value", "time"])

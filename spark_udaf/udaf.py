@@ -102,11 +102,11 @@ def reading(function: Function, label: str, type: DataType | str | None, states:
     """
     if type is not None:
         kind = arrow_type(type)
-        function.check_input(_input(function, kind)) if not is_timed(function) else None
+        function.check_input(_input(function, kind))
         return Reading(function, label, kind, states)
     kinds = accepted(function)
     free = len({Reading(function, label, kind, states).result for kind in kinds}) == 1
-    if free and not is_timed(function):
+    if free and not function.timed:
         return Reading(function, label, None, states)
     if pa.float64() not in kinds:
         raise TypeError(f"{label} needs the type of its column: say type='{from_arrow_type(kinds[0]).simpleString()}'")
@@ -139,13 +139,8 @@ def accepted(function: Function) -> list[pa.DataType]:
     return kinds
 
 
-def is_timed(function: Function) -> bool:
-    """Whether the function needs event times beside the values."""
-    return function.name in ("first", "last")
-
-
 def _input(function: Function, kind: pa.DataType) -> pa.DataType:
-    return pa.struct([("value", kind), ("time", _TIME)]) if is_timed(function) else kind
+    return pa.struct([("value", kind), ("time", _TIME)]) if function.timed else kind
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -182,7 +177,7 @@ def pandas_udaf(reading: Reading) -> Callable[..., Column]:
         given = pa.array([row["value"] for row in values])
         if moment and pa.types.is_integer(given.type):
             given = given.cast(result)
-        if is_timed(reading.function):
+        if reading.function.timed:
             times = pa.array([row["time"] for row in values], pa.int64())
             given = pa.StructArray.from_arrays([given, times], names=["value", "time"])
         found = reading.results(given)[0]
