@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aggr.measure import Measure
@@ -41,6 +41,18 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
         keeper = max(able, key=lambda other: len(wanted[other].function.covers))
         keepers.setdefault(keeper, []).append(name)
     return tuple(StateColumn(serves[0], wanted[keeper], tuple(serves)) for keeper, serves in keepers.items())
+
+
+def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
+    """Find the column of states that a measure can be read from; None if there is none.
+
+    >>> import aggr
+    >>> columns = plan({"p": aggr.dds("x", [0.5])})
+    >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
+    ('p', None)
+    """
+    wanted = replace(measure, function=measure.function.state())
+    return next((column for column in columns if _holds(column.measure, wanted)), None)
 
 
 def _holds(candidate: Measure, measure: Measure) -> bool:

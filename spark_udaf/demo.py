@@ -16,11 +16,9 @@ import spark_udaf as su
 from aggr.bits import digest, same_bits
 from spark_udaf.flights import flights
 from spark_udaf.session import local_session
-from tiltframe import TiltFrame, finish, rollup
-from tiltframe.manifest import MANIFEST
-from tiltframe.rollup import labelled, merge_level
+from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.show import print_table
-from tiltframe.store import Store
+from tiltframe.store.place import is_store
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -53,7 +51,7 @@ def demo(out: Path) -> None:
     """Roll up a year of real flights through Spark, and ask at two levels."""
     need_java()
     folder = out / "flights"
-    if folder.exists() and not (folder / MANIFEST).exists():
+    if folder.exists() and not is_store(folder):
         raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
     say = click.echo
     rows = flights()
@@ -67,34 +65,27 @@ def demo(out: Path) -> None:
         spark.stop()
     ended = time.perf_counter()
     shutil.rmtree(folder, ignore_errors=True)
-    Store.open_or_create(folder, FRAME).commit(states, "demo")
-    sizes = Store.open(folder).commits["demo"]["rows"]
-    chain = " → ".join(f"{level} {count:,}" for level, count in sizes.items())
+    store = FrameStore(folder, FRAME, name="flights")
+    store.append(states, "demo", 1)
+    chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
     say(f"rolled up in {ended - started:.1f} s (Spark took {started - begin:.1f} s to start); states: {chain}\n")
-    show(Store.open(folder))
-    prove(rows, Store.open(folder))
-    picture = plot(Store.open(folder), out / "dep_delay.png")
+    show(store)
+    prove(rows, store)
+    picture = plot(store, out / "dep_delay.png")
     say(f"\nstore {folder}   plot {picture}")
     say(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
 
 
-def show(store: Store) -> None:
+def show(store: FrameStore) -> None:
     """Print the year per airport, and one airport's months."""
     looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
-    year, months = ask(store, "1y", ["origin"]), ask(store, "1mo", ["origin"], "origin = 'JFK'")
+    year = store.query("1y", keys=["origin"])
+    months = store.query("1mo", keys=["origin"], where="origin = 'JFK'")
     print_table(year.select(looked_at), FRAME.timezone, title="The year, by airport (delays in minutes)")
     print_table(months.select(looked_at), FRAME.timezone, title="JFK, month by month")
 
 
-def ask(store: Store, level: str, keys: list[str], where: str | None = None) -> pa.Table:
-    """Merge a level's states over all other keys, and read the results."""
-    frame = TiltFrame([w.name for w in FRAME.levels], FRAME.time, FRAME.measures, keys, FRAME.timezone)
-    window = frame.level(level)
-    merged = merge_level(store.states(level, where=where), frame, window)
-    return finish(labelled(merged, frame, window), frame)
-
-
-def prove(rows: pa.Table, store: Store) -> None:
+def prove(rows: pa.Table, store: FrameStore) -> None:
     """Compare the year merged from hours with the year reduced from the rows, bit for bit."""
     begin = time.perf_counter()
     merged = store.states("1y")
@@ -102,7 +93,7 @@ def prove(rows: pa.Table, store: Store) -> None:
     reduced = rollup(rows, once)
     if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
         raise ValueError("the year merged from hours differs from the year reduced from the rows")
-    hours = store.commits["demo"]["rows"]["1h"]
+    hours = store.inspect().levels[0].rows
     bits = digest(merged.column("dep_delay"))
     click.echo(
         f"checked: the year merged from {hours:,} hourly states is bit for bit the year reduced from "
@@ -111,7 +102,7 @@ def prove(rows: pa.Table, store: Store) -> None:
     )
 
 
-def plot(store: Store, file: Path) -> Path:
+def plot(store: FrameStore, file: Path) -> Path:
     """Draw one quantile of the departure delay, by day and by month, of all flights."""
     import matplotlib
 
@@ -120,7 +111,7 @@ def plot(store: Store, file: Path) -> Path:
 
     figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
     for level, label, width in (("1d", "each day", 0.8), ("1mo", "each month", 2.5)):
-        results = ask(store, level, [])
+        results = store.query(level, keys=[])
         delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
         starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
         ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)

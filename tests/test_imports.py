@@ -15,7 +15,7 @@ STANDARD = sys.stdlib_module_names
 MAY_IMPORT = {
     "aggr": {"pyarrow", "numpy", "sqlglot", "ddsketch", "google"},
     "windows": {"pyarrow", "numpy"},
-    "tiltframe": {"pyarrow", "numpy", "click", "rich", "aggr", "windows"},
+    "tiltframe": {"pyarrow", "numpy", "click", "rich", "deltalake", "adbc_driver_postgresql", "aggr", "windows"},
     "spark_udaf": {"pyarrow", "numpy", "click", "matplotlib", "pyspark", "pandas", "aggr", "windows", "tiltframe"},
 }
 

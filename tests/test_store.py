@@ -1,200 +1,359 @@
-"""The folder store: whole or not there, whatever happens to its writer."""
+"""The frame store: what comes back is what the rows gave, whatever has happened to the store meanwhile."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
+import pickle
+from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import aggr
-from tiltframe import TiltFrame, rollup
-from tiltframe.manifest import StoreError
-from tiltframe.store import Store
+from aggr.bits import same_bits
+from tests.conftest import conformance
+from tests.engines import FRAME as UGLY
+from tests.engines import rows as ugly_rows
+from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
+from tiltframe.frame import LEVEL, START
+from tiltframe.store import Expired
+from windows import hopping, window
 
-FRAME = TiltFrame(["1s", "1m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+FRAME = TiltFrame(
+    ["10s", "1m", "10m", "1h"],
+    "ts",
+    {"n": aggr.count(), "s": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99])},
+    ["host", "route"],
+)
+BEGIN = 1_714_500_000_000  # 2024-04-30T18:00Z, a whole hour
 
 
-def states(start: int, rows: int = 100) -> pa.Table:
-    data = pa.table({"ts": [start * 1000 + i * 10 for i in range(rows)], "x": [1] * rows, "k": ["a"] * rows})
-    return rollup(data, FRAME)
+def rows(seed: int, n: int = 1000, begin: int = BEGIN, hours: int = 3) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "ts": begin + rng.integers(0, hours * 3_600_000, n),
+            "x": rng.lognormal(0, 2, n),
+            "host": pa.array(rng.choice(["a", "it's", None], n).tolist(), pa.string()),
+            "route": rng.choice(["/", "/x"], n),
+        }
+    )
 
 
-def total(store: Store) -> int:
-    return sum(store.query("1m").column("n").to_pylist())
+def expected(tables, frame=FRAME):
+    """Roll the rows up locally: what every query must give."""
+    states = rollup(pa.concat_tables(tables), frame)
+    return {level.name: finish(states.filter(pc.equal(states[LEVEL], level.name)), frame) for level in frame.levels}
 
 
-def test_commits_add_up_and_count_once(tmp_path):
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    assert not (tmp_path / "s").exists()
-    assert store.commit(states(0), "one")
-    assert store.commit(states(0), "two", ["file"])
-    assert not store.commit(states(0), "two")
-    again = Store.open(tmp_path / "s")
-    assert again.frame == FRAME
-    assert total(again) == 200
-    assert list(again.commits) == ["one", "two"]
-    assert again.commits["two"]["made_from"] == ["file"]
-    assert sum(p.is_dir() for p in (tmp_path / "s").iterdir()) == 2
+def assert_same(got: pa.Table, want: pa.Table) -> None:
+    assert got.num_rows == want.num_rows
+    for name in want.column_names:
+        assert same_bits(got.column(name), want.column(name)), name
+
+
+def assert_holds(store, tables, levels=("10s", "1m", "10m", "1h")):
+    want = expected(tables)
+    for level in levels:
+        assert_same(store.query(level), want[level])
+
+
+def test_what_was_appended_comes_back_bit_for_bit(place):
+    data = ugly_rows(3000)
+    store = FrameStore(place, UGLY)
+    for i in range(3):
+        assert store.append(rollup(data.slice(i * 1000, 1000), UGLY), "w", i)
+    want = expected([data], UGLY)
+    for level in UGLY.levels:
+        assert_same(FrameStore(place).query(level.name), want[level.name])
+    assert_same(store.states("1mo"), rollup(data, UGLY).filter(pc.equal(rollup(data, UGLY)[LEVEL], "1mo")))
+
+
+def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
+    tables = [rows(i) for i in range(5)]
+    store = FrameStore(place, FRAME, retention={"10s": "1d", "1m": "7d"})
+    for i, table in enumerate(tables):
+        assert store.append(rollup(table, FRAME), "w", i)
+        assert not store.append(rollup(table, FRAME), "w", i)
+    assert_holds(store, tables)
+    merged = store.compact()
+    assert all(was == 5 * now for was, now in [merged["1h"], merged["10s"]])
+    store.clean("1s")
+    assert_holds(store, tables)
+    assert_holds(FrameStore(place), tables)
+    now = datetime(2024, 5, 2, 12, tzinfo=UTC)
+    gone = store.expire(now)
+    assert set(gone) == {"10s", "1m"}
+    assert gone["10s"][1] > 0
+    assert gone["1m"][1] == 0
+    assert_holds(FrameStore(place), tables, ["1m", "10m", "1h"])
+    with pytest.warns(Expired, match="10s is held from 2024-05-01T12:00:00Z only; ask per a coarser level"):
+        assert store.query("10s", within=("2024-04-30", "2024-05-01")).num_rows == 0
+    store.append(rollup(rows(9), FRAME), "w", 9)  # late: counted where it still can be
+    assert_holds(store, [*tables, rows(9)], ["1m", "10m", "1h"])
+    assert store.query("10s").num_rows == 0
+    store.expire(now)
+    assert_holds(FrameStore(place), [*tables, rows(9)], ["1m", "10m", "1h"])
 
 
 def test_a_query_changes_nothing(tmp_path):
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    store.commit(states(0), "one")
+    store = FrameStore(tmp_path / "s", FRAME)
+    store.append(rollup(rows(0), FRAME), "w", 0)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    first = store.query("1s")
-    assert store.query("1s").equals(first)
+    first = store.query("1m")
+    assert store.query("1m").equals(first)
+    store.inspect()
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_what_is_no_store_is_refused(tmp_path):
+def test_finer_levels_alone_are_enough(place):
+    store = FrameStore(place, FRAME)
+    tables = [rows(i) for i in range(3)]
+    for i, table in enumerate(tables):
+        states = rollup(table, FRAME)
+        store.append(states.filter(pc.equal(states[LEVEL], "10s")) if i != 1 else states, "w", i)
+        assert_holds(store, tables[: i + 1])
+    assert [level.behind for level in store.inspect().levels] == [0, 1, 1, 1]
+    store.compact()
+    assert [level.behind for level in store.inspect().levels] == [0, 0, 0, 0]
+    assert [level.parts for level in store.inspect().levels][1:] == [1, 1, 1]
+    assert_holds(store, tables)
+    with pytest.raises(ValueError, match="states of the finest level, 10s, are missing"):
+        store.append(states.filter(pc.equal(states[LEVEL], "1h")), "w", 7)
+
+
+def test_replacing_a_range_and_rebuilding(place):
+    """A range is derived anew in all levels; beside it nothing changes."""
+    store = FrameStore(place, FRAME)
+    tables = [rows(i) for i in range(3)]
+    for i, table in enumerate(tables):
+        store.append(rollup(table, FRAME), "w", i)
+    low, high = BEGIN + 35 * 60_000, BEGIN + 95 * 60_000 + 10_000
+    kept = [t.filter(pc.or_(pc.less(t["ts"], low), pc.greater_equal(t["ts"], high))) for t in tables]
+    anew = rows(7, 2000)
+    anew = anew.filter(pc.and_(pc.greater_equal(anew["ts"], low), pc.less(anew["ts"], high)))
+    store.replace(rollup(anew, FRAME), (low, high))
+    assert_holds(store, [*kept, anew])
+    store.replace(rollup(anew, FRAME), (low, high))
+    store.compact()
+    store.rebuild()
+    assert_holds(FrameStore(place), [*kept, anew])
+    store.replace(rollup(anew.slice(0, 0), FRAME), (low, high))
+    assert_holds(FrameStore(place), kept)
+    with pytest.raises(ValueError, match=r"whole windows of 10s; say 2024-04-30T18:00:00Z,2024-04-30T18:00:10Z"):
+        store.replace(rollup(anew.slice(0, 0), FRAME), (BEGIN, BEGIN + 5000))
+    with pytest.raises(ValueError, match="states outside the range"):
+        store.replace(rollup(anew, FRAME), (BEGIN, BEGIN + 10_000))
+    store.append(rollup(anew, FRAME), "w", 3)
+    assert_holds(store, [*kept, anew])
+
+
+def test_what_has_expired_cannot_be_replaced_by_halves(place):
+    store = FrameStore(place, FRAME, retention={"10s": "1h"})
+    store.append(rollup(rows(0), FRAME), "w", 0)
+    store.expire("2024-05-30")
+    none = rollup(rows(0).slice(0, 0), FRAME)
+    with pytest.raises(ValueError, match=r"windows of 1m in the range need windows of 10s that have expired; replace "):
+        store.replace(none, (BEGIN, BEGIN + 10_000))
+    with pytest.raises(ValueError, match=r"10s is held from .* only: coarser windows before cannot be derived anew"):
+        store.rebuild((BEGIN, BEGIN + 3_600_000))
+    store.replace(none, (BEGIN, BEGIN + 3_600_000))
+    later = rows(0).filter(pc.greater_equal(rows(0)["ts"], BEGIN + 3_600_000))
+    assert_holds(store, [later], ["1m", "10m", "1h"])
+
+
+def test_windows_that_levels_can_make(place):
+    store = FrameStore(place, FRAME)
+    tables = [rows(i, begin=BEGIN, hours=30) for i in range(2)]
+    for i, table in enumerate(tables):
+        store.append(rollup(table, FRAME), "w", i)
+    for per in ("1d", "30s", "2h", "1w", "1mo"):
+        frame = TiltFrame([per], FRAME.time, FRAME.measures, FRAME.keys)
+        assert_same(store.query(per), expected(tables, frame)[window(per).name])
+    hops = store.query(hopping("1h", "10m"), keys=[], measures=["n", "s"])
+    times, x = np.concatenate([t["ts"].to_numpy() for t in tables]), np.concatenate([t["x"] for t in tables])
+    for row in hops.to_pylist()[::7]:
+        start = int(row[START].timestamp() * 1000)
+        inside = (times >= start) & (times < start + 3_600_000)
+        assert row["n"] == inside.sum()
+        assert row["s"] == pytest.approx(float(x[inside].sum()), rel=1e-12)
+    whole = store.query(within=(BEGIN + 600_000, BEGIN + 3_600_000), keys=[])
+    inside = (times >= BEGIN + 600_000) & (times < BEGIN + 3_600_000)
+    assert whole["n"].to_pylist() == [inside.sum()]
+    assert store.query("all", keys=[])["n"].to_pylist() == [len(times)]
+
+
+def test_keys_measures_and_new_quantiles(place):
+    store = FrameStore(place, FRAME)
+    table = rows(0)
+    store.append(rollup(table, FRAME), "w", 0)
+    other = TiltFrame(["1h"], "ts", {"p": aggr.dds("x", [0.1, 0.999]), "n": aggr.count()}, ["host"])
+    got = store.query("1h", keys=["host"], measures={"p": other.measures["p"], "n": aggr.count()})
+    assert_same(got, expected([table], other)["1h"])
+    assert store.query("1h", where="host = 'it''s' AND route = '/'")["n"].to_pylist() == [
+        int(n)
+        for n in np.bincount(
+            [
+                (ts - BEGIN) // 3_600_000
+                for ts, host, route in zip(*(table[c].to_pylist() for c in ("ts", "host", "route")), strict=True)
+                if (host, route) == ("it's", "/")
+            ]
+        )
+    ]
+    top = store.query("1h", order_by=["p.quantiles.0.99 desc"], limit=2, measures=["p"])
+    want = sorted((q["quantiles"]["0.99"] for q in store.query("1h")["p"].to_pylist()), reverse=True)[:2]
+    assert [q["quantiles"]["0.99"] for q in top["p"].to_pylist()] == want
+
+
+def test_fill_gives_windows_without_events(place):
+    store = FrameStore(place, FRAME)
+    few = rows(0).slice(0, 4)
+    store.append(rollup(few, FRAME), "w", 0)
+    got = store.query("1m", within=(BEGIN, BEGIN + 3 * 3_600_000), fill=True)
+    keys = {(r["host"], r["route"]) for r in few.to_pylist()}
+    assert got.num_rows == 180 * len(keys)
+    assert sum(got["n"].to_pylist()) == 4
+    empty = next(r for r in got.to_pylist() if r["n"] == 0)
+    assert (empty["s"], empty["p"]) == (None, None)
+    assert got["window_start"].to_pylist() == sorted(got["window_start"].to_pylist())
+    with pytest.raises(ValueError, match="windows of 10s begin in the range, and at most"):
+        store.query("10s", within=("2000-01-01", "2024-05-02"), fill=True)
+    now = datetime.fromtimestamp(BEGIN / 1000, UTC) + timedelta(hours=1, minutes=30)
+    capped = store.query("1h", within=("2024-04-30", "2024-05-02"), fill=True, keys=[], now=now)
+    assert capped["window_start"].to_pylist()[0] == datetime(2024, 4, 30, tzinfo=UTC)
+    assert all(row["window_start"] <= now for row in capped.to_pylist() if not row["n"])
+    assert sum(not n for n in capped["n"].to_pylist()) == 20 - sum(
+        1 for row in capped.to_pylist() if row["n"] and row["window_start"] <= now
+    )
+
+
+def test_the_open_window_is_marked_as_partial(place):
+    store = FrameStore(place, FRAME, retention={"10s": "1h"})
+    store.append(rollup(rows(0), FRAME), "w", 0)
+    now = datetime.fromtimestamp(BEGIN / 1000, UTC) + timedelta(hours=2, minutes=30)
+    marks = store.query("1h", keys=[], now=now)["partial"].to_pylist()
+    assert marks == [False, False, True]
+    store.expire(now)
+    halves = store.query(hopping("1m", "10s"), keys=[], now=now)
+    assert halves["partial"].to_pylist()[0]  # it reaches into what 10s has forgotten
+
+
+def test_inspect_tells_what_is_there(place):
+    store = FrameStore(place, FRAME, retention={"10s": "1d"})
+    store.append(rollup(rows(0, 3), FRAME), "w", 0)
+    finest, *_, hour = store.inspect().levels
+    starts = sorted({ts // 10_000 * 10_000 for ts in rows(0, 3)["ts"].to_pylist()})
+    assert finest.windows == len(starts)
+    assert finest.first == starts[0] * 1000
+    assert finest.end == (starts[-1] + 10_000) * 1000
+    assert len(finest.gaps) == len(starts) - 1
+    assert (finest.rows, finest.commits, finest.behind, finest.retention) == (3, 1, 0, "1d")
+    assert hour.retention is None
+    assert finest.bytes > 0
+
+
+def test_a_store_describes_itself_and_refuses_another_frame(place):
     with pytest.raises(StoreError, match="there is no store"):
-        Store.open(tmp_path / "nope")
-    (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="is a file"):
-        Store.open_or_create(tmp_path / "file", FRAME)
-    with pytest.raises(StoreError, match="not empty and no store"):
-        Store.open_or_create(tmp_path, FRAME)
-
-
-def test_states_of_another_frame_are_refused(tmp_path):
-    other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    with pytest.raises(ValueError, match="not states of this frame"):
-        store.commit(rollup(pa.table({"ts": [1]}), other), "one")
-    assert not (tmp_path / "s").exists()
-
-
-def test_damage_is_one_clear_error(tmp_path):
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    store.commit(states(0), "one")
-    folder = tmp_path / "s" / store.commits["one"]["folder"]
-    data = (folder / "1m.parquet").read_bytes()
-    (folder / "1m.parquet").write_bytes(data[: len(data) // 2])
-    with pytest.raises(StoreError, match="damaged: cannot read"):
-        store.query("1m")
-    (folder / "1m.parquet").unlink()
-    with pytest.raises(StoreError, match="it is missing"):
-        store.query("1m")
-    manifest = tmp_path / "s" / "tiltframe.json"
-    whole = manifest.read_text()
-    manifest.write_text(whole[: len(whole) // 2])
-    with pytest.raises(StoreError, match=r"damaged: cannot read tiltframe\.json"):
-        Store.open(tmp_path / "s")
-    manifest.write_text(json.dumps({**json.loads(whole), "format": 99}))
-    with pytest.raises(StoreError, match="newer than this release: upgrade"):
-        Store.open(tmp_path / "s")
-
-
-WRITER = """
-import sys
-sys.path.insert(0, {root!r})
-from tests.test_store import FRAME, states, Store
-for number in range({begin}, 10**6):
-    Store.open_or_create({path!r}, FRAME).commit(states(number), str(number))
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_kill_9_at_any_moment_leaves_whole_commits(tmp_path):
-    path, root = str(tmp_path / "s"), os.path.dirname(os.path.dirname(__file__))
-    rng, acknowledged = random.Random(0), -1
-    for _ in range(12):
-        script = WRITER.format(root=root, path=path, begin=acknowledged + 1)
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-        line = process.stdout.readline()  # it is at work
-        time.sleep(rng.random() * 0.2)
-        process.send_signal(signal.SIGKILL)
-        rest = [line, *process.stdout.read().split("\n")]
-        process.wait()
-        process.stdout.close()
-        numbers = [int(text) for text in rest if text.strip().isdigit()]
-        acknowledged = max([acknowledged, *numbers])
-        store = Store.open(path)
-        commits = sorted(int(number) for number in store.commits)
-        assert commits == list(range(len(commits)))
-        assert acknowledged in (commits[-1], commits[-1] - 1)  # one may be whole and not yet acknowledged
-        assert total(store) == 100 * len(commits)
-        acknowledged = commits[-1]
-
-
-def test_a_crash_before_the_first_commit_is_no_obstacle(tmp_path):
-    script = (  # killed between the manifest and the first commit
-        f"import os, sys; sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})\n"
-        "from tests.test_store import FRAME, Store\n"
-        f"with Store.open_or_create({str(tmp_path / 's')!r}, FRAME)._writing() as folder:\n"
-        "    (folder / '1s.parquet').touch(); os.kill(os.getpid(), 9)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
-    assert list((tmp_path / "s").glob("commit-*/1s.parquet"))
+        FrameStore(place)
+    store = FrameStore(place, FRAME, name="web", retention={"10s": "1d", "1h": None})
     with pytest.raises(StoreError, match="holds nothing yet"):
-        Store.open(tmp_path / "s").query("1m")
+        store.query("1h")
+    store.append(rollup(rows(0), FRAME), "w", 0)
+    again = pickle.loads(pickle.dumps(FrameStore(place)))
+    assert (again.frame, again.name, again.retention) == (FRAME, "web", {"10s": "1d"})
+    assert "TiltFrame(10s → 1m → 10m → 1h by host, route" in repr(again)
+    other = TiltFrame(["10s", "1m", "10m", "1h"], "ts", FRAME.measures, ["host"])
+    with pytest.raises(StoreError, match=r"of another frame: keys is \['host'\] here and \['host', 'route'\] there"):
+        FrameStore(place, other)
+    if "://" not in place:  # a database may hold several
+        with pytest.raises(StoreError, match="called 'web', not 'app'"):
+            FrameStore(place, FRAME, name="app")
+    assert FrameStore(place, retention={"10s": "2d"}).retention == {"10s": "2d"}
+    assert FrameStore(place).retention == {"10s": "2d"}
+
+
+def test_a_writer_of_another_frame_that_came_second_is_refused(place):
     other = TiltFrame(["1s"], "ts", {"n": aggr.count()})
-    assert Store.open_or_create(tmp_path / "s", other).frame == other  # nothing in it, so it may be any frame's
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    store.commit(states(0), "one")
-    assert total(Store.open(tmp_path / "s")) == 100
-    assert sum(p.name.startswith("commit-") for p in (tmp_path / "s").iterdir()) == 1
-
-
-def test_commits_without_their_manifest_are_not_written_over(tmp_path):
-    Store.open_or_create(tmp_path / "s", FRAME).commit(states(0), "one")
-    (tmp_path / "s" / "tiltframe.json").unlink()
-    with pytest.raises(StoreError, match=r"damaged: it has commits, and no tiltframe\.json"):
-        Store.open_or_create(tmp_path / "s", FRAME)
-
-
-def test_states_of_other_types_are_refused_before_they_are_written(tmp_path):
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    store.commit(states(0), "one")
-    data = pa.table({"ts": [1], "x": [1.5], "k": ["a"]})
-    with pytest.raises(StoreError, match="keeps states of int64 in 's', and this is states of double"):
-        store.commit(rollup(data, FRAME), "two")
-    with pytest.raises(StoreError, match="keeps string in 'k', and this is int64"):
-        store.commit(rollup(data.set_column(2, "k", pa.array([7])), FRAME), "two")
-    assert total(store) == 100
-
-
-def test_a_writer_of_another_frame_that_came_second_is_refused(tmp_path):
-    other = TiltFrame(["1s"], "ts", {"n": aggr.count()}, ["k"])
-    mine, theirs = Store.open_or_create(tmp_path / "s", FRAME), Store.open_or_create(tmp_path / "s", other)
-    mine.commit(states(0), "one", ["file"])
+    mine, theirs = FrameStore(place, FRAME), FrameStore(place, other)
+    mine.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
     with pytest.raises(StoreError, match="of another frame: levels"):
-        theirs.commit(rollup(pa.table({"ts": [1], "k": ["a"]}), other), "two")
-    with pytest.raises(StoreError, match="file was added by someone else"):
-        mine.commit(states(0), "three", ["file", "more"])
-    assert total(Store.open(tmp_path / "s")) == 100
+        theirs.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
+    with pytest.raises(StoreError, match="someone else has added the same"):
+        mine.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
+    assert mine.numbers(["file", "w", "no"]) == {"file": 3, "w": 0}
+    assert_holds(mine, [rows(0)])
 
 
-def test_a_flipped_bit_is_noticed(tmp_path):
-    store = Store.open_or_create(tmp_path / "s", FRAME)
-    store.commit(states(0), "one")
-    file = tmp_path / "s" / store.commits["one"]["folder"] / "1m.parquet"
-    whole, before = file.read_bytes(), store.query("1m")
-    rng = random.Random(1)
-    for _ in range(150):
-        at = rng.randrange(len(whole))
-        file.write_bytes(whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :])
-        with contextlib.suppress(StoreError):  # noticed
-            assert store.query("1m").equals(before)
+def test_states_of_other_types_are_refused(place):
+    store = FrameStore(place, FRAME)
+    store.append(rollup(rows(0), FRAME), "w", 0)
+    whole = rows(0).set_column(1, "x", pa.array(range(1000)))
+    with pytest.raises(StoreError, match="keeps states of double in 's', and this is states of int64"):
+        store.append(rollup(whole, FRAME), "w", 1)
+    with pytest.raises(ValueError, match="not states of this frame"):
+        store.append(rollup(rows(0), TiltFrame(["10s"], "ts", {"m": aggr.count()})), "w", 1)
+    assert_holds(store, [rows(0)])
 
 
-@pytest.mark.slow
-def test_two_writers_at_once_lose_nothing(tmp_path):
-    path, root = str(tmp_path / "s"), os.path.dirname(os.path.dirname(__file__))
-    script = (
-        f"import sys; sys.path.insert(0, {root!r})\n"
-        "from tests.test_store import FRAME, states, Store\n"
-        f"for i in range(15): Store.open_or_create({path!r}, FRAME).commit(states(i), sys.argv[1] + str(i))\n"
+QUESTIONS = {
+    "an unknown level": ({"per": "7s"}, "7s is not made of whole windows of a level; ask per 10s, 1m, 10m, 1h"),
+    "no window": ({"per": "soon"}, "cannot read 'soon' as a window"),
+    "hops of no level": ({"per": "hopping(1h, 7s)"}, "hopping.*not made of whole windows"),
+    "an unknown measure": ({"per": "1h", "measures": ["q"]}, "no measure 'q'; it has n, s, p"),
+    "a measure nobody kept": ({"per": "1h", "measures": {"q": aggr.avg("y")}}, r"no states for avg\('y'\)"),
+    "an unknown key": ({"per": "1h", "keys": ["x"]}, "no key 'x'; it has host, route"),
+    "a condition on a measure": ({"per": "1h", "where": "n > 1"}, "can name the keys of the frame"),
+    "start after end": ({"per": "1h", "within": ("2024-05-02", "2024-05-01")}, "end must come after its start"),
+    "an unknown column to order by": ({"per": "1h", "order_by": "z"}, "cannot order by 'z'"),
+    "a record to order by": ({"per": "1h", "order_by": "p"}, "cannot order by 'p'"),
+    "no limit": ({"per": "1h", "limit": -1}, "limit must be a whole number"),
+}
+
+
+@pytest.mark.parametrize("mistake", QUESTIONS)
+def test_what_cannot_be_asked(mistake, tmp_path):
+    asked, message = QUESTIONS[mistake]
+    store = FrameStore(tmp_path / "s", FRAME)
+    store.append(rollup(rows(0, 10), FRAME), "w", 0)
+    with pytest.raises(ValueError, match=message):
+        store.query(**asked)
+
+
+@pytest.mark.parametrize(
+    ("retention", "message"),
+    [
+        ({"10s": "7d", "1m": "1d"}, "10s would be kept for 7d, and 1m, which is made of it, for 1d only"),
+        ({"1m": "1d"}, "10s would be kept for ever"),
+        ({"1d": "1d"}, "the frame has no level '1d'"),
+        ({"10s": "a while"}, "cannot read 'a while'"),
+    ],
+)
+def test_retention_that_would_lose_data(retention, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        FrameStore(tmp_path / "s", FRAME, retention=retention)
+
+
+@pytest.mark.parametrize("writer", ["", "tiltframe:x", 7, "a\0b"])
+def test_writers_that_cannot_be(writer, tmp_path):
+    with pytest.raises(ValueError, match="a writer is named by text"):
+        FrameStore(tmp_path / "s", FRAME).append(rollup(rows(0, 10), FRAME), writer, 0)
+
+
+@conformance("siddhi.json", lambda case: case["late"]["policy"] == "true_window")
+def test_siddhi_through_a_store(case, place):
+    """Each row expected is there, to the last bit; rows come one commit each, in the order of arrival."""
+    measures = {name: aggr.caller(f)(*[column] * bool(column)) for name, (f, column) in case["measures"].items()}
+    frame = TiltFrame(
+        ["second", "minute", "hour", "day", "month", "year"], "ts_ms", measures, case["keys"], case["timezone"]
     )
-    writers = [subprocess.Popen([sys.executable, "-c", script, name]) for name in "ab"]
-    assert [w.wait() for w in writers] == [0, 0]
-    assert total(Store.open(path)) == 2 * 15 * 100
+    data, store = pa.Table.from_pylist(case["rows"]), FrameStore(place, frame)
+    for i in range(data.num_rows):
+        store.append(rollup(data.slice(i, 1), frame), "siddhi", i)
+    for name, expected in case["expected"].items():
+        starts = [row["window_start_ms"] for row in expected]
+        rows = store.query(per=name, within=(min(starts), max(starts) + 1)).to_pylist()
+        rows = [{**row, "window_start_ms": int(row[START].timestamp() * 1000)} for row in rows]
+        matched = [next((r for r in rows if all(r[k] == v for k, v in want.items())), None) for want in expected]
+        assert None not in matched
+        assert len({id(r) for r in matched}) == len(expected)

@@ -8,5 +8,6 @@
 
 from tiltframe.frame import TiltFrame
 from tiltframe.rollup import finish, rollup
+from tiltframe.store import FrameStore, StoreError
 
-__all__ = ["TiltFrame", "finish", "rollup"]
+__all__ = ["FrameStore", "StoreError", "TiltFrame", "finish", "rollup"]

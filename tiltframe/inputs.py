@@ -15,7 +15,7 @@ import pyarrow.json as pajson
 
 from aggr.plain import plain, plain_type
 from tiltframe.frame import INSTANT
-from tiltframe.manifest import MANIFEST
+from tiltframe.store.place import is_store
 from tiltframe.times import event_times
 
 _FORMATS = {
@@ -141,7 +141,7 @@ def _format(path: Path) -> str | None:
 
 def _in_store(file: Path, below: Path) -> bool:
     """Say whether a file belongs to a store, which is no input."""
-    return any((folder / MANIFEST).exists() for folder in file.parents if folder.is_relative_to(below))
+    return any(is_store(folder) for folder in file.parents if folder.is_relative_to(below))
 
 
 def _schema(file: Path, time: str) -> pa.Schema:

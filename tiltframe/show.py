@@ -8,9 +8,11 @@ import json
 import math
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TextIO
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -21,13 +23,17 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltframe.frame import END, LEVEL, START
-from windows import window
+from tiltframe.store.ask import PARTIAL
+from tiltframe.store.inspect import Report
+from tiltframe.store.question import ALL
+from windows import read_hopping, window
 
+_GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
 
 
 def as_bytes(results: pa.Table, form: str) -> bytes:
-    """Write results in a form; level is left out, for a query has one.
+    """Write results in a form; level is left out, for a query has one. In JSON only partial windows say that they are.
 
     - ``csv``: records flattened, ``latency.quantiles.0.99``
     - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
@@ -48,7 +54,8 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         sink = io.BytesIO()
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in results.to_pylist())
+    rows = ({name: value for name, value in row.items() if name != PARTIAL or value} for row in results.to_pylist())
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
     return "".join(line + "\n" for line in lines).encode()
 
 
@@ -74,7 +81,7 @@ def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, tit
 def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
     for field in results.schema:
         column = results.column(field.name)
-        if field.name in (LEVEL, END):
+        if field.name in (LEVEL, END, PARTIAL):
             continue
         if not pa.types.is_struct(field.type) or field.type.get_field_index("quantiles") < 0:
             yield field.name, column
@@ -118,21 +125,25 @@ def _iso(value: dt.date | None) -> str | None:
     return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
-_STARTS = {
-    "s": "%Y-%m-%d %H:%M:%S",
-    "m": "%Y-%m-%d %H:%M",
-    "h": "%Y-%m-%d %H:%M",
-    "d": "%Y-%m-%d",
-    "w": "%Y-%m-%d",
-}
+_STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
 _STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 
 def _starts(results: pa.Table, timezone: str) -> list[str]:
-    """Write the starts of windows in a zone, as finely as their level needs."""
+    """Write the starts of windows in a zone, as finely as their level needs; partial ones with dots."""
     zone, levels = ZoneInfo(timezone), results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
-    return [s.astimezone(zone).strftime(_STARTS[window(level).unit]) for s, level in zip(starts, levels, strict=True)]
+    partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
+    rows = zip(starts, levels, partial, strict=True)
+    return [s.astimezone(zone).strftime(_STARTS[_unit(level)]) + " …" * dots for s, level, dots in rows]
+
+
+@lru_cache
+def _unit(level: str) -> str:
+    """Name the unit in which windows of a level begin."""
+    if level == ALL:
+        return "s"
+    return read_hopping(level).hop.unit if level.startswith("hopping") else window(level).unit
 
 
 def _cell(value: Any) -> str:
@@ -143,3 +154,33 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 1e15 and (abs(value) >= 0.01 or value == 0) else f"{value:.3g}"
     return str(value)
+
+
+def print_report(report: Report) -> None:
+    """Print what a store holds, level by level, and the gaps of the finest level that has any."""
+    frame = report.description.frame
+    title = f"{report.description.name}: {frame!r}"
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    for name in ("level", "from", "to", "kept for", "windows", "gaps", "rows", "bytes", "parts", "commits", "behind"):
+        table.add_column(name, justify="left" if name in ("level", "from", "to", "kept for") else "right", no_wrap=True)
+    for level in report.levels:
+        numbers = (level.windows, len(level.gaps), level.rows, level.bytes, level.parts, level.commits, level.behind)
+        span = (as_moment(level.first), as_moment(level.end))
+        table.add_row(level.level, *span, level.retention or "ever", *(f"{number:,}" for number in numbers))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000
+    console.print(table)
+    gaps = next((level for level in report.levels if level.gaps), None)
+    for low, high in gaps.gaps[:_GAPS_SHOWN] if gaps else ():
+        console.print(f"{gaps.level if gaps else ''}: no windows from {as_moment(low)} to {as_moment(high)}")
+    if gaps and len(gaps.gaps) > _GAPS_SHOWN:
+        console.print(f"{gaps.level}: and {len(gaps.gaps) - _GAPS_SHOWN:,} more gaps; --format json lists all")
+    for level in report.levels:
+        if level.expired is not None:
+            console.print(f"{level.level}: expired before {as_moment(level.expired)}")
+
+
+def as_moment(micros: int | None) -> str:
+    """Write a time in microseconds UTC as ISO 8601."""
+    return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"

@@ -8,6 +8,7 @@ array(['2013-07-04T12:00:00.000000'], dtype='datetime64[us]')
 """
 
 from windows.aligned import Window, window
+from windows.hopping import Hopping, hopping, read_hopping
 from windows.zone import zone
 
-__all__ = ["Window", "window", "zone"]
+__all__ = ["Hopping", "Window", "hopping", "read_hopping", "window", "zone"]

@@ -74,20 +74,22 @@ def zone(name: str) -> str:
     return name
 
 
-def clock(name: str, low: int, high: int) -> Clock:
-    """Read a zone's clock around the instants ``low`` … ``high``, microseconds UTC.
+def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
+    """Read a zone's clock around the instants ``low`` … ``high``, microseconds UTC, and a margin on either side.
 
-    Raises ``ValueError`` for instants before the year 2 or after the year 9998.
+    Raises ``ValueError`` for instants before the year 2 or after the year 9998; the margin may reach beyond them.
     """
-    years = [_year(at) for at in (low, high)]
-    return _clock(name, years[0] - 1, years[1] + 1)
+    for at in (low, high):
+        if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
+            raise ValueError(
+                f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}"
+            )
+    first, last = _year(low - margin) - 1, _year(high + margin) + 1
+    return _clock(name, max(first, dt.MINYEAR), min(last, dt.MAXYEAR))
 
 
 def _year(at: int) -> int:
-    year = int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
-    if not _FIRST_YEAR <= year <= _LAST_YEAR:
-        raise ValueError(f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {year}")
-    return year
+    return int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
 
 
 @lru_cache(maxsize=64)
@@ -121,6 +123,7 @@ def _settings(name: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def _offset(info: ZoneInfo, at: int) -> int:
+    at = min(max(at, _EARLIEST), _LATEST)
     offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
     assert offset is not None
     return offset // dt.timedelta(microseconds=1)
@@ -128,3 +131,8 @@ def _offset(info: ZoneInfo, at: int) -> int:
 
 def _micros(moment: dt.datetime) -> int:
     return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+# what datetime can tell the local time of, in any zone
+_EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
+_LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))

@@ -1,0 +1,438 @@
+"""PostgreSQL: states come back bit for bit, and nobody sees what was not committed."""
+
+from __future__ import annotations
+
+import base64
+import math
+import multiprocessing
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import aggr
+from aggr.bits import digest
+from tests.engines import FRAME, ORDER, rows
+from tiltframe import TiltFrame, finish, rollup
+from tiltframe.frame import END, LEVEL, START
+from tiltframe.rollup import labelled, merge_level
+from tiltframe.store import pg_tables
+from tiltframe.store.pg_session import session
+from tiltframe.store.postgres import PostgresTables
+from tiltframe.store.tables import Conflict, StoreError
+
+ALL = (-(2**63), 2**63 - 1)
+BY = ORDER[1:]
+SMALL = TiltFrame(["1s", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "first": aggr.first("x")}, ["k"])
+
+
+def description(frame: TiltFrame, schema: pa.Schema) -> dict:
+    text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    return {"format": 1, "frame": frame.describe(), "levels": [w.name for w in frame.levels], "schema": text}
+
+
+def states_of(frame: TiltFrame, data: pa.Table, level: str) -> pa.Table:
+    states = rollup(data, frame)
+    return states.filter(pc.equal(states.column(LEVEL), level)).drop([LEVEL, END])
+
+
+def store(uri: str, frame: TiltFrame, schema: pa.Schema, name: str = "web") -> PostgresTables:
+    tables = PostgresTables(uri, name)
+    tables.create(description(frame, schema), schema)
+    return tables
+
+
+def small(at=range(10), keys=("a", None), x: int = 1) -> pa.Table:
+    events = [{"ts": t * 1000, "x": x, "k": k} for t in at for k in keys]
+    schema = pa.schema([("ts", pa.int64()), ("x", pa.int64()), ("k", pa.string())])
+    return states_of(SMALL, pa.Table.from_pylist(events, schema), "1s")
+
+
+def read(tables: PostgresTables, level: str = "1s", span=ALL) -> pa.Table:
+    (view,) = tables.view([level])
+    return tables.read([(part, span) for part in view.parts], [n for n in small().column_names if n != START])
+
+
+def total(tables: PostgresTables, span=ALL) -> int:
+    return sum(state["count"] for state in read(tables, span=span).column("n").to_pylist())
+
+
+def same(a: pa.Table, b: pa.Table) -> bool:
+    return a.schema == b.schema and all(digest(a[name]) == digest(b[name]) for name in a.column_names)
+
+
+def test_ugly_states_come_back_bit_for_bit(postgres):
+    states = states_of(FRAME, rows(3000), "1m")
+    tables = store(postgres, FRAME, states.schema)
+    parts = tables.write("1m", states, "w", 1)
+    tables.commit("1m", parts, covers={"w": 1})
+    (view,) = tables.view(["1m"])
+    assert set(view.parts) == set(parts)
+    assert view.covers == {"w": 1}
+    assert sum(part.rows for part in parts) == states.num_rows
+    names = [name for name in states.column_names if name != START]
+    back = tables.read([(part, ALL) for part in parts], names)
+    assert same(back.sort_by(BY), states.sort_by(BY))
+    some = tables.read([(part, ALL) for part in parts], ["h", "host"])
+    assert some.column_names == [START, "h", "host"]
+    assert tables.size("1m") > tables.size("1d") > 0
+    nothing = tables.read([], names)
+    assert nothing.schema == states.schema
+
+
+def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
+    rng = np.random.default_rng(1)
+    n = 500
+    ends = np.array([-math.inf, math.inf, math.nan, -0.0, 5e-324, -math.nan])
+    nan = np.array([0x7FF8000000000001], np.int64).view(np.float64)  # a NaN with a payload
+    wide = [Decimal(int(a) * 10**19 + int(b)).scaleb(-7) for a, b in rng.integers(-(2**60), 2**60, (n, 2))]
+    leaves = {
+        "int8": pa.array(rng.integers(-128, 128, n), pa.int8()),
+        "uint64": pa.array(np.append(rng.integers(0, 2**63, n - 1, np.uint64), np.uint64(2**64 - 1))),
+        "float": pa.array(np.resize(np.concatenate([ends, nan, rng.normal(size=20)]), n)),
+        "float32": pa.array(np.resize(ends, n).astype(np.float32)),
+        "decimal": pa.array(wide, pa.decimal128(38, 7)),
+        "small": pa.array([Decimal(int(v)).scaleb(-37) for v in rng.integers(-5, 5, n)], pa.decimal128(38, 37)),
+        "text": pa.array(np.resize(["", "'; DROP TABLE x; --", "\\", "%s $1", "ä\U0001f600", '"'], n)),
+        "bytes": pa.array([bytes([i % 256, 0]) for i in range(n)]),
+        "fixed": pa.array([bytes([i % 256, 0]) for i in range(n)], pa.binary(2)),
+        "bool": pa.array(rng.random(n) < 0.5),
+        "date": pa.array(rng.integers(-700_000, 2_900_000, n).astype(np.int32)).cast(pa.date32()),
+        "naive": pa.array(rng.integers(-(2**55), 2**58, n)).cast(pa.timestamp("us")),
+        "ns": pa.array(rng.integers(-(2**62), 2**62, n)).cast(pa.timestamp("ns", "UTC")),
+        "duration": pa.array(rng.integers(-(2**62), 2**62, n)).cast(pa.duration("us")),
+        "floats": pa.array([[math.nan, -0.0, None], [], None, [1.0]] * (n // 4), pa.list_(pa.float64())),
+        "texts": pa.array([["", None, "ä"], [], None, ["{}"]] * (n // 4)),
+        "decimals": pa.array([[Decimal("1.50"), None], [], None, []] * (n // 4), pa.list_(pa.decimal128(9, 2))),
+    }
+    holes = {name: pc.if_else(pa.array(rng.random(n) < 0.9), a, None) for name, a in leaves.items()}
+    inner = pa.StructArray.from_arrays(list(holes.values()), names=list(holes))
+    inner = pc.if_else(pa.array(rng.random(n) < 0.8), inner, None)
+    version = pa.array(np.ones(n, np.int8))
+    outer = pa.StructArray.from_arrays([version, inner], names=["version", "in"])
+    states = pa.table({START: pa.array(np.arange(n) * 10**6).cast(pa.timestamp("us", "UTC")), "n": outer})
+    frame = TiltFrame(["1s"], "ts", {"n": aggr.first("x")})
+    tables = PostgresTables(postgres, "types")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pg_tables, "current_view", lambda *a: "SELECT 1")
+        tables.create(description(frame, states.schema), states.schema)
+    parts = tables.write("1s", states, "w", 1)
+    tables.commit("1s", parts)
+    back = tables.read([(part, ALL) for part in parts], ["n"]).sort_by(START)
+    for name in holes:
+        field = [pc.struct_field(t.column("n"), ["in", name]) for t in (back, states)]
+        assert digest(field[0]) == digest(field[1]), name
+    assert same(back, states)
+
+
+def test_what_is_not_committed_is_not_there(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    parts = tables.write("1s", small(), "w", 1)
+    assert total(tables) == 0
+    tables.commit("1s", parts, covers={"w": 1})
+    assert total(tables) == 20
+
+
+def test_writing_again_is_harmless(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    once = tables.write("1s", small(), "w", 1)
+    again = tables.write("1s", small(), "w", 1)
+    assert once == again
+    tables.commit("1s", once, covers={"w": 1})
+    assert tables.write("1s", small(), "w", 1) == once
+    assert tables.write("1s", small(x=9), "w", 1) != once  # rows that are readable are never written over
+    assert same(read(tables).sort_by([(START, "ascending"), ("k", "ascending")]), small())
+    with pytest.raises(Conflict, match="already holds 1 of w"):
+        tables.commit("1s", once, covers={"w": 1})
+    with pytest.raises(Conflict):
+        tables.commit("1s", once)
+
+
+def test_a_retry_with_other_data_wins_and_the_first_attempt_cannot_commit(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    crashed = tables.write("1s", small(range(20), x=7), "w", 1)
+    retried = tables.write("1s", small(range(10), x=5), "w", 1)
+    with pytest.raises(Conflict, match="written again"):
+        tables.commit("1s", crashed, covers={"w": 1})
+    assert tables.view(["1s"])[0].covers == {}
+    tables.commit("1s", retried, covers={"w": 1})
+    assert same(read(tables).sort_by([(START, "ascending"), ("k", "ascending")]), small(range(10), x=5))
+    assert tables.clean(3600) == 0
+    assert tables.clean(0) == 20
+    assert total(tables) == 20
+
+
+def test_tasks_of_one_commit_write_side_by_side(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    one, two = (tables.write("1s", small(keys=[key]), "w", 1) for key in ("a", None))
+    nobody = tables.write("1s", small(at=[]), "w", 1)
+    assert [(part.rows, part.least) for part in nobody] == [(0, 0)]
+    tables.commit("1s", [*one, *two, replace(nobody[0], least=5, greatest=5)], covers={"w": 1})
+    assert total(tables) == 20
+    assert len(tables.view(["1s"])[0].parts) == 3
+
+
+def test_cuts_leave_the_rest(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    (part,) = parts = tables.write("1s", small(range(100)), "w", 1)
+    tables.commit("1s", parts, covers={"w": 1})
+    second = 1_000_000
+    merged = tables.write("1s", small(range(10, 20), x=3), "tiltframe:merged", 1)
+    tables.commit("1s", merged, cut=[(part, (10 * second, 20 * second)), (part, (90 * second, 2**62))])
+    left = {p.writer: (p.least, p.greatest, p.rows) for p in tables.view(["1s"])[0].parts}
+    assert left == {"w": (0, 89 * second, 160), "tiltframe:merged": (10 * second, 19 * second, 20)}
+    assert total(tables) == 180
+    assert total(tables, (5 * second, 12 * second)) == 14
+    with pytest.raises(Conflict, match="changed since"):
+        tables.commit("1s", [], cut=[(part, ALL)])
+    with pytest.raises(Conflict, match="changed since"):
+        tables.read([(part, (0, second))], ["n"])
+    now = next(p for p in tables.view(["1s"])[0].parts if p.writer == "w")
+    tables.commit("1s", [], cut=[(now, ALL)], covers={"tiltframe:expired": 7})
+    (view,) = tables.view(["1s"])
+    assert [p.writer for p in view.parts] == ["tiltframe:merged"]
+    assert view.covers == {"w": 1, "tiltframe:expired": 7}
+
+
+def test_a_lost_row_is_damage(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    parts = tables.write("1s", small(), "w", 1)
+    tables.commit("1s", parts)
+    with session(postgres) as db:
+        db.run("DELETE FROM web_1s WHERE k IS NULL AND window_start = 'epoch'")
+    with pytest.raises(StoreError, match="lost rows"):
+        total(tables)
+
+
+def test_names_and_values_stay_data(postgres):
+    key = "k\"e'y; DROP TABLE tiltframe; -- %s $1 \\ ä"
+    long = ["x" * 62 + end for end in ("ab", "ac")]
+    measures = {long[0]: aggr.sum("x"), long[1]: aggr.min("x"), 'a"; --': aggr.avg("x")}
+    frame = TiltFrame(["1s"], "ts", measures, [key, "Ключ" * 20])
+    values = ["'", '"', ";", "\\", "%s", "$1", "\n", "ä\U0001f600", "{}", "NULL", "", None]
+    data = pa.table({"ts": [0] * 12, "x": range(12), key: values, "Ключ" * 20: values})
+    states = states_of(frame, data, "1s")
+    tables = store(postgres, frame, states.schema)
+    writer = "w'\"; DROP TABLE tiltframe; -- \\ %s ä {}"
+    parts = tables.write("1s", states, writer, 1)
+    tables.commit("1s", parts, covers={writer: 1})
+    (view,) = tables.view(["1s"])
+    assert (view.parts, view.covers) == (tuple(parts), {writer: 1})
+    back = tables.read([(part, ALL) for part in parts], states.column_names[1:])
+    order = [(key, "ascending")]
+    assert same(back.sort_by(order), states.sort_by(order))
+    with pytest.raises(ValueError, match="letters, digits"):
+        PostgresTables(postgres, 'a"b').create({}, states.schema)
+    assert PostgresTables(postgres, "'; --").describe() is None
+
+
+def test_descriptions(postgres):
+    tables = PostgresTables(postgres, "web")
+    assert tables.describe() is None
+    assert PostgresTables(postgres).describe() is None
+    with pytest.raises(StoreError, match="there is no store 'web'"):
+        tables.view(["1s"])
+    schema = small().schema
+    tables.create(description(SMALL, schema), schema)
+    tables.create({**description(SMALL, schema), "second": True}, schema)
+    assert tables.describe() == description(SMALL, schema)
+    only = PostgresTables(postgres)
+    tables.alter({**description(SMALL, schema), "more": "ä'"})
+    assert only.describe()["more"] == "ä'"
+    assert only.view(["1h"])[0].parts == ()
+    store(postgres, SMALL, schema, "other")
+    with pytest.raises(StoreError, match="several stores, say which: other, web"):
+        only.describe()
+    with pytest.raises(StoreError, match="no level '2s'"):
+        tables.view(["2s"])
+
+
+def test_what_cannot_be_kept_is_refused(postgres):
+    tables = PostgresTables(postgres, "web")
+    nested = pa.struct([("pairs", pa.list_(pa.struct([("a", pa.int64())])))])
+    schema = small().schema
+    bad = schema.set(schema.get_field_index("s"), pa.field("s", nested))
+    with pytest.raises(StoreError, match=r"PostgreSQL cannot keep 's.pairs'.*Delta"):
+        tables.create(description(SMALL, bad), bad)
+    assert tables.describe() is None
+    frame = TiltFrame(["1s"], "ts", {"n": aggr.count()}, ["commit"])
+    states = states_of(frame, pa.table({"ts": [0], "commit": [1]}), "1s")
+    with pytest.raises(StoreError, match="no key can be called 'commit'"):
+        tables.create(description(frame, states.schema), states.schema)
+    tables = store(postgres, SMALL, schema)
+    with pytest.raises(StoreError, match="invalid byte sequence"):
+        tables.write("1s", small(keys=["a\0b"]), "w", 1)
+    with pytest.raises(StoreError, match="second time"):
+        tables.write("1s", pa.concat_tables([small(), small()]), "w", 1)
+    hollow = pa.array([{"version": None, "count": None}] * 20, schema.field("n").type)
+    with pytest.raises(StoreError, match="nothing but nulls"):
+        tables.write("1s", small().set_column(2, "n", hollow), "w", 1)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://bob:s3cret@localhost:1/x",
+        "postgresql://bob:s3cret%ZZ@localhost/x",
+        "host=localhost port=1 user=bob password='s3cret' dbname=x",
+        "postgresql://localhost:1/x?user=bob&password=s3cret",
+    ],
+)
+def test_errors_do_not_show_the_password(uri):
+    with pytest.raises(StoreError) as caught:
+        PostgresTables(uri, "web").describe()
+    assert "s3cret" not in str(caught.value) + repr(PostgresTables(uri))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_reader_needs_no_more_than_select(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    tables.commit("1s", tables.write("1s", small(), "w", 1))
+    with session(postgres) as db:
+        db.run("DROP ROLE IF EXISTS tiltframe_reader")
+        db.run("CREATE ROLE tiltframe_reader LOGIN")
+        db.run("GRANT SELECT ON ALL TABLES IN SCHEMA public TO tiltframe_reader")
+    reader = PostgresTables(postgres.replace("//postgres:", "//tiltframe_reader:"), "web")
+    assert total(reader) == 20
+    with pytest.raises(StoreError, match="permission denied"):
+        reader.write("1s", small(), "w", 2)
+    with session(postgres) as db:
+        db.run("DROP OWNED BY tiltframe_reader")
+        db.run("DROP ROLE tiltframe_reader")
+
+
+def test_the_current_view_shows_results(postgres):
+    both = [states_of(FRAME, rows(1500, seed), "1d") for seed in (1, 2)]
+    tables = store(postgres, FRAME, both[0].schema)
+    for number, states in enumerate(both):
+        tables.commit("1d", tables.write("1d", states, "w", number), covers={"w": number})
+    tables.write("1d", both[0], "unseen", 1)
+    level = FRAME.level("1d")
+    wanted = finish(labelled(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
+    with session(postgres) as db:
+        got = db.rows("SELECT * FROM web_1d_current ORDER BY window_start, host, shelf")
+    assert len(got) == wanted.num_rows
+    for row, right in zip(got, wanted.to_pylist(), strict=True):
+        for name in [START, END, "host", "shelf", *FRAME.measures]:
+            if name in ("d", "h"):
+                for part in ("count", "min", "max", *(("sum", "mean") if name == "d" else ())):
+                    assert repr(row[f"{name}_{part}"]) == repr(right[name][part])
+            elif name not in ("whole", "money"):
+                assert repr(row[name]) == repr(right[name]), name
+    with session(postgres) as db:
+        got = db.ask("SELECT whole::text AS w, money::text AS m FROM web_1d_current ORDER BY window_start, host, shelf")
+    assert got["w"].to_pylist() == [str(v) for v in wanted["whole"].to_pylist()]
+    assert got["m"].to_pylist() == [str(v) for v in wanted["money"].to_pylist()]
+
+
+def test_the_current_view_of_extremes(postgres):
+    frame = TiltFrame(
+        ["1s"],
+        "ts",
+        {
+            "s": aggr.sum("x"),
+            "mean": aggr.avg("x"),
+            "v": aggr.var("x"),
+            "at": aggr.avg("at"),
+            "cents": aggr.hdr("c", unit=0.01),
+            "cents_min": aggr.count(),
+            "yes": aggr.max("b"),
+            "raw": aggr.min("raw"),
+        },
+        ["k"],
+    )
+    cases = [[1.7e308, 1.7e308], [5e-324, 0.0, 0.0], [1e-200, 2e-200], [1e200, -1e200, 1.0], [math.inf, -math.inf]]
+    events = [
+        {"ts": 0, "k": k, "x": x, "at": -2 * i - k, "c": i * 0.1, "b": i == 1, "raw": bytes([9 - i])}
+        for k, values in enumerate(cases)
+        for i, x in enumerate(values)
+    ]
+    data = pa.Table.from_pylist(events)
+    data = data.set_column(3, "at", data["at"].cast(pa.timestamp("ms")))
+    states = states_of(frame, data, "1s")
+    tables = store(postgres, frame, states.schema)
+    tables.commit("1s", tables.write("1s", states, "w", 1))
+    level = frame.levels[0]
+    wanted = finish(labelled(states, frame, level), frame).to_pylist()
+    with session(postgres) as db:
+        got = db.ask("SELECT * FROM web_1s_current ORDER BY k").to_pylist()
+    for row, right in zip(got, wanted, strict=True):
+        for name in ("k", "s", "mean", "v", "at", "cents_min", "yes", "raw"):
+            assert repr(row[name]) == repr(right[name]), (name, row["k"])
+        assert row["cents_max"] == right["cents"]["max"]
+
+
+def _task(tables: PostgresTables, i: int) -> list:
+    """Write as four threads of a process."""
+    with ThreadPoolExecutor(4) as pool:
+        keys = [f"{i}-{j}" for j in range(4)]
+        written = list(pool.map(lambda key: tables.write("1s", small(keys=[key]), "w", 1), keys))
+    return [part for parts in written for part in parts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_many_processes_write_at_once(postgres, method):
+    tables = store(postgres, SMALL, small().schema)
+    assert pickle.loads(pickle.dumps(tables)) == tables
+    with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context(method)) as pool:
+        parts = [part for parts in pool.map(_task, [tables] * 8, range(8)) for part in parts]
+    tables.commit("1s", parts, covers={"w": 1})
+    assert total(tables) == 320
+
+
+@pytest.mark.slow
+def test_many_at_once_agree(postgres):
+    """Creators, tasks that are run twice, commits of one number, and cleaning, all at the same time."""
+    tables = PostgresTables(postgres, "web")
+    schema = small().schema
+    won, errors = [], []
+
+    def run(i: int) -> None:
+        try:
+            tables.create(description(SMALL, schema), schema)
+            for number in range(3):
+                parts = tables.write("1s", small(range(20 * number, 20 * number + 20)), "w", number)
+                with suppress(Conflict):
+                    tables.commit("1s", parts, covers={"w": number})
+                    won.append(number)
+                tables.clean(60)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert sorted(won) == sorted(set(won))
+    assert total(tables) == 40 * len(won)
+
+
+@pytest.mark.slow
+def test_rival_attempts_never_mix(postgres):
+    """Attempts of one commit with different data: whoever commits, all that is read is theirs."""
+    tables = store(postgres, SMALL, small().schema)
+
+    def attempt(given: tuple[int, int]) -> None:
+        number, x = given
+        parts = tables.write("1s", small(range(100 * number, 100 * number + 30 + x), x=x), "w", number)
+        with suppress(Conflict):
+            tables.commit("1s", parts)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(attempt, [(number, x) for number in range(6) for x in range(1, 5)]))
+    (view,) = tables.view(["1s"])
+    for part in view.parts:
+        got = tables.read([(part, ALL)], ["first"])
+        values = {state["earliest"]["value"] for state in got.column("first").to_pylist()}
+        assert len(values) == 1
+        assert part.rows == 2 * (30 + values.pop())

@@ -1,0 +1,150 @@
+"""Compaction: coarser levels catch up with finer ones, and the parts of closed windows become one a bucket."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from tiltframe.rollup import merge_level
+from tiltframe.store.description import Description
+from tiltframe.store.layers import Pieces, lasting, layer
+from tiltframe.store.ranges import common
+from tiltframe.store.tables import MERGED, Conflict, Part, Range, StoreError, Tables, bucket_of
+from windows import Window
+
+EVER: Range = (-(2**62), 2**62)
+_TRIES = 200
+_ROWS_AT_ONCE = 100_000  # of states, which take some kilobytes each
+
+Result = TypeVar("Result")
+
+
+def again(attempt: Callable[[], Result]) -> Result:
+    """Try until nobody else was faster; raises `StoreError` where that never happens."""
+    for tries in range(_TRIES):
+        try:
+            return attempt()
+        except Conflict as conflict:
+            last = conflict
+            time.sleep(random.random() * min(0.005 * 2**tries, 0.5))
+    raise StoreError(f"gave up after {_TRIES} tries, for others write at the same places all the time: {last}")
+
+
+def catch_up(tables: Tables, description: Description) -> int:
+    """Have every level hold what finer ones do; return how many commits were missing somewhere.
+
+    The coarsest goes first, so that a commit loses its name in a level only when all coarser ones hold it.
+    """
+    return again(lambda: _catch_up(tables, description))
+
+
+def _catch_up(tables: Tables, description: Description) -> int:
+    levels = description.frame.levels
+    views = tables.view([level.name for level in levels])
+    caught: set[tuple[str, int]] = set()
+    for i in range(len(levels) - 1, 0, -1):
+        lay = layer(views[: i + 1], levels[: i + 1], [EVER])
+        if lay.covers:
+            add = merged(tables, description, levels[i], lay.borrowed)
+            tables.commit(levels[i].name, add, lay.dropped, lay.covers)
+            caught |= lay.covers.items()
+    return len(caught)
+
+
+def merged(tables: Tables, description: Description, level: Window, pieces: Pieces) -> list[Part]:
+    """Merge pieces, of the level or finer ones, into parts of the level; some windows at a time."""
+    frame, parts = description.frame, []
+    columns = description.schema.names[1:]
+    number = secrets.randbits(62)
+    for some in _by_windows(pieces, level):
+        states = tables.read(some, columns)
+        if states.num_rows:
+            parts += tables.write(level.name, merge_level(states, frame, level), MERGED, number)
+    return parts
+
+
+def _by_windows(pieces: Pieces, level: Window) -> Iterator[Pieces]:
+    """Share pieces out so that all rows of a window come together, some buckets of the level at a time."""
+    if not pieces:
+        return
+    bucket = bucket_of(level)
+    touched = np.array([at for _, (low, high) in pieces for at in (low, high - 1)], np.int64)
+    begins = bucket.starts(touched)
+    edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
+    shares: dict[int, Pieces] = {}
+    for part, span in pieces:
+        first = int(np.searchsorted(edges, span[0], side="right")) - 1
+        last = int(np.searchsorted(edges, span[1] - 1, side="right")) - 1
+        for at in range(first, last + 1):
+            low = int(edges[at])
+            high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
+            for piece in common([span], [(low, high)]):
+                shares.setdefault(at, []).append((part, piece))
+    some: Pieces = []
+    for at in sorted(shares):
+        if some and sum(part.rows for part, _ in some + shares[at]) > _ROWS_AT_ONCE:
+            yield some
+            some = []
+        some += shares[at]
+    yield some
+
+
+def merge_parts(
+    tables: Tables, description: Description, before: int, progress: Callable[[int, int], None] = lambda done, of: None
+) -> dict[str, tuple[int, int]]:
+    """Merge the parts of windows that end before a moment, one bucket of time after the other.
+
+    Parameters
+    ----------
+    before : int
+        Microseconds UTC: windows that end later stay as they are.
+    progress : called with how many parts are merged, and of how many
+
+    Returns
+    -------
+    level name -> (parts that were merged, parts that they became)
+    """
+    done: dict[str, tuple[int, int]] = {}
+    for level in description.frame.levels:
+
+        def attempt(level: Window = level) -> tuple[int, int]:
+            return _merge_level_parts(tables, description, level, before, progress)
+
+        done[level.name] = again(attempt)
+    return done
+
+
+def _merge_level_parts(
+    tables: Tables, description: Description, level: Window, before: int, progress: Callable[[int, int], None]
+) -> tuple[int, int]:
+    views = tables.view([level.name for level in description.frame.levels])
+    mine = next(view for view in views if view.level == level.name)
+    groups = _by_bucket(lasting(views, mine.parts), level, before)
+    total, was, now = sum(len(group) for group in groups), 0, 0
+    for group in groups:
+        pieces = [(part, (part.least, part.greatest + 1)) for part in group]
+        add = merged(tables, description, level, pieces)
+        tables.commit(level.name, add, pieces)
+        was, now = was + len(group), now + len(add)
+        progress(was, total)
+    return was, now
+
+
+def _by_bucket(parts: Sequence[Part], level: Window, before: int) -> list[list[Part]]:
+    """Group parts whose windows are all closed by the bucket they are in, where that is worth it."""
+    empty = [part for part in parts if not part.rows]
+    parts = [part for part in parts if part.rows]
+    if not parts:
+        return [empty] if empty else []
+    closed = level.ends(np.array([part.greatest for part in parts], np.int64)) <= before
+    buckets = bucket_of(level).starts(np.array([part.least for part in parts], np.int64))
+    groups: dict[int, list[Part]] = {}
+    for part, is_closed, bucket in zip(parts, closed, buckets, strict=True):
+        if is_closed:
+            groups.setdefault(int(bucket), []).append(part)
+    return [group for group in groups.values() if len(group) > 1] + ([empty] if empty else [])

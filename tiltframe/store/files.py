@@ -1,0 +1,98 @@
+"""Data files: Parquet in a folder or an object store, read many at a time."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from aggr.plain import one_array
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.store.description import Description
+from tiltframe.store.stored import restored, stored, stored_schema
+from tiltframe.store.tables import BUCKET, COMMIT, WRITER, Part, Range, StoreError
+
+_ROWS_IN_A_GROUP = 4096  # states are large: groups of some megabytes, so that a range of time reads few
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
+)
+
+
+def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
+    """Open the file system under a path, a folder or what deltalake takes."""
+    if "://" not in path:
+        return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
+    return fs.PyFileSystem(DeltaStorageHandler(path, dict(options)))
+
+
+def write_file(rows: pa.Table, folder: fs.FileSystem, bucket: str, part: Part) -> Part:
+    """Write rows to a file of their own; return the part with where they are and what they span."""
+    name = f"{BUCKET}={bucket}/{uuid.uuid4().hex}.parquet"
+    folder.create_dir(name.split("/")[0])
+    options = {"compression": "zstd", "row_group_size": _ROWS_IN_A_GROUP, "write_page_checksum": True}
+    pq.write_table(rows, name, filesystem=folder, **options)
+    starts = rows.column(START).cast(pa.int64()).to_numpy()
+    least, greatest = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
+    size = folder.get_file_info(name).size
+    return replace(part, least=least, greatest=greatest, rows=rows.num_rows, bytes=size, name=name)
+
+
+def read_files(parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema) -> pa.Table:
+    """Read the rows of files whose windows start in the ranges, in types of a schema.
+
+    Raises ``FileNotFoundError`` where a file is gone, `StoreError` where files have lost rows.
+    """
+    whole: list[Part] = []
+    cut: dict[Range, list[Part]] = {}
+    for part, span in parts:
+        (whole if span[0] <= part.least and part.greatest < span[1] else cut.setdefault(span, [])).append(part)
+    tables = [_read(whole, folder, schema, None)]
+    if tables[0].num_rows != sum(part.rows for part in whole):
+        raise StoreError("the store is damaged: files have lost rows")
+    tables += [_read(mine, folder, schema, span) for span, mine in cut.items()]
+    return pa.concat_tables(tables)
+
+
+def _read(parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None) -> pa.Table:
+    if not parts:
+        return schema.empty_table()
+    condition = None
+    if span is not None:
+        low, high = (pa.scalar(at, INSTANT) for at in span)
+        condition = (pc.field(START) >= low) & (pc.field(START) < high)
+    files = ds.dataset([part.name for part in parts], stored_schema(schema), _FORMAT, folder)
+    rows = files.to_table(columns=schema.names, filter=condition)
+    columns = [
+        pa.chunked_array([restored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def stored_rows(states: pa.Table, described: Description, level: str, writer: str, commit: int) -> pa.Table:
+    """Add what a file has beside states: the ends of windows, the writer and the number of its commit."""
+    starts = states.column(START).cast(pa.int64()).to_numpy()
+    columns = {START: states.column(START).cast(INSTANT)}
+    columns[END] = pa.array(described.frame.level(level).ends(starts)).cast(INSTANT)
+    columns[WRITER] = pa.repeat(pa.scalar(writer), len(starts))
+    columns[COMMIT] = pa.repeat(pa.scalar(commit, pa.int64()), len(starts))
+    for wanted in list(described.schema)[1:]:
+        columns[wanted.name] = stored(one_array(states.column(wanted.name)))
+    return pa.table(columns)
+
+
+def bucket_of_file(part: Part) -> str:
+    """Name the bucket that a file is in."""
+    return part.name.split("/")[0].removeprefix(f"{BUCKET}=")
+
+
+def reason(error: BaseException) -> str:
+    """Say in one line what went wrong."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,261 @@
+"""The frame store: aggregates that last, and every way to ask for them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from aggr import Measure
+from tiltframe.frame import TiltFrame
+from tiltframe.rollup import labelled
+from tiltframe.store.answer import answer, moment, read_states
+from tiltframe.store.commits import check_writer, commit_parts, write_levels
+from tiltframe.store.compact import again
+from tiltframe.store.description import Description, schema_of
+from tiltframe.store.place import check_types, described, tables_at
+from tiltframe.store.question import question
+from tiltframe.store.retention import checked_retention
+from tiltframe.store.tables import StoreError, Tables, check_name
+from tiltframe.store.upkeep import Upkeep
+from windows import Hopping, Window
+
+DEFAULT_NAME = "frame"
+
+
+class FrameStore(Upkeep):
+    """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
+
+    Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is
+    there at once and once, whatever happens to its writer.
+
+    Parameters
+    ----------
+    uri : str or path
+        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``.
+    frame : TiltFrame, optional
+        What the store is to keep; may be left out for a store that is there. Nothing is written before the first
+        commit.
+    name : str, optional
+        Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
+        stores it says which.
+    retention : level -> duration, optional
+        How long each level is kept by `expire`: ``{"10s": "1d", "1m": "7d", "1h": None}``; None is for ever. Given
+        for a store that is there, it replaces what was agreed.
+    storage_options : str -> str, optional
+        Of the object store, as deltalake names them.
+
+    Raises
+    ------
+    StoreError
+        Where there is no store and no frame is given, for a store of another frame (naming the difference), of a
+        newer release, for a damaged one, and where the place cannot be read.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import TiltFrame, rollup
+    >>> frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["host"])
+    >>> store = FrameStore(tempfile.mkdtemp(), frame)
+    >>> store.append(rollup(pa.table({"ts": [0, 1], "host": ["a", "b"]}), frame), writer="docs", commit=1)
+    True
+    >>> FrameStore(store.uri).query(per="1h", where="host = 'a'").column("n").to_pylist()
+    [1]
+    """
+
+    def __init__(
+        self,
+        uri: str | os.PathLike[str],
+        frame: TiltFrame | None = None,
+        *,
+        name: str | None = None,
+        retention: Mapping[str, str | None] | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
+        """Look what is there."""
+        if name is not None:
+            check_name(name)
+        self.uri = os.fspath(uri)
+        self._options = dict(storage_options or {})
+        self._tables: Tables = tables_at(uri, name, self._options)
+        self._name = name or DEFAULT_NAME
+        self._kept = described(self._tables, name)
+        if self._kept is None and frame is None:
+            raise StoreError(f"there is no store {self.uri}; give a frame to make one")
+        if self._kept is not None and frame is not None:
+            self._check_frame(frame)
+        self.frame: TiltFrame = self._kept.frame if self._kept else frame  # type: ignore[assignment]
+        self._retention = {} if retention is None else checked_retention(retention, self.frame)
+        if self._kept is not None:
+            self._tables = self._tables.named(self._kept.name)
+            if retention is not None and self._retention != self._kept.retention:
+                self._kept = replace(self._kept, retention=self._retention)
+                self._tables.alter(self._kept.to_dict())
+
+    @property
+    def name(self) -> str:
+        """What the names of its tables begin with."""
+        return self._kept.name if self._kept else self._name
+
+    @property
+    def retention(self) -> Mapping[str, str]:
+        """How long levels are kept; those not named, for ever."""
+        return self._kept.retention if self._kept else self._retention
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The schema of the states: window_start, keys, states; None before the first commit."""
+        return self._kept.schema if self._kept else None
+
+    def holds(self, writer: str, commit: int) -> bool:
+        """Say whether a writer's commit is in the store."""
+        return self.numbers([writer]).get(writer, -1) >= commit
+
+    def numbers(self, writers: Iterable[str]) -> dict[str, int]:
+        """Return the last numbers of those writers, and of what commits were made from, that have any."""
+        if self._kept is None:
+            return {}
+        covers = self._tables.view([self.frame.levels[0].name], writers := list(writers))[0].covers
+        return {writer: covers[writer] for writer in writers if writer in covers}
+
+    def append(self, states: pa.Table, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
+        """Add states under a writer's commit number, at once or not at all.
+
+        Parameters
+        ----------
+        states : table
+            As `tiltframe.rollup` gives it. With rows of finer levels only, coarser ones are derived later.
+        writer : str
+            Who writes.
+        commit : int
+            Grows from commit to commit of one writer; one that is not above the last changes nothing, so a commit
+            that is tried again counts once.
+        made_from : name -> number, optional
+            What else counts as committed with it, such as files; `numbers` tells of these too.
+
+        Returns
+        -------
+        bool
+            Whether the states were added.
+
+        Raises
+        ------
+        ValueError, StoreError
+            If they are not states of this frame, or of other types than those in the store.
+        """
+        check_writer(writer, commit)
+        kept = self.prepare(states.schema)
+        if self.holds(writer, commit):
+            return commit_parts(self._tables, kept, [], writer, commit)
+        parts = write_levels(self._tables, kept, states, writer, commit)
+        return again(lambda: commit_parts(self._tables, kept, parts, writer, commit, made_from))
+
+    def prepare(self, states: pa.Schema) -> Description:
+        """Make the store, if it is not there, for states of a schema; check that it can take them.
+
+        What `append` does first; for those who write parts in many processes.
+        """
+        self.check(states)
+        if self._kept is None:
+            made = Description(self._name, self.frame, schema_of(states, self.frame), self._retention)
+            self._tables = self._tables.named(made.name)
+            self._tables.create(made.to_dict(), made.schema)
+            self._kept = described(self._tables, self._name)
+            self._check_frame(self.frame)
+            self.check(states)
+        assert self._kept is not None
+        return self._kept
+
+    def check(self, states: pa.Schema) -> None:
+        """Raise ``ValueError`` or `StoreError` unless states of this schema can be added."""
+        self.frame.check_states(states)
+        schema_of(states, self.frame)
+        if self._kept is not None:
+            check_types(self._kept, states, self.uri)
+
+    def query(
+        self,
+        per: str | Window | Hopping | None = None,
+        within: Any = None,
+        where: str | None = None,
+        measures: Sequence[str] | Mapping[str, Measure] | None = None,
+        keys: Sequence[str] | None = None,
+        fill: bool = False,
+        order_by: str | Sequence[str] = (),
+        limit: int | None = None,
+        now: Any = None,
+    ) -> pa.Table:
+        """Read results; a query never changes a state.
+
+        Parameters
+        ----------
+        per : str or window, optional
+            A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or
+            ``all`` for one result over the whole range.
+        within : (start, end) or str, optional
+            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds, or a
+            pattern such as ``2018-01-** **:**:**``; without an offset in the frame's zone.
+        where : str, optional
+            A condition in SQL on the keys.
+        measures : names, or name -> measure, optional
+            Which; new ones are read from states that are there: other quantiles of an old sketch.
+        keys : names, optional
+            The keys that results are kept apart by; the others are merged over.
+        fill : bool
+            Give windows without events too, with nulls and counts of 0, for each key that has any event.
+        order_by : str or list of str, optional
+            Columns, or fields such as ``latency.quantiles.0.99 desc``; by default window, then keys.
+        limit : int, optional
+            At most so many rows.
+        now : moment, optional
+            For `partial`; the clock's.
+
+        Returns
+        -------
+        table
+            level, window_start, window_end, keys, a column per measure, and ``partial``: whether the window is not
+            over yet, or reaches into what its level has expired.
+
+        Raises
+        ------
+        ValueError
+            For what cannot be asked, saying what can.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        asked = question(self.frame, per, within, where, measures, keys)
+        return answer(self._tables, self._held(), asked, fill, order_by, limit, moment(now, self.frame.timezone))
+
+    def states(self, per: str | Window, within: Any = None, where: str | None = None) -> pa.Table:
+        """Read merged states of a level: level, window_start, window_end, keys, states; arguments as for `query`."""
+        asked = question(self.frame, self.frame.level(str(getattr(per, "name", per))), within, where)
+        states = read_states(self._tables, self._held(), asked)[0]
+        return labelled(states, self.frame, self.frame.level(asked.per))
+
+    def _held(self) -> Description:
+        if self._kept is None:
+            self._kept = described(self._tables, None)
+        if self._kept is None:
+            raise StoreError(f"the store {self.uri} holds nothing yet")
+        return self._kept
+
+    def _check_frame(self, frame: TiltFrame) -> None:
+        assert self._kept is not None
+        difference = frame.difference(self._kept.frame)
+        if difference:
+            raise StoreError(f"the store {self.uri} is of another frame: {difference}; give another folder or name")
+
+    def __repr__(self) -> str:
+        """Show where it is, and its frame."""
+        return f"FrameStore({self.uri!r}, {self.frame!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a place: it is opened anew where it arrives."""
+        return _opened, (self.uri, None if self._kept else self.frame, self.name, self._options)
+
+
+def _opened(uri: str, frame: TiltFrame | None, name: str, options: Mapping[str, str]) -> FrameStore:
+    return FrameStore(uri, frame, name=name, storage_options=options)

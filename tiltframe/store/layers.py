@@ -1,0 +1,122 @@
+"""Layers: from which parts a level is read, for a moment when coarser levels lag behind finer ones.
+
+A commit is in the store once the finest level holds it; coarser levels follow, one after the other. So a level has
+what it holds itself, and borrows the rest:
+
+- a commit that it does not hold yet is read from the finest level, which keeps every commit apart until all coarser
+  levels hold it;
+- a range that has been replaced below, and not here yet, is read whole from the level before, and this level's own
+  rows there are dropped.
+
+Views are taken from fine to coarse. Whatever was merged, expired or replaced in a finer level by then, the coarser
+ones held before, so a reader misses nothing and counts nothing twice, whoever writes meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiltframe.store.ranges import common, minus, union
+from tiltframe.store.tables import OWN, Part, Range, View
+from windows import Window
+
+REPLACED = f"{OWN}replaced"  # tiltframe:replaced FROM TO, microseconds UTC
+
+Pieces = list[tuple[Part, Range]]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a level is made of, in some ranges.
+
+    Parameters
+    ----------
+    own : pieces
+        Of its own parts.
+    borrowed : pieces
+        Of finer levels, to be merged up.
+    dropped : pieces
+        Of its own parts, that borrowed ones stand for.
+    covers : writer -> number
+        What the level will hold once it has taken in all that it borrows, everywhere.
+    """
+
+    own: Pieces
+    borrowed: Pieces
+    dropped: Pieces
+    covers: dict[str, int]
+
+    @property
+    def pieces(self) -> Pieces:
+        """All that is to be read."""
+        return self.own + self.borrowed
+
+
+def layer(views: Sequence[View], levels: Sequence[Window], ranges: Sequence[Range]) -> Layer:
+    """Choose what the last of some levels, given from the finest on, is read from.
+
+    Parameters
+    ----------
+    views, levels : of the same levels, from the finest to the one that is asked
+    ranges : of window starts; of this level's whole windows
+    """
+    view = views[-1]
+    if len(views) == 1:
+        return Layer(_pieces(view.parts, ranges), [], [], {})
+    missing = [part for part in views[0].parts if not view.holds(part)]
+    stale = union(widened(replaced_range(part), levels[-1]) for part in missing if part.writer.startswith(REPLACED))
+    fresh, old = minus(ranges, stale), common(ranges, stale)
+    borrowed = layer(views[:-1], levels[:-1], old).pieces if old else []
+    known = {(part.writer, part.commit) for part, _ in borrowed}
+    newer = {
+        part
+        for part in view.parts
+        if not (views[0].holds(part) or views[-2].holds(part) or (part.writer, part.commit) in known)
+    }
+    own = _pieces(view.parts, fresh) + _pieces(newer, old)
+    dropped = _pieces([part for part in view.parts if part not in newer], old)
+    borrowed += _pieces(missing, fresh)
+    covers: dict[str, int] = {}
+    for part in missing:
+        covers[part.writer] = max(part.commit, covers.get(part.writer, part.commit))
+    return Layer(own, borrowed, dropped, covers)
+
+
+def lasting(views: Sequence[View], parts: Sequence[Part]) -> list[Part]:
+    """Choose the parts that every level holds: these may lose their names when they are merged, or expire.
+
+    Finer levels count too: only what was in the finest level's view is known to come before whatever has been
+    replaced there since.
+    """
+    return [part for part in parts if all(view.holds(part) for view in views)]
+
+
+def replaced_by(span: Range) -> str:
+    """Name the writer of what replaces a range."""
+    return f"{REPLACED} {span[0]} {span[1]}"
+
+
+def replaced_range(part: Part) -> Range:
+    """Read which range a part has replaced."""
+    low, high = part.writer.removeprefix(REPLACED).split()
+    return int(low), int(high)
+
+
+def widened(span: Range, level: Window) -> Range:
+    """Widen a range to whole windows of a level.
+
+    >>> from windows import window
+    >>> widened((61_000_000, 62_000_000), window("1m"))
+    (60000000, 120000000)
+    """
+    last = level.starts(np.array([span[1] - 1]))
+    return int(level.starts(np.array([span[0]]))[0]), int(level.ends(last)[0])
+
+
+def _pieces(parts: Iterable[Part], ranges: Sequence[Range]) -> Pieces:
+    """Cut parts to ranges."""
+    found = ((part, part.within(span)) for part in parts for span in ranges)
+    return [(part, piece) for part, piece in found if piece is not None]

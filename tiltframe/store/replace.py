@@ -1,0 +1,79 @@
+"""Replacing: a range of time derived anew, in every level, at once.
+
+The finest level changes first, in one commit, and says which range it has replaced; until coarser levels have
+followed, they are read through finer ones in that range.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+
+from tiltframe.store.compact import EVER, again, catch_up
+from tiltframe.store.description import Description
+from tiltframe.store.layers import REPLACED, lasting, replaced_by, widened
+from tiltframe.store.tables import EXPIRED, Conflict, Range, Tables, View
+
+
+def replace_range(tables: Tables, description: Description, states: pa.Table | None, span: Range) -> None:
+    """Replace the windows of a range, in all levels.
+
+    Parameters
+    ----------
+    states : table or None
+        Of the finest level: window_start, keys, states, all in the range. None leaves the finest level as it is, and
+        derives the coarser ones anew.
+    span : range
+        Of whole windows of the finest level.
+
+    Raises
+    ------
+    ValueError
+        If the range is not of whole windows, or if coarser windows would need finer ones that have expired.
+    """
+    levels = description.frame.levels
+    whole = widened(span, levels[0])
+    if whole != span:
+        raise ValueError(f"a range to replace is of whole windows of {levels[0].name}; say {_text(whole)}")
+    again(lambda: _replace(tables, description, states, span))
+    catch_up(tables, description)
+
+
+def _replace(tables: Tables, description: Description, states: pa.Table | None, span: Range) -> None:
+    levels, writer = description.frame.levels, replaced_by(span)
+    views = tables.view([level.name for level in levels], [writer])
+    _check_held(description, views, span, anew=states is not None)
+    number = views[0].covers.get(writer, 0) + 1
+    finest = views[0].parts if states is not None else ()
+    found = ((part, part.within(span)) for part in finest if part.rows)
+    cut = [(part, piece) for part, piece in found if piece is not None]
+    earlier = [part for part, _ in cut if part.writer.startswith(REPLACED)]
+    if len(lasting(views, earlier)) < len(earlier):
+        catch_up(tables, description)  # before an earlier replacement that levels have not followed is cut away
+        raise Conflict("an earlier replacement was still under way")
+    rows = description.schema.empty_table() if states is None else states
+    tables.commit(levels[0].name, tables.write(levels[0].name, rows, writer, number), cut, {writer: number})
+
+
+def _check_held(description: Description, views: list[View], span: Range, anew: bool) -> None:
+    """Refuse a range whose coarser windows need finer ones, beside it, that have expired."""
+    levels = description.frame.levels
+    for fine, coarse, view in zip(levels, levels[1:], views, strict=False):
+        held = view.covers.get(EXPIRED, EVER[0])
+        wide = widened(span, coarse)
+        if wide[0] < held and (wide != span or not anew):
+            raise ValueError(
+                f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
+                f"replace whole windows of {coarse.name}: {_text(wide)}"
+                if anew
+                else f"{fine.name} is held from {_moment(held)} only: coarser windows before cannot be derived anew"
+            )
+
+
+def _text(span: Range) -> str:
+    return ",".join(_moment(at) for at in span)
+
+
+def _moment(at: int) -> str:
+    return (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=at)).isoformat() + "Z"
