@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-PARTS = ("kernels", "peers", "spark")
+PARTS = ("kernels", "peers", "retrieval", "spark")
 
 
 @click.command()

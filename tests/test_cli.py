@@ -444,3 +444,81 @@ def test_nested_keys_are_refused(desk, capfd):
     status, _, err = call(capfd, "rollup", "a.jsonl", *arguments)
     assert status == 2
     assert "the key 'k' has type list" in err
+
+
+def test_inspect_compact_and_expire(store, lines, capfd):
+    status, out, _ = call(capfd, "inspect", store)
+    assert status == 0
+    assert "TiltFrame(10s → 1m → 1h by host" in out
+    assert "10s: no windows from 2024-05-01T10:00:10Z to 2024-05-01T10:01:00Z" in out
+    report = json.loads(call(capfd, "inspect", store, "--format", "json")[1])
+    assert [level["windows"] for level in report["levels"]] == [2, 2, 1]
+    assert report["frame"]["keys"] == ["host"]
+    (store.parent / "more.jsonl").write_text(lines.read_text())
+    assert call(capfd, "rollup", store.parent / "more.jsonl", *ARGUMENTS, "--store", store)[0] == 0
+    before = call(capfd, "query", store, "--per", "1h", "--format", "json")[1]
+    status, _, err = call(capfd, "compact", store)
+    assert status == 0
+    assert "parts 10s 2 → 1, 1m 2 → 1, 1h 2 → 1" in err
+    assert call(capfd, "compact", store)[2].startswith(f"{store}: parts nothing to merge")
+    status, _, err = call(capfd, "expire", store)
+    assert status == 2
+    assert "keeps every level for ever; say how long with --retention" in err
+    status, _, err = call(capfd, "expire", store, "--retention", "10s=1d,1m=none", "--now", "2024-06-01")
+    assert status == 0
+    assert "10s before 2024-05-31T00:00:00Z: 3 states removed" in err
+    assert call(capfd, "query", store, "--per", "1h", "--format", "json")[1] == before
+    status, out, err = call(capfd, "query", store, "--per", "10s", "--format", "json")
+    assert (status, out) == (0, "")
+    assert "10s is held from 2024-05-31T00:00:00Z only" in err
+
+
+def test_replacing_a_range(store, lines, capfd):
+    one = json.dumps({**LINES[0], "bytes": 5}) + "\n"
+    lines.write_text(one + json.dumps(LINES[2]) + "\n")
+    within = ["--replace-within", "2024-05-01T10:00,2024-05-01T10:01"]
+    status, _, err = call(capfd, "rollup", lines, *ARGUMENTS, "--store", store, *within)
+    assert status == 0, err
+    assert "replaced 2024-05-01T10:00,2024-05-01T10:01" in err
+    assert "1 states from 1 files; 1 states outside of it were left out" in err
+    hours = [json.loads(x) for x in call(capfd, "query", store, "--per", "1h", "--format", "json")[1].splitlines()]
+    assert {h["host"]: h["bytes"] for h in hours} == {"a": 5, None: None}
+    status, _, err = call(
+        capfd, "rollup", lines, *ARGUMENTS, "--store", store, "--replace-within", "2024-05-01T10:00,x"
+    )
+    assert status == 2
+    assert "cannot read 'x'" in err
+
+
+def test_every_way_to_ask(store, capfd):
+    def ask(*arguments):
+        status, out, err = call(capfd, "query", store, "--format", "json", *arguments)
+        assert status == 0, err
+        return [json.loads(line) for line in out.splitlines()]
+
+    (whole,) = ask("--per", "all", "--no-keys", "--measure", "requests")
+    assert whole == {
+        "window_start": "2024-05-01T10:00:00Z",
+        "window_end": "2024-05-01T11:00:00Z",
+        "requests": 3,
+    }
+    top = ask(
+        "--per",
+        "1h",
+        "--key",
+        "host",
+        "--measure",
+        "p=dds(ms, quantiles=[0.1])",
+        "--order-by",
+        "p.max desc",
+        "--limit",
+        "1",
+    )
+    assert list(top[0]["p"]["quantiles"]) == ["0.1"]
+    hops = ask("--per", "hopping(2m, 1m)", "--no-keys", "--measure", "requests")
+    assert [h["requests"] for h in hops] == [2, 3, 1]
+    filled = ask("--per", "1m", "--within", "2024-05-01 10:**:**", "--fill", "--no-keys", "--measure", "requests")
+    assert len(filled) == 60
+    status, out, _ = call(capfd, "query", store, "--per", "1d")
+    assert status == 0
+    assert "2024-05-01 " in out

@@ -357,3 +357,55 @@ def test_siddhi_through_a_store(case, place):
         matched = [next((r for r in rows if all(r[k] == v for k, v in want.items())), None) for want in expected]
         assert None not in matched
         assert len({id(r) for r in matched}) == len(expected)
+
+
+def test_a_query_reads_only_the_files_it_needs(tmp_path):
+    """A month, an hour a row: of all files, the day's hours are read from one, and the rest may be gone."""
+    frame = TiltFrame(["1s", "1m", "1h"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "s", frame)
+    begin = 1_714_521_600_000  # 2024-05-01
+    for day in range(30):
+        hours = [begin + (day * 24 + hour) * 3_600_000 for hour in range(24)]
+        store.append(rollup(pa.table({"ts": hours}), frame), "w", day)
+    store.compact()
+    store.clean("1s")
+    day = store.query("1h", within=("2024-05-07", "2024-05-08"))
+    parts = [part for view in store.tables.view(["1s", "1m", "1h"]) for part in view.parts]
+    assert len(parts) == 720 + 30 + 1
+    (hours,) = (part for part in parts if part.level == "1h")
+    for part in parts:
+        if part.level != "1h":
+            (tmp_path / "s" / f"frame_{part.level}" / part.name).unlink()
+    assert FrameStore(tmp_path / "s").query("1h", within=("2024-05-07", "2024-05-08")).equals(day)
+    with pytest.raises(StoreError, match="damaged: a file of 1m is missing"):
+        store.query("1m", within=("2024-05-07", "2024-05-08"))
+
+
+def test_any_delta_reader_reads_the_tables(tmp_path):
+    """The tables of a store are Delta Lake's: what they hold is there for others too."""
+    from deltalake import DeltaTable
+
+    store = FrameStore(tmp_path / "s", FRAME, name="web")
+    store.append(rollup(rows(0), FRAME), "w", 0)
+    table = DeltaTable(str(tmp_path / "s" / "web_1h")).to_pyarrow_table()
+    mine = rollup(rows(0), FRAME).filter(pc.equal(rollup(rows(0), FRAME)[LEVEL], "1h"))
+    assert sum(table["n"].combine_chunks().field("count").to_pylist()) == 1000
+    assert sorted(table["window_start"].to_pylist()) == sorted(mine["window_start"].to_pylist())
+    assert set(table["writer"].to_pylist()) == {"w"}
+    hour = datetime.fromtimestamp(BEGIN / 1000, UTC)
+    bucket = [("bucket", "=", f"{hour:%Y-%m-%dT%H}")]
+    pruned = DeltaTable(str(tmp_path / "s" / "web_10s")).file_uris(file_pruning_predicate=bucket)
+    assert len(pruned) == 1
+
+
+def test_more_commits_than_a_checkpoint_takes(tmp_path):
+    frame = TiltFrame(["1s", "1m"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "s", frame)
+    for i in range(120):
+        store.append(rollup(pa.table({"ts": [1000 * i]}), frame), f"w{i % 3}", i)
+    assert list((tmp_path / "s" / "frame_1s" / "_delta_log").glob("*.checkpoint.parquet"))
+    again = FrameStore(tmp_path / "s")
+    assert again.query("1m")["n"].to_pylist() == [60, 60]
+    assert not again.append(rollup(pa.table({"ts": [0]}), frame), "w2", 119)
+    again.compact()
+    assert FrameStore(tmp_path / "s").query("1m")["n"].to_pylist() == [60, 60]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltframe.call import measures_from
-from tiltframe.frame import START, TiltFrame
+from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.inputs import Source, open_source
 from tiltframe.progress import progress_bar
 from tiltframe.rollup import rollup_batches
@@ -69,7 +69,7 @@ def rollup(
     if span is None:
         _append(store, states, fresh)
     else:
-        _replace(store, states, span, len(fresh))
+        _replace(store, states, str(replace_within), len(fresh))
 
 
 def _rolled(source: Source, frame: TiltFrame) -> pa.Table:
@@ -94,13 +94,15 @@ def _append(store: FrameStore, states: pa.Table, files: Sequence[Path]) -> None:
     click.echo(f"{store.uri}: {states.num_rows:,} states at {levels} levels, from {len(files)} files", err=True)
 
 
-def _replace(store: FrameStore, states: pa.Table, span: tuple[int, int], files: int) -> None:
+def _replace(store: FrameStore, states: pa.Table, within: str, files: int) -> None:
+    low, high = read_within(within, store.frame.timezone)
+    states = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
     starts = states.column(START).cast(pa.int64())
-    inside = states.filter(pc.and_(pc.greater_equal(starts, span[0]), pc.less(starts, span[1])))
-    store.replace(inside, span)
-    said = f"{store.uri}: replaced the range, {inside.num_rows:,} states from {files} files"
+    inside = states.filter(pc.and_(pc.greater_equal(starts, low), pc.less(starts, high)))
+    store.replace(inside, within)
+    said = f"{store.uri}: replaced {within}, {inside.num_rows:,} states from {files} files"
     left = states.num_rows - inside.num_rows
-    click.echo(said + (f"; {left:,} outside of it were left out" if left else ""), err=True)
+    click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:

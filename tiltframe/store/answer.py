@@ -62,7 +62,7 @@ def read_states(tables: Tables, description: Description, asked: Question) -> tu
         return tables.read(pieces, asked.columns), held
 
     rows, held = again(attempt)
-    if asked.within is not None and asked.within[0] < held:
+    if held > EVER[0] and (asked.within is None or asked.within[0] < held):
         warnings.warn(_expired(asked, source.name, held), Expired, stacklevel=4)
     if span is None:
         starts = rows.column(START).cast(pa.int64()).to_numpy()

@@ -84,7 +84,7 @@ class FrameStore(Upkeep):
         self._name = name or DEFAULT_NAME
         self._kept = described(self._tables, name)
         if self._kept is None and frame is None:
-            raise StoreError(f"there is no store {self.uri}; give a frame to make one")
+            raise StoreError(f"there is no store {self.uri}")
         if self._kept is not None and frame is not None:
             self._check_frame(frame)
         self.frame: TiltFrame = self._kept.frame if self._kept else frame  # type: ignore[assignment]
@@ -94,6 +94,11 @@ class FrameStore(Upkeep):
             if retention is not None and self._retention != self._kept.retention:
                 self._kept = replace(self._kept, retention=self._retention)
                 self._tables.alter(self._kept.to_dict())
+
+    @property
+    def tables(self) -> Tables:
+        """What keeps the states: for those who write parts in many processes, after `prepare`."""
+        return self._tables
 
     @property
     def name(self) -> str:

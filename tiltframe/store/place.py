@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -23,6 +25,8 @@ def tables_at(uri: str | os.PathLike[str], name: str | None, options: Mapping[st
     uri = os.fspath(uri)
     if not isinstance(uri, str) or not uri.strip() or "\0" in uri:
         raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {uri!r}")
+    if uri.startswith("file://"):
+        uri = url2pathname(urlsplit(uri).path)
     if not uri.startswith(("postgresql://", "postgres://")):
         return DeltaTables(uri, tuple(options.items()))
     if options:

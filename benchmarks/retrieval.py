@@ -1,0 +1,161 @@
+"""Retrieval: an hourly answer for one day out of a month of one-second windows, beside Spark over the rows.
+
+    python -m benchmarks.retrieval [--quick] [--out FILE] [--plots DIR]
+
+The month is written a day a commit, as a stream would, and compacted. The files that a query reads are counted by the
+plan it makes; answers are compared with Spark's before anything is timed. How it grows: with more keys the files keep
+their number and grow in rows, with more days one more of each bucket is added, and a day's hours stay in one file.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.progress import track
+
+import aggr
+from benchmarks.costs import heading
+from benchmarks.costs import show as print_table
+from benchmarks.jobs import session
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.timing import circumstances, one_round
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.layers import layer
+from tiltframe.store.question import question
+
+DAY = 86_400_000  # milliseconds
+BEGIN = 1_714_521_600_000  # 2024-05-01
+WITHIN = ("2024-05-02", "2024-05-03")
+FRAME = TiltFrame(
+    ["1s", "1m", "1h"],
+    time="ts",
+    keys=["host"],
+    measures={"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5, 0.99])},
+)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured: each host has ``rows`` events every second."""
+
+    days: int
+    hosts: int
+    rows: int
+    rounds: int
+
+
+FULL = Extent(days=30, hosts=2, rows=4, rounds=7)
+QUICK = Extent(days=3, hosts=1, rows=2, rounds=3)
+
+
+def main(extent: Extent, out: Path | None) -> list[MustHold]:
+    """Measure, print, and write the figures where asked."""
+    about = circumstances(("pyspark", "deltalake", "pyarrow", "numpy"))
+    with tempfile.TemporaryDirectory() as folder, session() as spark:
+        store = written(Path(folder), extent)
+        hours = store.query("1h", within=WITHIN)
+        by_spark = hourly(spark, folder)
+        check(hours, by_spark())
+        calls = {"the store": lambda: store.query("1h", within=WITHIN), "Spark over the rows": by_spark}
+        calls["the store, opened anew"] = lambda: FrameStore(store.uri).query("1h", within=WITHIN)
+        taken: dict[str, list[float]] = {name: [] for name in calls}
+        for number in range(extent.rounds):
+            for name, seconds in one_round(calls, number).items():
+                taken[name].append(seconds)
+        read, files, rows = counted(store)
+    seconds = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
+    lines = [
+        MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
+        MustHold("the store / Spark over the rows", 1 / 50, seconds["the store"] / seconds["Spark over the rows"]),
+    ]
+    table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
+    for name, median in seconds.items():
+        table.add_row(name, f"{median * 1000:,.1f}")
+    print_table(table)
+    show_must_hold(lines)
+    if out is not None:
+        held = [{**asdict(line), "verdict": line.verdict} for line in lines]
+        figures = {"seconds": seconds, "all": taken, "states": rows, "files": files, "read": read, "must_hold": held}
+        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
+    return lines
+
+
+def written(folder: Path, extent: Extent) -> FrameStore:
+    """Write the rows of each day to a file of their own, and roll it up into the store."""
+    store = FrameStore(folder / "store", FRAME)
+    (folder / "rows").mkdir()
+    console = Console(stderr=True)
+    for day in track(range(extent.days), "rolling up a month", console=console, transient=True):
+        rng = np.random.default_rng(day)
+        ticks = np.repeat(np.arange(0, DAY, 1000), extent.hosts * extent.rows)
+        hosts = np.tile(np.repeat(np.arange(extent.hosts), extent.rows), DAY // 1000)
+        rows = pa.table(
+            {
+                "ts": pa.array(BEGIN + day * DAY + ticks + rng.integers(0, 1000, len(ticks))).cast(
+                    pa.timestamp("ms", "UTC")
+                ),
+                "host": pa.array(np.char.add("host-", hosts.astype(str))),
+                "x": rng.lognormal(3, 1, len(ticks)),
+            }
+        )
+        pq.write_table(rows, folder / "rows" / f"{day}.parquet")
+        store.append(rollup(rows, FRAME), "month", day)
+    store.compact()
+    return store
+
+
+def hourly(spark: Any, folder: str) -> Any:
+    """Make the query that answers the same from the rows."""
+    rows = spark.read.parquet(f"{folder}/rows")
+    low, high = (f"timestamp '{day} 00:00:00Z'" for day in WITHIN)
+    rows.createOrReplaceTempView("rows")
+    query = (
+        "SELECT host, window(ts, '1 hour').start AS start, count(*) AS n, avg(x) AS mean, "
+        f"percentile_approx(x, array(0.5D, 0.99D)) AS p FROM rows WHERE ts >= {low} AND ts < {high} "
+        "GROUP BY host, window(ts, '1 hour') ORDER BY start, host"
+    )
+    return lambda: spark.sql(query).toArrow()
+
+
+def check(ours: pa.Table, theirs: pa.Table) -> None:
+    """Compare counts and means; raises ``AssertionError`` where they differ."""
+    assert ours["host"].to_pylist() == theirs["host"].to_pylist()
+    assert ours["n"].to_pylist() == theirs["n"].to_pylist()
+    assert np.allclose(ours["mean"].to_numpy(), theirs["mean"].to_numpy(), rtol=1e-12)
+
+
+def counted(store: FrameStore) -> tuple[int, int, int]:
+    """Count the files that the query reads, all files, and the states in them."""
+    asked = question(FRAME, "1h", WITHIN)
+    names = [level.name for level in FRAME.levels]
+    views = store.tables.view(names)
+    span = asked.span()
+    assert span is not None
+    at = asked.source() + 1
+    pieces = layer(views[:at], FRAME.levels[:at], [span]).pieces
+    parts = [part for view in views for part in view.parts]
+    return len({part.name for part, _ in pieces}), len(parts), sum(part.rows for part in parts)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Three days.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--plots", type=click.Path(path_type=Path, file_okay=False), help="Nothing is drawn.", hidden=True)
+def command(quick: bool, out: Path | None, plots: Path | None) -> None:
+    """Ask a store and Spark the same; exit status 1 if something that must hold does not."""
+    lines = main(QUICK if quick else FULL, out)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()
