@@ -72,19 +72,19 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
             for name, seconds in one_round(calls, number).items():
                 taken[name].append(seconds)
         read, files, rows = counted(store)
-    seconds = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
+    medians = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
     lines = [
         MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
-        MustHold("the store / Spark over the rows", 1 / 50, seconds["the store"] / seconds["Spark over the rows"]),
+        MustHold("the store / Spark over the rows", 1 / 50, medians["the store"] / medians["Spark over the rows"]),
     ]
     table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
-    for name, median in seconds.items():
+    for name, median in medians.items():
         table.add_row(name, f"{median * 1000:,.1f}")
     print_table(table)
     show_must_hold(lines)
     if out is not None:
         held = [{**asdict(line), "verdict": line.verdict} for line in lines]
-        figures = {"seconds": seconds, "all": taken, "states": rows, "files": files, "read": read, "must_hold": held}
+        figures = {"seconds": medians, "all": taken, "states": rows, "files": files, "read": read, "must_hold": held}
         out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
     return lines
 

@@ -92,7 +92,8 @@ def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
         assert store.query("10s", within=("2024-04-30", "2024-05-01")).num_rows == 0
     store.append(rollup(rows(9), FRAME), "w", 9)  # late: counted where it still can be
     assert_holds(store, [*tables, rows(9)], ["1m", "10m", "1h"])
-    assert store.query("10s").num_rows == 0
+    with pytest.warns(Expired, match="10s is held from"):
+        assert store.query("10s").num_rows == 0
     store.expire(now)
     assert_holds(FrameStore(place), [*tables, rows(9)], ["1m", "10m", "1h"])
 
@@ -409,3 +410,22 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
     assert not again.append(rollup(pa.table({"ts": [0]}), frame), "w2", 119)
     again.compact()
     assert FrameStore(tmp_path / "s").query("1m")["n"].to_pylist() == [60, 60]
+
+
+def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
+    from tiltframe.store import compact
+
+    monkeypatch.setattr(compact, "_ROWS_AT_ONCE", 200)
+    store = FrameStore(tmp_path / "s", FRAME)
+    tables = [rows(i) for i in range(3)]
+    for i, table in enumerate(tables):
+        store.append(rollup(table, FRAME), "w", i)
+    done = store.compact()
+    assert done["10s"][0] == 9
+    assert done["10s"][1] > 3
+    parts = store.tables.view(["10s"])[0].parts
+    assert max(part.rows for part in parts) < 500
+    assert_holds(store, tables)
+    store.compact()  # small neighbours
+    assert set(store.compact().values()) == {(0, 0)}
+    assert_holds(FrameStore(tmp_path / "s"), tables)

@@ -6,6 +6,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -87,11 +88,31 @@ def _by_windows(pieces: Pieces, level: Window) -> Iterator[Pieces]:
                 shares.setdefault(at, []).append((part, piece))
     some: Pieces = []
     for at in sorted(shares):
-        if some and sum(part.rows for part, _ in some + shares[at]) > _ROWS_AT_ONCE:
+        if some and _rows(some + shares[at]) > _ROWS_AT_ONCE:
             yield some
             some = []
         some += shares[at]
-    yield some
+        if _rows(some) > 2 * _ROWS_AT_ONCE:
+            yield from _by_fewer_windows(some, level)
+            some = []
+    if some:
+        yield some
+
+
+def _by_fewer_windows(pieces: Pieces, level: Window) -> Iterator[Pieces]:
+    """Share out the pieces of a bucket that is too large to be merged at once."""
+    windows = level.between(min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces))
+    each = max(1, len(windows) * _ROWS_AT_ONCE // _rows(pieces))
+    edges = [EVER[0], *windows[each::each].tolist(), EVER[1]]
+    for span in pairwise(edges):
+        some = [(part, piece) for part, whole in pieces for piece in common([whole], [span])]
+        if some:
+            yield some
+
+
+def _rows(pieces: Pieces) -> int:
+    """Count the rows that pieces have at most."""
+    return sum(part.rows for part, _ in pieces)
 
 
 def merge_parts(
@@ -147,4 +168,17 @@ def _by_bucket(parts: Sequence[Part], level: Window, before: int) -> list[list[P
     for part, is_closed, bucket in zip(parts, closed, buckets, strict=True):
         if is_closed:
             groups.setdefault(int(bucket), []).append(part)
-    return [group for group in groups.values() if len(group) > 1] + ([empty] if empty else [])
+    clusters = [cluster for group in groups.values() for cluster in _clusters(group)]
+    return [cluster for cluster in clusters if len(cluster) > 1] + ([empty] if empty else [])
+
+
+def _clusters(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Put parts together that share windows, and neighbours that are small; large ones were split, and stay."""
+    cluster: list[Part] = []
+    for part in sorted(parts, key=lambda part: part.least):
+        apart = cluster and part.least > max(other.greatest for other in cluster)
+        if apart and sum(other.rows for other in [*cluster, part]) > _ROWS_AT_ONCE:
+            yield cluster
+            cluster = []
+        cluster.append(part)
+    yield cluster
