@@ -29,7 +29,7 @@ from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.layers import layer
+from tiltframe.store.answer import pieces_asked
 from tiltframe.store.question import question
 
 DAY = 86_400_000  # milliseconds
@@ -135,14 +135,8 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    asked = question(FRAME, "1h", WITHIN)
-    names = [level.name for level in FRAME.levels]
-    views = store.tables.view(names)
-    span = asked.span()
-    assert span is not None
-    at = asked.source() + 1
-    pieces = layer(views[:at], FRAME.levels[:at], [span]).pieces
-    parts = [part for view in views for part in view.parts]
+    pieces, _ = pieces_asked(store.tables, question(FRAME, "1h", WITHIN))
+    parts = [part for view in store.tables.view([level.name for level in FRAME.levels]) for part in view.parts]
     return len({part.name for part, _ in pieces}), len(parts), sum(part.rows for part in parts)
 
 

@@ -5,6 +5,9 @@ states = su.rollup(df, frame)                  # level, window_start, window_end
 states = su.aggregate(df, ["host"], measures)  # the same without windows
 results = su.finish(states, frame)             # the same rows, results for states
 
+su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
+su.read(spark, store.uri, per="1h")            # and results out of it
+
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
 """
@@ -15,10 +18,14 @@ from spark_udaf.finish import finish
 from spark_udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
 from spark_udaf.rollup import rollup
 from spark_udaf.scan import scan_parquet
+from spark_udaf.source import TiltframeSource, read
 from spark_udaf.sql import register
+from spark_udaf.store import append, rollup_into
 
 __all__ = [
+    "TiltframeSource",
     "aggregate",
+    "append",
     "count",
     "finish",
     "from_dds_proto",
@@ -27,8 +34,10 @@ __all__ = [
     "merge",
     "quantile",
     "rank",
+    "read",
     "register",
     "rollup",
+    "rollup_into",
     "scan_parquet",
     "stdev",
     "to_dds_proto",

@@ -6,15 +6,15 @@ a shard climbs all levels on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from spark_udaf.scan import ParquetScan
-from spark_udaf.two_phase import MOST_BYTES, Batches, source_of, two_phase
+from spark_udaf.two_phase import MOST_BYTES, Batches, Source, source_of, two_phase
 from tiltframe import TiltFrame
-from tiltframe.frame import INSTANT, START
+from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.rollup import climb, merge_level, partial_states
 
 if TYPE_CHECKING:
@@ -52,8 +52,14 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
     """
     source, given = source_of(df)
     frame.check(given)
-    schema = frame.states_schema(given)
-    partial = pa.schema([f for f in schema if f.name not in ("level", "window_end")]).insert(
+    return plan_rollup(source, given, frame, lambda states: states, frame.states_schema(given))
+
+
+def plan_rollup(
+    source: Source, given: pa.Schema, frame: TiltFrame, then: Callable[[pa.Table], pa.Table], result: pa.Schema
+) -> DataFrame:
+    """Plan a rollup of rows of a schema; ``then`` gets the states of all levels, whole windows at a time, in tasks."""
+    partial = pa.schema([f for f in frame.states_schema(given) if f.name not in (LEVEL, END)]).insert(
         0, pa.field(_COARSE, INSTANT)
     )
 
@@ -64,6 +70,6 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
             yield states.add_column(0, _COARSE, coarse)
 
     def merge(states: pa.Table) -> pa.Table:
-        return climb(merge_level(states, frame, frame.levels[0]), frame)
+        return then(climb(merge_level(states, frame, frame.levels[0]), frame))
 
-    return two_phase(source, frame.columns, frame.keys, reduce, partial, [_COARSE, *frame.keys], merge, schema)
+    return two_phase(source, frame.columns, frame.keys, reduce, partial, [_COARSE, *frame.keys], merge, result)

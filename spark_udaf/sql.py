@@ -23,6 +23,7 @@ import aggr
 from aggr import Function, Groups
 from aggr.accessors import ACCESSORS, accessors_of
 from aggr.recognise import function_of
+from spark_udaf.source import register_source
 from spark_udaf.udaf import Reading, accepted, arrow_type, naming, reading
 from spark_udaf.udf import arrow_udf
 
@@ -33,7 +34,7 @@ _TYPES = ("bigint", "string", "timestamp")
 
 
 def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
-    """Register every function for SQL.
+    """Register every function for SQL, and the data source ``tiltframe``.
 
     Parameters
     ----------
@@ -46,10 +47,11 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     Returns
     -------
     list of str
-        The names, sorted. For a function ``f``: ``aggr_f(x, parameters…)``, ``aggr_f_state(x, parameters…)`` with
-        the parameters that shape the state, ``aggr_f_merge(state)``, ``aggr_f_finish(state)``, and the accessors
-        that can read it, say ``aggr_f_quantile(state, q)``. first and last take the event time second. Quantiles
-        come as a map from their names, and the numbers of a record but its count as double.
+        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
+        ``aggr_f_state(x, parameters…)`` with the parameters that shape the state, ``aggr_f_merge(state)``,
+        ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. first and
+        last take the event time second. Quantiles come as a map from their names, and the numbers of a record but
+        its count as double.
 
     Raises
     ------
@@ -75,6 +77,7 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
                 made |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, kind)
     for name, udf in made.items():
         spark.udf.register(name, udf)
+    register_source(spark)
     return sorted(made)
 
 

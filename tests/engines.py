@@ -1,6 +1,7 @@
 """One engine a process: roll up a Parquet file on a kind of Spark, and print the digests of what comes out.
 
 python -m tests.engines classic|connect|cluster FILE PARTITIONS…
+python -m tests.engines classic|connect|cluster FILE store FOLDER      and what a store there holds after jobs
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import aggr
 from aggr.bits import digest
 from aggr.keyed import key_column, reduce_by
 from aggr.plan import plan
-from tiltframe import TiltFrame, finish, rollup
+from tiltframe import FrameStore, TiltFrame, finish, rollup
 
 FRAME = TiltFrame(
     levels=["1m", "1h", "1d", "1mo"],
@@ -120,6 +122,71 @@ def others_local(table: pa.Table) -> dict[str, list[str]]:
     return named | dict.fromkeys(("median", "udaf", "sql", "interchange"), medians)
 
 
+KEPT = TiltFrame(
+    levels=["1m", "1h", "1d"],
+    time="ts",
+    keys=["host", "shelf"],
+    timezone="America/New_York",
+    measures={"rows": aggr.count(), "money": aggr.sum("price"), "d": aggr.dds("x", [0.5]), "first": aggr.first("word")},
+)
+
+
+@dataclass(frozen=True)
+class FailsOnce:
+    """What keeps a store, but that the first write of a task fails when its files are there."""
+
+    tables: Any
+    mark: str
+
+    def write(self, *given: Any) -> Any:
+        parts = self.tables.write(*given)
+        try:
+            os.mkdir(self.mark)
+        except FileExistsError:
+            return parts
+        raise OSError("the disk was pulled out")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("tables", "mark"):  # while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.tables, name)
+
+
+def kept(store: FrameStore) -> dict[str, str]:
+    """Digest the states of every level."""
+    levels = {level.name: store.states(level.name) for level in store.frame.levels}
+    return {f"{name} {c}": digest(states.column(c)) for name, states in levels.items() for c in states.column_names}
+
+
+def store(spark: Any, file: str, folder: str, retries: bool) -> dict[str, Any]:
+    """Write into stores in every way, and read one as a table."""
+    import spark_udaf as su
+
+    df = spark.read.parquet(file).repartition(3)
+    stores = {name: FrameStore(f"{folder}/{name}", KEPT) for name in ("rows", "files", "states")}
+    if retries:
+        stores["rows"].prepare(KEPT.states_schema(su.scan_parquet(spark, file).schema))
+        stores["rows"]._tables = FailsOnce(stores["rows"].tables, f"{folder}/failed")
+    new = [
+        su.rollup_into(df, stores["rows"], "w", 1),
+        su.rollup_into(su.scan_parquet(spark, file, rows_per_task=7000), stores["files"], "w", 1),
+        su.append(su.rollup(df, KEPT), stores["states"], "w", 1),
+        su.rollup_into(df.mapInArrow(_never, df.schema), stores["rows"], "w", 1),
+    ]
+    assert not retries or os.path.exists(f"{folder}/failed")
+    read = su.read(spark, stores["rows"].uri, per="1h", where="host = 'a' AND shelf > 0", rows_per_task=100)
+    results = read.toArrow().sort_by(ORDER)
+    query = stores["rows"].query("1h", where="host = 'a' AND shelf > 0").sort_by(ORDER)
+    same = {name: digest(results.column(name)) == digest(query.column(name)) for name in query.column_names}
+    return {"new": new, "read": all(same.values()), "seen": len(query)} | {
+        name: kept(FrameStore(each.uri)) for name, each in stores.items()
+    }
+
+
+def _never(batches: Any) -> Any:
+    raise AssertionError("a commit that is there must not start a job")
+
+
 @contextmanager
 def session(kind: str) -> Iterator[Any]:
     """Start Spark of a kind, and stop it."""
@@ -159,6 +226,9 @@ def main(kind: str, file: str, *partitions: str) -> None:
     import spark_udaf as su
 
     with session(kind) as spark:
+        if partitions[0] == "store":
+            print("store", json.dumps(store(spark, file, partitions[1], kind == "cluster")), flush=True)
+            return
         for count in partitions:
             df = spark.read.parquet(file).repartition(int(count))
             states = su.rollup(df, FRAME)

@@ -236,7 +236,8 @@ def test_the_open_window_is_marked_as_partial(place):
     marks = store.query("1h", keys=[], now=now)["partial"].to_pylist()
     assert marks == [False, False, True]
     store.expire(now)
-    halves = store.query(hopping("1m", "10s"), keys=[], now=now)
+    with pytest.warns(Expired):
+        halves = store.query(hopping("1m", "10s"), keys=[], now=now)
     assert halves["partial"].to_pylist()[0]  # it reaches into what 10s has forgotten
 
 

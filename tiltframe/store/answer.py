@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from tiltframe.frame import START
 from tiltframe.store.ask import answers, filled, ordered, states_asked
-from tiltframe.store.compact import EVER, again
+from tiltframe.store.compact import EVER, again, look
 from tiltframe.store.description import Description
-from tiltframe.store.layers import REPLACED, layer, widened
+from tiltframe.store.layers import Pieces, layer, widened
 from tiltframe.store.question import Question
-from tiltframe.store.tables import EXPIRED, MERGED, Range, StoreError, Tables, View
+from tiltframe.store.tables import EXPIRED, Range, Tables
 from tiltframe.store.within import read_moment
 
 
@@ -48,17 +48,10 @@ def read_states(tables: Tables, description: Description, asked: Question) -> tu
     -------
     states, their range, and the time from which on the level that answers holds windows
     """
-    frame, at = asked.frame, asked.source()
-    source = frame.levels[at]
-    span = asked.span()
+    span, source = asked.span(), asked.frame.levels[asked.source()]
 
     def attempt() -> tuple[pa.Table, int]:
-        views = tables.view([level.name for level in frame.levels[: at + 1]])
-        check_whole(views, tables.uri)
-        held = views[-1].covers.get(EXPIRED, EVER[0])
-        low, high = span or EVER
-        low = max(low, held)
-        pieces = layer(views, frame.levels[: at + 1], [(low, high)] if low < high else []).pieces
+        pieces, held = pieces_asked(tables, asked)
         return tables.read(pieces, asked.columns), held
 
     rows, held = again(attempt)
@@ -70,13 +63,14 @@ def read_states(tables: Tables, description: Description, asked: Question) -> tu
     return states_asked(rows, asked, span), span, held
 
 
-def check_whole(views: Sequence[View], uri: str) -> None:
-    """Raise `StoreError` where a coarser level has been lost: what finer ones have merged was in it."""
-    merged = any(part.writer == MERGED for part in views[0].parts)
-    for view in views[1:]:
-        rebuilding = any(part.writer.startswith(REPLACED) and not view.holds(part) for part in views[0].parts)
-        if merged and not view.parts and not view.covers and not rebuilding:
-            raise StoreError(f"the store {uri} is damaged: its level {view.level} is lost; rebuild() derives it anew")
+def pieces_asked(tables: Tables, asked: Question) -> tuple[Pieces, int]:
+    """Choose what is read for a question; tell also the time from which on its level holds windows."""
+    levels, at = asked.frame.levels, asked.source() + 1
+    views = look(tables, levels, at)
+    held = views[-1].covers.get(EXPIRED, EVER[0])
+    low, high = asked.span() or EVER
+    low = max(low, held)
+    return layer(views, levels[:at], [(low, high)] if low < high else []).pieces, held
 
 
 def held_range(tables: Tables, description: Description) -> Range | None:

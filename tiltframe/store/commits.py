@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltframe.frame import LEVEL
-from tiltframe.store.compact import catch_up
+from tiltframe.store.compact import again, catch_up, look
 from tiltframe.store.description import Description
 from tiltframe.store.tables import OWN, Conflict, Part, StoreError, Tables
 
@@ -69,13 +69,15 @@ def commit_parts(
     given = {part.level for part in parts} or set(names)
     if names[0] not in given:
         raise ValueError(f"the states of the finest level, {names[0]}, are missing: coarser ones are made of them")
-    numbers = [view.covers.get(writer, -1) for view in tables.view(names, [writer])]
+    views = again(lambda: look(tables, description.frame.levels, writers=[writer, *also]))
+    numbers = [view.covers.get(writer, -1) for view in views]
     if numbers[0] >= commit:
         if min(numbers) < commit:
             catch_up(tables, description)  # a writer was killed between levels
         return False
     try:
-        tables.commit(names[0], [part for part in parts if part.level == names[0]], (), {writer: commit, **also})
+        finest = [part for part in parts if part.level == names[0]]
+        tables.commit(names[0], finest, (), {writer: commit, **also}, views[0])
     except Conflict:
         there = tables.view(names[:1], [writer, *also])[0].covers
         if there.get(writer, -1) < commit and any(there.get(name, -1) >= number for name, number in also.items()):
@@ -86,10 +88,10 @@ def commit_parts(
     if len(set(numbers)) > 1 and len(given) > 1:
         catch_up(tables, description)  # so that no commit of this writer is passed over
         return True
-    for name in names[1:]:
+    for name, view in zip(names[1:], views[1:], strict=True):
         if name in given:
             try:
-                tables.commit(name, [part for part in parts if part.level == name], (), {writer: commit})
+                tables.commit(name, [part for part in parts if part.level == name], (), {writer: commit}, view)
             except Conflict:  # a compaction was faster
                 catch_up(tables, description)
                 break

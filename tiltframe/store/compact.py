@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from tiltframe.rollup import merge_level
 from tiltframe.store.description import Description
-from tiltframe.store.layers import Pieces, lasting, layer
+from tiltframe.store.layers import Pieces, lasting, layer, lost_level, replaced_since
 from tiltframe.store.ranges import common
-from tiltframe.store.tables import MERGED, Conflict, Part, Range, StoreError, Tables, bucket_of
+from tiltframe.store.tables import CHANGED, MERGED, Conflict, Part, Range, StoreError, Tables, View, bucket_of
 from windows import Window
 
 EVER: Range = (-(2**62), 2**62)
@@ -36,6 +36,28 @@ def again(attempt: Callable[[], Result]) -> Result:
     raise StoreError(f"gave up after {_TRIES} tries, for others write at the same places all the time: {last}")
 
 
+def look(tables: Tables, levels: Sequence[Window], most: int | None = None, writers: Iterable[str] = ()) -> list[View]:
+    """Look at levels, from the finest on, or at the first of them.
+
+    A range that has been replaced, and not yet in all of them, is read from finer levels as if at one moment: raises
+    `Conflict` where anything came to it, or went, meanwhile; and `StoreError` where a level is lost.
+    """
+    names, writers = [level.name for level in levels], [*writers, CHANGED]
+    views = tables.view(names[:most], writers)
+    if not (views[0].parts or views[0].covers):
+        views = tables.view(names, writers)
+    if lost_level(views):  # or it was made, or all that it held replaced by nothing, between two views
+        views = tables.view(names, writers)
+    if lost := lost_level(views):
+        raise StoreError(f"the store {tables.uri} is damaged: its level {lost} is lost; rebuild() derives coarser ones")
+    views = views[:most]
+    if stale := replaced_since(views, levels[-1]):
+        now = tables.view([levels[0].name])[0]
+        if any(part.within(span) for part in set(now.parts) ^ set(views[0].parts) for span in stale):
+            raise Conflict("a range that is being replaced is being written")
+    return views
+
+
 def catch_up(tables: Tables, description: Description) -> int:
     """Have every level hold what finer ones do; return how many commits were missing somewhere.
 
@@ -46,13 +68,13 @@ def catch_up(tables: Tables, description: Description) -> int:
 
 def _catch_up(tables: Tables, description: Description) -> int:
     levels = description.frame.levels
-    views = tables.view([level.name for level in levels])
+    views = look(tables, levels)
     caught: set[tuple[str, int]] = set()
     for i in range(len(levels) - 1, 0, -1):
         lay = layer(views[: i + 1], levels[: i + 1], [EVER])
         if lay.covers:
             add = merged(tables, description, levels[i], lay.borrowed)
-            tables.commit(levels[i].name, add, lay.dropped, lay.covers)
+            tables.commit(levels[i].name, add, lay.dropped, lay.covers, views[i])
             caught |= lay.covers.items()
     return len(caught)
 

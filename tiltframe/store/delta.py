@@ -42,6 +42,7 @@ from tiltframe.store.tables import (
     StoreError,
     View,
     bucket_names,
+    whole_path,
 )
 
 DESCRIPTION = "tiltframe"  # the table whose configuration describes the store
@@ -67,7 +68,7 @@ class DeltaTables:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without what is open."""
-        return DeltaTables, (self.uri, self.options)
+        return DeltaTables, (whole_path(self.uri), self.options)
 
     def named(self, name: str) -> DeltaTables:
         """Return itself: a folder holds one store, and says what it is called."""
@@ -84,6 +85,8 @@ class DeltaTables:
         try:
             description: dict[str, Any] = json.loads(text or "")
         except ValueError:
+            description = {}
+        if not isinstance(description, dict) or not description:
             raise StoreError(f"the store {self.uri} is damaged: its description cannot be read") from None
         return description
 
@@ -111,9 +114,10 @@ class DeltaTables:
 
     def view(self, levels: Sequence[str], writers: Iterable[str] = ()) -> list[View]:
         """Look at each level's table as it is now."""
-        lives, parts = [self._table(level) for level in levels], []
+        lives, parts = [], []
         with ExitStack() as held, clear(self.uri):
-            for level, live in zip(levels, lives, strict=True):
+            for level in levels:  # one after the other: a table may be made meanwhile
+                lives.append(live := self._table(level))
                 if live is not None:
                     held.enter_context(live.lock)  # until all numbers are read: they must be of the same moment
                 parts.append(() if live is None else live.parts(level, self.uri))
@@ -143,6 +147,7 @@ class DeltaTables:
         add: Sequence[Part],
         cut: Sequence[tuple[Part, Range]] = (),
         covers: Mapping[str, int] | None = None,
+        seen: View | None = None,
     ) -> None:
         """Commit one write transaction: files added and removed, numbers of writers."""
         live = self._table(level, create=True)
@@ -153,6 +158,8 @@ class DeltaTables:
             if any(part.name not in there for part, _ in cut):
                 raise Conflict(f"{level}: what was to be replaced has been replaced by someone else")
             last = live.numbers(covers)
+            if seen and any(last.get(writer, -1) != seen.covers.get(writer, -1) for writer in covers):
+                raise Conflict(f"{level}: someone else has committed the same meanwhile")
             if any(last.get(writer, -1) >= number for writer, number in covers.items()):
                 raise Conflict(f"{level}: the commit is already there")
             spans: dict[Part, list[Range]] = {}

@@ -58,6 +58,8 @@ def parts_of(files: pa.Table, level: str, uri: str) -> Iterator[Part]:
         )
     starts = [files.column(f"{side}.{START}").cast(pa.int64()).to_pylist() for side in ("min", "max")]
     columns = [files.column(name).to_pylist() for name in (sides[0], sides[2], "num_records", "size_bytes", "path")]
+    if any(None in column for column in (*starts, *columns)):
+        raise StoreError(f"the store {uri} is damaged: the log of {level} does not say what its files hold")
     for least, greatest, writer, number, rows, size, path in zip(*starts, *columns, strict=True):
         yield Part(level, writer, number, least, greatest, rows, size, unquote(path))
 

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from tiltframe.frame import START, TiltFrame
-from tiltframe.store.tables import BUCKET, COMMIT, WRITER, StoreError
+from tiltframe.store.tables import BUCKET, COMMIT, WRITER, StoreError, check_name
+from windows import window
 
 FORMAT = 2  # 1 was a folder of Parquet with a manifest
 
@@ -68,8 +69,11 @@ class Description:
                         f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
                     )
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["schema"])))
-            return cls(described["name"], frame, schema, dict(described["retention"]))
-        except (KeyError, TypeError, pa.ArrowException) as error:
+            retention = {name: window(kept).name for name, kept in dict(described["retention"]).items()}
+            return cls(check_name(described["name"]), frame, schema, retention)
+        except StoreError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             raise StoreError(f"the store {uri} is damaged: its description cannot be read: {error}") from None
 
 

@@ -94,5 +94,7 @@ def bucket_of_file(part: Part) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Say in one line what went wrong."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Say in one line what went wrong, and at last why."""
+    lines = [line.strip(" \t↳") for line in str(error).strip().splitlines()]
+    said = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
+    return ": ".join(dict.fromkeys(said)) or type(error).__name__

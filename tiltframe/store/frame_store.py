@@ -19,7 +19,7 @@ from tiltframe.store.description import Description, schema_of
 from tiltframe.store.place import check_types, described, tables_at
 from tiltframe.store.question import question
 from tiltframe.store.retention import checked_retention
-from tiltframe.store.tables import StoreError, Tables, check_name
+from tiltframe.store.tables import StoreError, Tables, check_name, whole_path
 from tiltframe.store.upkeep import Upkeep
 from windows import Hopping, Window
 
@@ -97,8 +97,13 @@ class FrameStore(Upkeep):
 
     @property
     def tables(self) -> Tables:
-        """What keeps the states: for those who write parts in many processes, after `prepare`."""
+        """What keeps the states: it pickles, so that tasks in other processes write and read through it."""
         return self._tables
+
+    @property
+    def description(self) -> Description:
+        """What the store says of itself; raises `StoreError` where it holds nothing yet."""
+        return self._held()
 
     @property
     def name(self) -> str:
@@ -259,7 +264,7 @@ class FrameStore(Upkeep):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a place: it is opened anew where it arrives."""
-        return _opened, (self.uri, None if self._kept else self.frame, self.name, self._options)
+        return _opened, (whole_path(self.uri), None if self._kept else self.frame, self.name, self._options)
 
 
 def _opened(uri: str, frame: TiltFrame | None, name: str, options: Mapping[str, str]) -> FrameStore:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiltframe.store.ranges import common, minus, union
-from tiltframe.store.tables import OWN, Part, Range, View
+from tiltframe.store.tables import MERGED, OWN, Part, Range, View
 from windows import Window
 
 REPLACED = f"{OWN}replaced"  # tiltframe:replaced FROM TO, microseconds UTC
@@ -67,22 +67,34 @@ def layer(views: Sequence[View], levels: Sequence[Window], ranges: Sequence[Rang
     if len(views) == 1:
         return Layer(_pieces(view.parts, ranges), [], [], {})
     missing = [part for part in views[0].parts if not view.holds(part)]
-    stale = union(widened(replaced_range(part), levels[-1]) for part in missing if part.writer.startswith(REPLACED))
+    stale = replaced_since([views[0], view], levels[-1])
     fresh, old = minus(ranges, stale), common(ranges, stale)
     borrowed = layer(views[:-1], levels[:-1], old).pieces if old else []
-    known = {(part.writer, part.commit) for part, _ in borrowed}
-    newer = {
-        part
-        for part in view.parts
-        if not (views[0].holds(part) or views[-2].holds(part) or (part.writer, part.commit) in known)
-    }
-    own = _pieces(view.parts, fresh) + _pieces(newer, old)
-    dropped = _pieces([part for part in view.parts if part not in newer], old)
+    own, dropped = _pieces(view.parts, fresh), _pieces(view.parts, old)
     borrowed += _pieces(missing, fresh)
     covers: dict[str, int] = {}
     for part in missing:
         covers[part.writer] = max(part.commit, covers.get(part.writer, part.commit))
     return Layer(own, borrowed, dropped, covers)
+
+
+def lost_level(views: Sequence[View]) -> str | None:
+    """Name a level that has been lost: coarser ones hold something, or finer ones have merged what was in it."""
+    if not (views[0].parts or views[0].covers) and any(view.parts for view in views):
+        return views[0].level
+    merged = any(part.writer == MERGED for part in views[0].parts)
+    for view in views[1:]:
+        rebuilding = any(part.writer.startswith(REPLACED) and not view.holds(part) for part in views[0].parts)
+        if merged and not view.parts and not view.covers and not rebuilding:
+            return view.level
+    return None
+
+
+def replaced_since(views: Sequence[View], level: Window) -> list[Range]:
+    """Return the ranges that have been replaced in the finest level, and not yet in all of the views."""
+    replaced = [part for part in views[0].parts if part.writer.startswith(REPLACED)]
+    kept = set(lasting(views, replaced))
+    return union(widened(replaced_range(part), level) for part in replaced if part not in kept)
 
 
 def lasting(views: Sequence[View], parts: Sequence[Part]) -> list[Part]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tiltframe.frame import START
 from tiltframe.store.pg_session import Session, moment, numbers
 from tiltframe.store.pg_tables import PART, Layout
-from tiltframe.store.tables import Conflict, Part, Range
+from tiltframe.store.tables import Conflict, Part, Range, View
 
 _MICROS = "(extract(epoch FROM {}) * 1000000)::bigint"
 _FIELDS = 'part bigint, level text, writer text, "commit" bigint, least bigint, greatest bigint, rows bigint'
@@ -22,6 +22,7 @@ def commit(
     add: Sequence[Part],
     cut: Sequence[tuple[Part, Range]],
     covers: Mapping[str, int],
+    seen: View | None = None,
 ) -> None:
     """Add parts, cut ranges and note numbers, or raise `Conflict`; the transaction is the caller's.
 
@@ -35,6 +36,8 @@ def commit(
     for writer, last in covers.items():
         if held.get(writer, last - 1) >= last:
             raise Conflict(f"the level {level} of {layout.name} already holds {held[writer]} of {writer}")
+        if seen and held.get(writer) != seen.covers.get(writer):
+            raise Conflict(f"the level {level} of {layout.name} has taken commits of {writer} meanwhile")
     if cut:
         check_seen(db, layout, level, [part for part, _ in cut])
         _cut(db, layout, level, cut)

@@ -11,6 +11,7 @@ from urllib.request import url2pathname
 import pyarrow as pa
 
 from tiltframe.store.delta import DESCRIPTION, DeltaTables
+from tiltframe.store.delta_log import clear
 from tiltframe.store.description import Description
 from tiltframe.store.tables import StoreError, Tables
 
@@ -48,6 +49,11 @@ def described(tables: Tables, name: str | None) -> Description | None:
 
     Raises `StoreError` for a file, a folder of other things, a store of another name or of an older format.
     """
+    with clear(tables.uri):  # what may not be looked at
+        return _described(tables, name)
+
+
+def _described(tables: Tables, name: str | None) -> Description | None:
     path = Path(tables.uri)
     is_folder = "://" not in tables.uri
     if is_folder and path.exists() and not path.is_dir():

@@ -97,10 +97,11 @@ class PostgresTables:
         add: Sequence[Part],
         cut: Sequence[tuple[Part, Range]] = (),
         covers: Mapping[str, int] | None = None,
+        seen: View | None = None,
     ) -> None:
         """Make parts readable, cut ranges out of others, and note the last numbers of writers, at once."""
         with self._store() as (db, layout):
-            commit(db, layout, level, list(dict.fromkeys(add)), cut, covers or {})
+            commit(db, layout, level, list(dict.fromkeys(add)), cut, covers or {}, seen)
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str]) -> pa.Table:
         """Read the rows of parts whose windows start in the ranges: window_start and the columns asked for."""

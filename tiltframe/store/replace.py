@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from tiltframe.store.compact import EVER, again, catch_up
 from tiltframe.store.description import Description
-from tiltframe.store.layers import REPLACED, lasting, replaced_by, widened
-from tiltframe.store.tables import EXPIRED, Conflict, Range, Tables, View
+from tiltframe.store.layers import lasting, replaced_by, widened
+from tiltframe.store.tables import CHANGED, EXPIRED, Range, Tables, View, expired_in
 
 
 def replace_range(tables: Tables, description: Description, states: pa.Table | None, span: Range) -> None:
@@ -42,25 +42,27 @@ def replace_range(tables: Tables, description: Description, states: pa.Table | N
 
 def _replace(tables: Tables, description: Description, states: pa.Table | None, span: Range) -> None:
     levels, writer = description.frame.levels, replaced_by(span)
-    views = tables.view([level.name for level in levels], [writer])
+    announced = [expired_in(level.name) for level in levels]
+    views = tables.view([level.name for level in levels], [writer, CHANGED, *announced])
     _check_held(description, views, span, anew=states is not None)
     number = views[0].covers.get(writer, 0) + 1
     finest = views[0].parts if states is not None else ()
     found = ((part, part.within(span)) for part in finest if part.rows)
     cut = [(part, piece) for part, piece in found if piece is not None]
-    earlier = [part for part, _ in cut if part.writer.startswith(REPLACED)]
-    if len(lasting(views, earlier)) < len(earlier):
-        catch_up(tables, description)  # before an earlier replacement that levels have not followed is cut away
-        raise Conflict("an earlier replacement was still under way")
+    missing = {part for part, _ in cut} - set(lasting(views, [part for part, _ in cut]))
     rows = description.schema.empty_table() if states is None else states
-    tables.commit(levels[0].name, tables.write(levels[0].name, rows, writer, number), cut, {writer: number})
+    add = tables.write(levels[0].name, rows, writer, number)
+    for name in {(part.writer, part.commit) for part in missing}:  # coarser levels must not take these over any more
+        add += tables.write(levels[0].name, description.schema.empty_table(), *name)
+    changed = views[0].covers.get(CHANGED, 0) + 1
+    tables.commit(levels[0].name, add, cut, {writer: number, CHANGED: changed}, views[0])
 
 
 def _check_held(description: Description, views: list[View], span: Range, anew: bool) -> None:
     """Refuse a range whose coarser windows need finer ones, beside it, that have expired."""
     levels = description.frame.levels
     for fine, coarse, view in zip(levels, levels[1:], views, strict=False):
-        held = view.covers.get(EXPIRED, EVER[0])
+        held = max(v.covers.get(name, EVER[0]) for v, name in ((view, EXPIRED), (views[0], expired_in(fine.name))))
         wide = widened(span, coarse)
         if wide[0] < held and (wide != span or not anew):
             raise ValueError(

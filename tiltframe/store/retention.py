@@ -14,8 +14,8 @@ import numpy as np
 from tiltframe.frame import TiltFrame
 from tiltframe.store.compact import EVER, again, catch_up
 from tiltframe.store.description import Description
-from tiltframe.store.layers import lasting
-from tiltframe.store.tables import EXPIRED, Tables
+from tiltframe.store.layers import lasting, replaced_since
+from tiltframe.store.tables import CHANGED, EXPIRED, Conflict, Tables, expired_in
 from windows import window
 
 
@@ -65,15 +65,23 @@ def expire(tables: Tables, description: Description, now: int) -> dict[str, tupl
 
 def _expire(tables: Tables, description: Description, name: str, now: int) -> tuple[int, int]:
     levels = description.frame.levels
-    views = tables.view([level.name for level in levels])
+    views = tables.view([level.name for level in levels], [CHANGED, expired_in(name)])
+    if replaced_since(views, levels[-1]):
+        catch_up(tables, description)  # before windows go that coarser ones are to be derived from
+        raise Conflict("a replacement was still under way")
     at = [level.name for level in levels].index(name)
     horizon = horizon_of(description, name, now)
     old = [part for part in lasting(views, views[at].parts) if part.least < horizon and part.rows]
     before = views[at].covers.get(EXPIRED, EVER[0])
     if not old or horizon < before:
         return max(horizon, before), 0
+    changed = {CHANGED: views[0].covers.get(CHANGED, 0) + 1}
+    if at and views[0].covers.get(expired_in(name), EVER[0]) < horizon:  # first of all, no replacement may need them
+        tables.commit(levels[0].name, [], (), {expired_in(name): horizon, **changed}, views[0])
+        return _expire(tables, description, name, now)
     cut = [(part, (part.least, min(horizon, part.greatest + 1))) for part in old]
-    tables.commit(name, [], cut, {EXPIRED: horizon} if horizon > before else {})
+    covers = {EXPIRED: horizon} if horizon > before else {}
+    tables.commit(name, [], cut, covers if at else {**covers, **changed}, views[at])
     return horizon, sum(part.rows for part in old if part.greatest < horizon)
 
 

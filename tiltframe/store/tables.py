@@ -9,6 +9,7 @@ readable, and others not, in one level, at once or not at all. What is written a
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from windows import Window, window
 WRITER, COMMIT, BUCKET = "writer", "commit", "bucket"
 OWN = "tiltframe:"  # writers of this name are the store's own
 MERGED = "tiltframe:merged"  # states of many commits, all of which every coarser level holds
+CHANGED = "tiltframe:changed"  # in the finest level, grows with every replacement and expiry: one at a time
 EXPIRED = "tiltframe:expired"  # its number is the time before which a level holds no windows, microseconds UTC
 
 _NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
@@ -124,11 +126,12 @@ class Tables(Protocol):
         add: Sequence[Part],
         cut: Sequence[tuple[Part, Range]] = (),
         covers: Mapping[str, int] | None = None,
+        seen: View | None = None,
     ) -> None:
         """Make parts readable, cut ranges out of others, and note the last numbers of writers, at once.
 
-        Raises `Conflict`, and changes nothing, where a part that is cut is no longer as it was seen, or the level
-        already holds such a number of a writer or a higher one.
+        Raises `Conflict`, and changes nothing, where a part that is cut is no longer as it was seen, or the last
+        number of a writer that ``covers`` names is no longer as the level's view had it, if that is given.
         """
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str]) -> pa.Table:
@@ -142,6 +145,11 @@ class Tables(Protocol):
 
     def size(self, level: str) -> int:
         """Return the bytes that a level takes."""
+
+
+def expired_in(level: str) -> str:
+    """Name what the finest level notes before a coarser one expires windows."""
+    return f"{EXPIRED} {level}"
 
 
 def bucket_of(level: Window) -> Window:
@@ -167,3 +175,8 @@ def check_name(name: str) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
         raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {name!r}")
     return name
+
+
+def whole_path(uri: str) -> str:
+    """Give a folder by its whole path: other processes may run in other folders. URIs stay as they are."""
+    return uri if "://" in uri else os.path.abspath(uri)

@@ -1,0 +1,172 @@
+"""source: a frame store as a data source, for DataFrames and SQL.
+
+    spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
+    CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
+
+Spark plans slices of the range, and each task answers its own: what `tiltframe.FrameStore.query` gives for it.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from aggr import Measure
+from aggr.plain import one_array
+from spark_udaf.failures import clear
+from spark_udaf.options import ROWS_PER_TASK, Asked, from_options, to_options
+from spark_udaf.pushdown import bounds_of, with_filters
+from spark_udaf.schema import as_schema, spark_schema
+from spark_udaf.slices import slices
+from spark_udaf.worker import settle
+from tiltframe.store import Expired
+from tiltframe.store.compact import EVER
+from tiltframe.store.stored import stored, stored_schema
+from tiltframe.store.tables import Range
+from windows import Hopping, Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+
+
+class TiltframeSource(DataSource):
+    """The data source ``tiltframe``; `register` makes it known to a session, `read` does too."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` knows it by."""
+        return "tiltframe"
+
+    def schema(self) -> StructType:
+        """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
+        return spark_schema(stored_schema(from_options(self.options).schema))
+
+    def reader(self, schema: StructType) -> TiltframeReader:
+        """Read the options anew: what a store holds is looked up when a query is planned."""
+        return TiltframeReader(from_options(self.options), to_arrow_schema(schema, timezone="UTC"))
+
+
+class Slice(InputPartition):
+    """What one task answers: the windows that start in a range; None for all of them."""
+
+    def __init__(self, within: Range | None) -> None:
+        """Keep the range."""
+        self.within = within
+
+
+class TiltframeReader(DataSourceReader):
+    """The answers to one question, slice by slice."""
+
+    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+        """Nothing is read yet."""
+        self.asked, self.schema, self.bounds = asked, schema, EVER
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Read less where filters allow it; Spark evaluates all of them itself, so none is relied on.
+
+        The one result of a whole range, and windows that are filled, depend on what else is in the range.
+        """
+        asked = self.asked
+        if not asked.whole:
+            self.bounds = bounds_of(filters)
+        if not asked.fill:
+            asked = replace(asked, question=with_filters(asked.question, asked.description.schema, filters))
+        self.asked = asked
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the range into slices."""
+        asked = self.asked
+        if asked.whole:
+            return [Slice(asked.question.within)]
+        return [Slice(span) for span in slices(asked.tables, asked.question, self.bounds, asked.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Answer a slice."""
+        settle()
+        if not isinstance(partition, Slice):  # Spark's own, where there are no slices
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Expired)  # the column partial says so
+            results = self.asked.answer(replace(self.asked.question, within=partition.within))
+        columns = [stored(one_array(column)) for column in results.columns]
+        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
+        yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+
+
+def register_source(spark: SparkSession) -> None:
+    """Make the data source ``tiltframe`` known to a session, which has to allow push-down for it."""
+    spark.conf.set(_PUSH_DOWN, "true")
+    spark.dataSource.register(TiltframeSource)
+
+
+def read(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    per: str | Window | Hopping,
+    within: Any = None,
+    where: str | None = None,
+    measures: Sequence[str] | Mapping[str, Measure] | None = None,
+    keys: Sequence[str] | None = None,
+    fill: bool = False,
+    now: Any = None,
+    *,
+    name: str | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read results of a frame store as a DataFrame.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    uri : str or path
+        Of the store; driver and tasks must reach it.
+    per, within, where, measures, keys, fill, now
+        As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
+    name, storage_options
+        As for `tiltframe.FrameStore`.
+    rows_per_task : int
+        A task reads about so many rows of states.
+
+    Returns
+    -------
+    DataFrame
+        level, window_start, window_end, keys, a column per measure, partial. Filters on window_start and on keys
+        are pushed down.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For what cannot be asked, and where there is no store.
+
+    Guarantee
+    ---------
+    Every window is as it was at one moment while the query ran, the same bits as `tiltframe.FrameStore.query`
+    gives; two windows may be of two moments.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.read(spark, "s3://bucket/path", per="1h").where("host = 'a'").show()
+    """
+    asked = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
+    options = to_options(uri, measures, keys, storage_options, rows_per_task=rows_per_task, **asked)
+    register_source(spark)
+    with clear():
+        results = spark.read.format(TiltframeSource.name()).options(**options).load()
+        _ = results.schema  # Connect looks at it only when it must
+    return results

@@ -1,0 +1,147 @@
+"""Processes for tests of the store: forked from one that has imported everything and opened nothing.
+
+`Nursery` starts such a process; it forks children, each of which runs a function of this module until it is killed,
+and notes what has been acknowledged, a line each, in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+import aggr
+from tiltframe import FrameStore, TiltFrame, rollup
+
+FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+BEGIN = 1_714_500_000_000  # milliseconds
+SPAN = (BEGIN + 36_000_000, BEGIN + 36_000_000 + 90_000)  # what is replaced: of a minute and a half
+RETENTION = {"10s": "2m", "1m": "20m"}
+
+
+def rows(writer: str, number: int, at: int | None = None) -> pa.Table:
+    """Rows of a commit: three windows of 10 s, in two minutes; its key tells whose it is."""
+    begin = BEGIN + number * 20_000 if at is None else at
+    times = [begin, begin + 10_000, begin + 10_001, begin + 70_000]
+    return pa.table({"ts": times, "x": [number + 0.1, 1e16, -1e16, 3.0], "k": [f"{writer}:{number}"] * 4})
+
+
+def replaced(number: int) -> pa.Table:
+    """Rows of a replacement of the range."""
+    return rows("r", number, SPAN[0] + number % 2 * 10_000)
+
+
+def append(path: str, acknowledge, writer: str = "w") -> None:
+    store = FrameStore(path, FRAME)
+    number = store._tables.view(["10s"], [writer])[0].covers.get(writer, -1)
+    if number >= 0:
+        assert not store.append(rollup(rows(writer, number), FRAME), writer, number)
+    while True:
+        number += 1
+        assert store.append(rollup(rows(writer, number), FRAME), writer, number)
+        acknowledge(number)
+
+
+def compact(path: str, acknowledge) -> None:
+    store = FrameStore(path, FRAME)
+    while True:
+        store.compact()
+        acknowledge(0)
+
+
+def expire(path: str, acknowledge) -> None:
+    store = FrameStore(path, FRAME)
+    while True:
+        last = max(store._tables.view(["10s"], ["w", "w0"])[0].covers.get(name, 0) for name in ("w", "w0"))
+        store.expire(now=BEGIN + last * 20_000)
+        acknowledge(0)
+
+
+def replace(path: str, acknowledge) -> None:
+    store, number = FrameStore(path, FRAME), int(time.time() * 1e6)
+    while True:
+        number += 1
+        store.replace(rollup(replaced(number), FRAME), SPAN)
+        acknowledge(number)
+
+
+def read(path: str, acknowledge, levels: str = "all") -> None:
+    """See whole commits that never shrink, at every level."""
+    store, most = FrameStore(path, FRAME), {}
+    while True:
+        for level in ("10m", "1m", "10s") if levels == "all" else levels.split():
+            counts = store.query(level, keys=[], measures=["n"], where="k not like 'r:%'").column("n").to_pylist()
+            total = sum(counts)
+            assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
+            assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"
+            most[level] = total
+        acknowledge(most["10m"] // 4)
+
+
+def main(folder: str) -> None:
+    rollup(rows("warm", 0), FRAME)
+    for line in sys.stdin:
+        work, path, log, *more = json.loads(line)
+        if work == "wait":
+            _, status = os.waitpid(int(path), 0)
+            print(status, flush=True)
+            continue
+        child = os.fork()
+        if not child:
+            try:
+                file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                globals()[work](path, lambda number: os.write(file, f"{number}\n".encode()), *more)
+            except BaseException as error:
+                Path(f"{log}.failed").write_text(f"{work}: {type(error).__name__}: {error}")
+                os._exit(1)
+            os._exit(0)
+        print(child, flush=True)
+
+
+class Nursery:
+    """Starts children, kills them, and tells what they have acknowledged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, {}
+        root = str(Path(__file__).parent.parent)
+        script = f"import sys; sys.path.insert(0, {root!r}); from tests.nursery import main; main({str(folder)!r})"
+        command = [sys.executable, "-c", script]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def _ask(self, *words) -> int:
+        self.process.stdin.write(json.dumps(words) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def start(self, work: str, path: str, *more: str) -> int:
+        log = str(self.folder / f"{work}.{len(self.log)}")
+        child = self._ask(work, path, log, *more)
+        self.log[child] = log
+        return child
+
+    def wait(self, child: int, seconds: float = 2) -> None:
+        """Wait until a child has acknowledged something."""
+        log, until = Path(self.log[child]), time.monotonic() + seconds
+        while time.monotonic() < until and not (log.exists() and log.stat().st_size):
+            time.sleep(0.005)
+
+    def kill(self, child: int) -> list[int]:
+        """Kill a child; return what it had acknowledged."""
+        os.kill(child, signal.SIGKILL)
+        status = self._ask("wait", str(child), "")
+        failed = Path(f"{self.log[child]}.failed")
+        assert not failed.exists(), failed.read_text()
+        assert status == signal.SIGKILL, status
+        log = Path(self.log[child])
+        return [int(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()

@@ -1,0 +1,690 @@
+"""The rule of layers against interleavings: writers, compactions, expiries, replacements, readers and crashes.
+
+Tables are kept in memory, rows are *tokens* (which commit, which finest window), and every call of `Tables` is a
+point at which a scheduler decides who goes on. What the finest level went through, commit by commit, is the truth;
+a reader of any level must see a state of it: every change that was there when it began, none that came after it
+ended, and each in between wholly or not at all.
+
+Longer, by hand:  python -m tests.test_layers 600 7     # seconds, first seed
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiltframe.store import commits, compact, retention
+from tiltframe.store import replace as replacing
+from tiltframe.store.layers import layer
+from tiltframe.store.ranges import minus
+from tiltframe.store.tables import EXPIRED, OWN, Conflict, Part, Range, StoreError, View
+
+SECOND = 1_000_000
+END = 8  # finest windows: 0 … 7
+EVERY: Range = (-(2**62), 2**62)
+Token = tuple[str, int]  # who brought it, its finest window
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A window of whole seconds, without the calendar."""
+
+    name: str
+    sort_key: int
+
+    def starts(self, at: np.ndarray) -> np.ndarray:
+        return at // self.sort_key * self.sort_key
+
+    def ends(self, at: np.ndarray) -> np.ndarray:
+        return self.starts(at) + self.sort_key
+
+
+LEVELS = tuple(Fixed(f"{size}s", size * SECOND) for size in (1, 2, 4))
+NAMES = [level.name for level in LEVELS]
+BUCKET = Fixed("4s", 4 * SECOND)
+
+
+class Rows(list):
+    """Rows of (window start, token)."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self)
+
+
+DESCRIPTION = SimpleNamespace(
+    frame=SimpleNamespace(levels=LEVELS),
+    schema=SimpleNamespace(names=["window_start", "token"], empty_table=Rows),
+    retention={"1s": "1s", "2s": "3s"},
+)
+
+
+def merge_level(rows: Rows, frame: Any, level: Fixed) -> Rows:
+    return Rows((at // level.sort_key * level.sort_key, token) for at, token in rows)
+
+
+class Crash(BaseException):
+    """Kill -9."""
+
+
+class Schedule:
+    """Decides who goes on; actors are threads of which one runs at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 0
+        self.actors: list[Actor] = []
+        self.back = threading.Semaphore(0)
+        self.trace: list[str] = []
+        self.crashes = 0.0
+        self.current: Actor | None = None
+        # uniformly at random, or by priorities that change at a few moments (Burckhardt et al., PCT)
+        self.changes = sorted(self.random.randrange(400) for _ in range(self.random.randrange(1, 9)))
+        self.uniform = self.random.random() < 0.4
+
+    def add(self, name: str, work: Callable[[], None]) -> None:
+        self.actors.append(Actor(self, name, work, self.random.random()))
+
+    def run(self) -> None:
+        waiting = [actor for actor in self.actors if not actor.done]
+        while waiting:
+            if self.uniform:
+                actor = self.random.choice(waiting)
+            else:
+                actor = max(waiting, key=lambda actor: actor.priority)
+                if self.changes and self.now >= self.changes[0]:
+                    self.changes.pop(0)
+                    actor.priority = -self.random.random()
+            self.now += 1
+            self.current = actor
+            actor.go()
+            if actor.failure is not None:
+                break
+            waiting = [actor for actor in waiting if not actor.done]
+        self.current = None
+        failures = [actor.failure for actor in self.actors if actor.failure is not None]
+        for actor in self.actors:
+            actor.stop()
+        if failures:
+            raise failures[0]
+
+    def until(self, name: str, what: str = "") -> None:
+        """Let one actor go on, to before a call that begins with a text; else to its end."""
+        actor = next(actor for actor in self.actors if actor.name == name)
+        while not actor.done:
+            self.now += 1
+            self.current = actor
+            actor.go()
+            self.current = None
+            if what and actor.at.startswith(what):
+                return
+        if actor.failure is not None:
+            raise actor.failure
+
+    def point(self, what: str) -> None:
+        """Let others go on; called by an actor before each call of the tables."""
+        actor = self.current
+        if actor is None:
+            return
+        actor.at = what
+        actor.pause()
+        actor.at = ""
+        self.trace.append(f"{self.now:4} {actor.name}: {what}")
+        if self.random.random() < self.crashes:
+            self.trace.append(f"{self.now:4} {actor.name}: CRASH")
+            raise Crash
+
+
+class Actor:
+    def __init__(self, schedule: Schedule, name: str, work: Callable[[], None], priority: float) -> None:
+        self.schedule, self.name, self.work, self.priority = schedule, name, work, priority
+        self.turn, self.done, self.stopped, self.at = threading.Semaphore(0), False, False, ""
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.turn.acquire()
+        try:
+            if not self.stopped:
+                self.work()
+        except Crash:
+            pass
+        except BaseException as failure:
+            self.failure = failure
+        self.done = True
+        self.schedule.back.release()
+
+    def go(self) -> None:
+        self.turn.release()
+        self.schedule.back.acquire()
+
+    def pause(self) -> None:
+        self.schedule.back.release()
+        self.turn.acquire()
+        if self.stopped:
+            raise Crash
+
+    def stop(self) -> None:
+        if not self.done:
+            self.stopped = True
+            self.go()
+        self.thread.join()
+
+
+@dataclass
+class Change:
+    """What one commit of the finest level did."""
+
+    at: int
+    added: set[Token]
+    removed: set[Token]
+
+
+@dataclass
+class Memory:
+    """`Tables` in memory, and the truth."""
+
+    schedule: Schedule
+    keeps: bool  # whether rows that were cut or merged can still be read, as files can and rows of a database not
+    uri: str = "memory"
+    parts: dict[str, dict[str, Part]] = field(default_factory=lambda: {name: {} for name in NAMES})
+    covers: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in NAMES})
+    files: dict[str, Rows] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    serial: Any = field(default_factory=itertools.count)
+    kind: dict[str, tuple[str, Any]] = field(default_factory=dict)  # actor -> what it is doing
+    spurious: float = 0.02
+
+    def view(self, levels, writers=()):
+        seen = []
+        for name in levels:
+            self.schedule.point(f"view {name}")
+            seen.append((tuple(self.parts[name].values()), dict(self.covers[name])))
+        asked = {EXPIRED, *writers, *(part.writer for parts, _ in seen for part in parts)}
+        return [
+            View(name, parts, {writer: number for writer, number in covers.items() if writer in asked})
+            for name, (parts, covers) in zip(levels, seen, strict=True)
+        ]
+
+    def write(self, level, states, writer, commit):
+        return [
+            self._file(level, Rows(rows), writer, commit)
+            for _, rows in itertools.groupby(sorted(states), key=lambda row: row[0] // BUCKET.sort_key)
+        ] or [self._file(level, Rows(), writer, commit)]
+
+    def _file(self, level, rows, writer, commit):
+        name = f"f{next(self.serial)}"
+        self.files[name] = rows
+        starts = [at for at, _ in rows] or [0]
+        return Part(level, writer, commit, min(starts), max(starts), len(rows), 0, name)
+
+    def commit(self, level, add, cut=(), covers=None, seen=None):
+        covers = covers or {}
+        told = f"commit {level} +{[_told(p) for p in add]} -{[(_told(p), s) for p, s in cut]} {covers}"
+        self.schedule.point(told)
+        if self.schedule.current and self.schedule.random.random() < self.spurious:
+            raise Conflict("by chance")
+        if any(part.name not in self.parts[level] for part, _ in cut):
+            self.schedule.trace.append("     … conflict: parts")
+            raise Conflict("parts are gone")
+        last = self.covers[level]
+        changed = seen is not None and any(last.get(w, -1) != seen.covers.get(w, -1) for w in covers)
+        if changed or any(last.get(writer, -1) >= number for writer, number in covers.items()):
+            self.schedule.trace.append("     … conflict: numbers")
+            raise Conflict("already there")
+        before = self._tokens(level)
+        gone: dict[Part, list[Range]] = {}
+        for part, span in cut:
+            gone.setdefault(part, []).append(span)
+        for part, spans in gone.items():
+            left = minus([(part.least, part.greatest + 1)], spans)
+            rows = Rows(row for row in self.files[part.name] if any(low <= row[0] < high for low, high in left))
+            del self.parts[level][part.name]
+            if rows:
+                kept = self._file(level, rows, part.writer, part.commit)
+                self.parts[level][kept.name] = kept
+            if not self.keeps:
+                del self.files[part.name]
+        self.parts[level] |= {part.name: part for part in add}
+        self.covers[level] |= covers
+        if level == NAMES[0]:
+            self._note(before, self._tokens(level))
+
+    def read(self, parts, columns):
+        self.schedule.point("read")
+        found = Rows()
+        for part, (low, high) in parts:
+            if part.name not in self.files:
+                raise Conflict("gone")
+            found += [row for row in self.files[part.name] if low <= row[0] < high]
+        return found
+
+    def _tokens(self, level):
+        tokens = Counter(token for name in self.parts[level] for _, token in self.files[name])
+        if double := [token for token, count in tokens.items() if count > 1]:
+            raise AssertionError(f"{level} holds {double} twice")
+        return set(tokens)
+
+    def _note(self, before, after):
+        name = self.schedule.current.name if self.schedule.current else "end"
+        what, about = self.kind.get(name, ("", None))
+        if what == "expire":
+            assert after <= before
+        elif what == "replace":
+            (low, high), begun = about["span"], about["begun"]
+            if about["anew"] and self._is_replacement(about):
+                inside = {t for t in self.truth(self.schedule.now) if low <= t[1] * SECOND < high}
+                removed = inside - after
+                late = {t for c in self.changes if c.at > begun for t in c.added}
+                wrong = {t for t in inside & after if t not in late}
+                assert not wrong, f"a replacement left {wrong}"
+                assert before - after <= inside
+                self.changes.append(Change(self.schedule.now, after - before, removed - about["states"]))
+                about["noted"] = True
+            else:
+                assert before == after
+        elif what == "append":
+            if after != before:
+                assert after >= before
+                new = after - before
+                assert not any(new & change.added for change in self.changes), "committed twice"
+                self.changes.append(Change(self.schedule.now, new, set()))
+        else:
+            assert before == after, (name, what)
+
+    def _is_replacement(self, about):
+        """Whether this commit is the replacement itself: the number of its range has grown."""
+        number = self.covers[NAMES[0]].get(about["writer"], 0)
+        if number > about["number"]:
+            about["number"] = number
+            return True
+        return False
+
+    def truth(self, until):
+        tokens: set[Token] = set()
+        for change in self.changes:
+            if change.at <= until:
+                tokens = (tokens - change.removed) | change.added
+        return tokens
+
+
+def _told(part: Part) -> str:
+    return f"{part.name}:{part.writer.removeprefix(OWN)}:{part.commit}[{part.least // SECOND},{part.greatest // SECOND}]"
+
+
+class World:
+    """One random schedule."""
+
+    def __init__(self, seed: int, *, zombies: bool = False, replaces: bool = True, expires: bool = True) -> None:
+        self.schedule = Schedule(seed)
+        self.random = self.schedule.random
+        self.tables = Memory(self.schedule, keeps=self.random.random() < 0.6)
+        self.acknowledged: list[tuple[set[Token], str]] = []
+        choose = self.random
+        self.schedule.crashes = choose.choice([0.0, 0.0, 0.01, 0.04])
+        for i in range(choose.randrange(1, 4)):
+            self.schedule.add(f"writer{i}", lambda i=i: self.write(f"writer{i}", f"w{i}"))
+            if zombies and choose.random() < 0.5:
+                self.schedule.add(f"zombie{i}", lambda i=i: self.write(f"zombie{i}", f"w{i}"))
+        if replaces:
+            for i in range(choose.choice([0, 1, 1, 2])):
+                self.schedule.add(f"replace{i}", lambda i=i: self.replace(f"replace{i}"))
+        for i in range(choose.choice([0, 1, 1, 2])):
+            self.schedule.add(f"compact{i}", self.compact)
+        for i in range(choose.choice([0, 1]) if expires else 0):
+            self.schedule.add(f"expire{i}", lambda i=i: self.expire(f"expire{i}"))
+        for i in range(choose.choice([1, 2, 3])):
+            self.schedule.add(f"reader{i}", lambda i=i: self.reader(f"reader{i}"))
+
+    def write(self, actor, writer):
+        number = 0
+        for _ in range(self.random.randrange(1, 4)):
+            number += self.random.choice([1, 1, 1, 2])
+            starts = self.random.sample(range(END), self.random.choice([1, 1, 2, 3]))
+            tokens = {(f"{actor}.{number}", at) for at in starts}
+            finest_only = self.random.random() < 0.15
+            for _ in range(3):
+                try:
+                    new = self.append(actor, writer, number, tokens, finest_only)
+                except Crash:
+                    if self.random.random() < 0.3 or self.schedule.current.stopped:
+                        break  # someone else goes on with the next number, or nobody
+                    continue
+                if new:
+                    seen = any(tokens == change.added for change in self.tables.changes)
+                    assert seen, f"{writer} {number} was acknowledged and is not there"
+                break
+
+    def append(self, actor, writer, number, tokens, finest_only):
+        self.tables.kind[actor] = ("append", None)
+        if self.tables.view(NAMES[:1], [writer])[0].covers.get(writer, -1) >= number:
+            return commits.commit_parts(self.tables, DESCRIPTION, [], writer, number)
+        rows = Rows((at * SECOND, (who, at)) for who, at in sorted(tokens))
+        parts = []
+        for level in LEVELS[: 1 if finest_only else 3]:
+            parts += self.tables.write(level.name, merge_level(rows, None, level), writer, number)
+        return compact.again(lambda: commits.commit_parts(self.tables, DESCRIPTION, parts, writer, number))
+
+    def replace(self, actor):
+        for number in range(self.random.randrange(1, 3)):
+            low = self.random.randrange(END)
+            high = self.random.randrange(low + 1, END + 1)
+            if self.random.random() < 0.3:
+                low, high = low // 2 * 2, -(-high // 2) * 2
+            tokens: set[Token] | None = None
+            if self.random.random() < 0.8:
+                starts = self.random.sample(range(low, high), self.random.randrange(0, min(3, high - low) + 1))
+                tokens = {(f"{actor}.{number}", at) for at in starts}
+            self.replace_one(actor, low, high, tokens)
+
+    def replace_one(self, actor, low, high, tokens):
+        span = (low * SECOND, high * SECOND)
+        states = None if tokens is None else Rows((at * SECOND, (who, at)) for who, at in sorted(tokens))
+        about = {"span": span, "begun": self.schedule.now, "states": tokens or set(), "anew": states is not None}
+        about["writer"] = replacing.replaced_by(span)
+        about["number"] = self.tables.covers[NAMES[0]].get(about["writer"], 0)
+        self.tables.kind[actor] = ("replace", about)
+        try:
+            replacing.replace_range(self.tables, DESCRIPTION, states, span)
+        except ValueError as error:
+            assert "expired" in str(error) or "is held from" in str(error), error
+        else:
+            assert states is None or about.get("noted")
+
+    def compact(self):
+        for _ in range(self.random.randrange(1, 3)):
+            compact.catch_up(self.tables, DESCRIPTION)
+            compact.merge_parts(self.tables, DESCRIPTION, self.random.randrange(END + 1) * SECOND)
+
+    def expire(self, actor):
+        self.tables.kind[actor] = ("expire", None)
+        for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
+            retention.expire(self.tables, DESCRIPTION, now * SECOND)
+
+    def reader(self, actor):
+        for _ in range(self.random.randrange(1, 6)):
+            at = self.random.randrange(3)
+            low, high = EVERY
+            if self.random.random() < 0.2:
+                size = LEVELS[at].sort_key
+                low = self.random.randrange(END * SECOND // size) * size
+                high = low + size
+            self.read(at, low, high)
+
+    def read(self, at, low, high):
+        def attempt():
+            begun = self.schedule.now
+            views = compact.look(self.tables, LEVELS, at + 1)
+            ended = self.schedule.now
+            held = max(low, views[-1].covers.get(EXPIRED, EVERY[0]))
+            pieces = layer(views, LEVELS[: at + 1], [(held, high)] if held < high else []).pieces
+            return begun, ended, held, self.tables.read(pieces, [])
+
+        begun, ended, held, rows = compact.again(attempt)
+        seen = Counter(token for _, token in rows)
+        self.check(at, begun, ended, seen, held, high)
+        for start, (_, window) in rows:
+            size = LEVELS[at].sort_key
+            assert start // size == window * SECOND // size, "a row of another window"
+        return seen
+
+    def check(self, at, begun, ended, seen, low, high):
+        where = f"a reader of {NAMES[at]} in [{low / SECOND},{high / SECOND}) from {begun} to {ended}"
+        assert max(seen.values(), default=0) <= 1, f"{where} sees twice {[t for t, n in seen.items() if n > 1]}"
+
+        def inside(tokens):
+            return {token for token in tokens if low <= token[1] * SECOND < high}
+
+        sure = [change for change in self.tables.changes if change.at <= begun]
+        maybe = [change for change in self.tables.changes if begun < change.at <= ended]
+        allowed = []
+        for chosen in itertools.product([True, False], repeat=len(maybe)):
+            tokens: set[Token] = set()
+            for change in sure + [change for change, is_there in zip(maybe, chosen, strict=True) if is_there]:
+                tokens = (tokens - change.removed) | change.added
+            # what one replacement removes, and another that is not seen had brought or removed, may differ
+            if inside(tokens) == set(seen):
+                return
+            allowed.append(sorted(inside(tokens)))
+        least, most = set.intersection(*map(set, allowed)), set.union(*map(set, allowed))
+        raise AssertionError(
+            f"{where} sees {sorted(seen)}: lost {sorted(least - set(seen))}, too much {sorted(set(seen) - most)}; "
+            f"allowed {allowed}"
+        )
+
+    def run(self):
+        try:
+            self.schedule.run()
+            self.tables.spurious = 0
+            self.tables.kind.clear()
+            for _ in range(2):
+                for at in range(3):
+                    self.read(at, *EVERY)  # lagging
+            compact.catch_up(self.tables, DESCRIPTION)
+            for at in range(3):
+                self.read(at, *EVERY)
+            compact.merge_parts(self.tables, DESCRIPTION, 2**62)
+            for at in range(3):
+                self.read(at, *EVERY)
+            assert compact.catch_up(self.tables, DESCRIPTION) == 0
+        except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
+            raise AssertionError(
+                f"{type(failure).__name__}: {failure}\n" + "\n".join(self.schedule.trace)
+                + "\n" + "".join(traceback.format_exception(failure)[-3:])
+            ) from None
+
+
+class Patches:
+    """What stands for Arrow, the calendar and the clock."""
+
+    def __enter__(self):
+        self.were = compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE, compact.time
+        compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE = merge_level, lambda level: BUCKET, 2
+        compact.time = SimpleNamespace(sleep=lambda seconds: None)
+
+    def __exit__(self, *_):
+        compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE, compact.time = self.were
+
+
+@pytest.fixture
+def patched():
+    with Patches():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 10_000, 20_000, 30_000])
+def test_whoever_comes_between_readers_see_whole_commits(patched, first):
+    for seed in range(first, first + 300):
+        World(seed, zombies=seed % 3 == 0).run()
+
+
+class Play(World):
+    """A schedule by hand."""
+
+    def __init__(self) -> None:
+        self.schedule = Schedule(0)
+        self.random = self.schedule.random
+        self.tables = Memory(self.schedule, keeps=True, spurious=0)
+        self.until = self.schedule.until
+        self.seen: list[set[Token]] = []
+
+    def appends(self, name, writer, number, starts, finest_only=False):
+        tokens = {(f"{writer}.{number}", at) for at in starts}
+        self.schedule.add(name, lambda: self.append(name, writer, number, tokens, finest_only))
+
+    def replaces(self, name, low, high, starts):
+        self.schedule.add(name, lambda: self.replace_one(name, low, high, {(name, at) for at in starts}))
+
+    def catches_up(self, name):
+        self.schedule.add(name, lambda: compact.catch_up(self.tables, DESCRIPTION))
+
+    def compacts(self, name):
+        self.schedule.add(name, lambda: compact.merge_parts(self.tables, DESCRIPTION, 2**62))
+
+    def expires(self, name, now):
+        def work():
+            self.tables.kind[name] = ("expire", None)
+            retention.expire(self.tables, DESCRIPTION, now * SECOND)
+
+        self.schedule.add(name, work)
+
+    def reads(self, name, at):
+        self.schedule.add(name, lambda: self.seen.append(set(self.read(at, *EVERY))))
+
+
+def played(script):
+    """Run a script: a list of what to add, and of (who, before what it stops)."""
+    with Patches():
+        play = Play()
+        script(play)
+        for actor in play.schedule.actors:
+            play.until(actor.name)
+        play.run()
+        return play
+
+
+def test_two_that_catch_up_at_once_take_a_commit_over_once():
+    def script(play):
+        play.appends("first", "w", 1, [0], finest_only=True)
+        play.until("first")
+        play.catches_up("one")
+        play.until("one", "commit 4s")
+        play.appends("second", "w", 2, [1], finest_only=True)
+        play.until("second")
+        play.catches_up("two")
+        play.until("two", "commit 4s")
+        play.until("one", "commit 2s")
+        play.until("two")
+
+    played(script)
+
+
+def test_a_writer_that_was_thought_dead_is_not_passed_over():
+    def script(play):
+        play.appends("new", "w", 2, [0])
+        play.until("new", "commit 1s")
+        play.appends("old", "w", 1, [0])
+        play.until("old", "commit 2s")  # and stops
+        play.until("new")
+
+    played(script)
+
+
+def test_a_commit_between_levels_is_replaced_in_all_of_them():
+    def script(play):
+        play.appends("append", "w", 1, [0, 1])
+        play.until("append", "commit 2s")
+        play.replaces("replace", 0, 2, [0])
+        play.until("replace")
+        play.until("append")
+
+    played(script)
+
+
+def test_a_commit_to_a_range_that_is_being_replaced_counts_once():
+    def script(play):
+        play.replaces("replace", 0, 4, [0])
+        play.until("replace", "commit 1s")
+        play.until("replace", "view 2s")  # which has looked at 1s
+        play.appends("append", "w", 1, [3])
+        play.until("append", "commit 4s")
+        play.until("replace", "commit 4s")
+        play.until("append")
+        play.until("replace")
+
+    played(script)
+
+
+def test_of_two_replacements_that_overlap_the_later_one_stands():
+    def script(play):
+        play.replaces("one", 0, 2, [1])
+        play.replaces("two", 1, 3, [1])
+        play.until("one", "commit 1s")
+        play.until("two", "commit 1s")
+        play.until("one")
+
+    play = played(script)
+    assert set(play.read(0, *EVERY)) == {("two", 1)}
+
+
+@pytest.mark.parametrize(("at", "low", "stop"), [("1s", 1, "commit 1s"), ("2s", 3, "commit 2s")])
+def test_nothing_expires_that_a_replacement_is_about_to_need(at, low, stop):
+    def script(play):
+        play.appends("append", "w", 1, [0, 5])
+        play.until("append")
+        play.expires("expire", 7)
+        play.until("expire", f"commit {at} +[] -[(")
+        play.replaces("replace", low, low + 1, [low])
+        play.until("replace", "view 4s")
+        play.until("replace", "commit 1s")
+        play.until("replace", "view 1s")
+        play.until("expire")
+
+    played(script)
+
+
+def test_nothing_expires_that_a_replacement_is_not_done_with():
+    def script(play):
+        play.appends("append", "w", 1, [0, 5])
+        play.until("append")
+        play.replaces("replace", 1, 2, [1])
+        play.until("replace", "commit 1s")
+        play.expires("expire", 7)
+        play.until("expire")
+
+    played(script)
+
+
+def test_a_reader_sees_a_commit_wholly_where_a_range_is_being_replaced():
+    def script(play):
+        play.replaces("replace", 4, 5, [4])
+        play.until("replace", "commit 1s")
+        play.until("replace", "view 1s")
+        play.reads("reader", 2)
+        play.until("reader", "view 2s")
+        play.appends("append", "w", 1, [3, 6])
+        play.until("append", "commit 4s")
+        play.until("reader")
+
+    played(script)
+
+
+def explore(seconds: float, seed: int, **options: bool) -> tuple[int, dict[int, str]]:
+    begun, found, runs = time.monotonic(), {}, 0
+    with Patches():
+        while time.monotonic() - begun < seconds:
+            try:
+                World(seed, **options).run()
+            except AssertionError as failure:
+                found[seed] = str(failure)
+            seed, runs = seed + 1, runs + 1
+    return runs, found
+
+
+if __name__ == "__main__":
+    flags = {name: True for name in sys.argv[3:] if name == "zombies"}
+    flags |= {name[2:]: False for name in sys.argv[3:] if name.startswith("no")}
+    count, failures = explore(float(sys.argv[1]), int(sys.argv[2]), **flags)
+    print(f"{count} schedules, {len(failures)} failures")
+    kinds = Counter(re.sub(r"[^a-z ]+", "", text.splitlines()[0].split(": ", 1)[1][:90]) for text in failures.values())
+    for kind, often in kinds.most_common(12):
+        print(f"{often:5} {kind}")
+    if failures:
+        shortest = min(failures, key=lambda seed: len(failures[seed]))
+        print("seeds", sorted(failures)[:20], "\nshortest", shortest)
+        print(failures[shortest])

@@ -1,0 +1,271 @@
+"""Spark and the frame store: jobs write what a local rollup would, and tables read what a query gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import aggr
+import spark_udaf as su
+from aggr.bits import same_bits
+from spark_udaf.failures import clear
+from spark_udaf.options import from_options, to_options
+from spark_udaf.source import TiltframeReader, TiltframeSource
+from tests import engines
+from tests.engines import KEPT, kept
+from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return engines.rows(6000)
+
+
+@pytest.fixture(scope="module")
+def local(rows, tmp_path_factory):
+    """The store as local code fills it, in two commits."""
+    store = FrameStore(tmp_path_factory.mktemp("local"), KEPT)
+    store.append(rollup(rows.slice(0, 4000), KEPT), "w", 1)
+    store.append(rollup(rows.slice(4000), KEPT), "w", 2)
+    return store
+
+
+@pytest.fixture(scope="module")
+def wanted(local):
+    return kept(local)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["connect", "cluster"])
+def test_every_spark_writes_and_reads_the_same(kind, rows, wanted, tmp_path):
+    file = str(tmp_path / "rows.parquet")
+    pq.write_table(rows, file, row_group_size=1500)
+    command = [sys.executable, "-m", "tests.engines", kind, file, "store", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("store ")]
+    assert lines, done.stderr[-3000:]
+    found = json.loads(lines[0].removeprefix("store "))
+    assert found["new"] == [True, True, True, False]
+    assert found["read"]
+    assert found["seen"] > 10
+    assert [found[name] == wanted for name in ("rows", "files", "states")] == [True] * 3
+
+
+@pytest.mark.spark
+def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
+    df = spark.createDataFrame(rows).repartition(3)
+    store = FrameStore(tmp_path / "s", KEPT)
+    assert su.rollup_into(df.limit(0), store, "nothing", 7)
+    assert store.number("nothing") == 7
+    assert su.rollup_into(df, store, "w", 1, {"file": 1})
+    assert kept(store) == wanted
+    assert store.number("file") == 1
+    assert all(level.behind == 0 for level in store.inspect().levels)
+    finer = FrameStore(tmp_path / "finer", KEPT)
+    pq.write_table(rollup(rows, KEPT), tmp_path / "states.parquet")
+    scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
+    assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
+    assert kept(finer) == wanted
+    with pytest.raises(StoreError, match="someone else has added the same"):
+        su.append(su.rollup(df, KEPT), store, "v", 1, {"file": 1})
+    assert kept(store) == wanted
+
+
+@pytest.mark.spark
+def test_a_commit_that_is_there_starts_no_job_and_completes_coarser_levels(spark, rows, wanted, tmp_path):
+    store = FrameStore(tmp_path / "s", KEPT)
+    states = rollup(rows, KEPT)
+    description = store.prepare(states.schema)
+    finest = states.filter(pc.equal(states.column("level"), "1m"))
+    parts = store.tables.write("1m", finest, "w", 5)
+    store.tables.commit("1m", parts, (), {"w": 5})  # and its writer was killed
+    assert store.inspect().levels[2].behind == 1
+    never = spark.createDataFrame(rows.slice(0, 5)).mapInArrow(engines._never, spark.createDataFrame(rows).schema)
+    assert su.rollup_into(never, store, "w", 4) is False
+    assert su.rollup_into(never, store, "w", 5) is False
+    assert store.inspect().levels[2].behind == 0
+    assert su.append(su.rollup(never, KEPT), store, "w", 5) is False
+    assert kept(store) == wanted
+    assert description.schema.names == ["window_start", "host", "shelf", "rows", "money", "d", "first"]
+
+
+@pytest.mark.spark
+def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_path):
+    df = spark.createDataFrame(rows.slice(0, 5))
+    states = su.rollup(df, KEPT)
+    with pytest.raises(TypeError, match=r"give a store, say tiltframe\.FrameStore"):
+        su.append(states, str(tmp_path), "w", 1)
+    with pytest.raises(ValueError, match="does not begin with 'tiltframe:'"):
+        su.append(states, local, "tiltframe:merged", 1)
+    with pytest.raises(ValueError, match="a commit number is a whole number"):
+        su.rollup_into(df, local, "w", -1)
+    with pytest.raises(ValueError, match="not states of this frame"):
+        su.append(df, local, "v", 1)
+    with pytest.raises(TypeError, match="give a Spark DataFrame"):
+        su.append(rollup(rows, KEPT), local, "v", 1)
+    with pytest.raises(ValueError, match="no column 'price'"):
+        su.rollup_into(df.drop("price"), local, "v", 1)
+    with pytest.raises(StoreError, match=r"keeps states of decimal.* in 'money', and this is states of double"):
+        su.rollup_into(df.withColumn("price", df.price.cast("double")), local, "v", 1)
+    assert local.number("v") == -1
+
+
+@pytest.mark.spark
+def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
+    df = spark.createDataFrame(rows.slice(0, 50))
+    store = FrameStore(tmp_path / "s", KEPT)
+    store.prepare(rollup(rows, KEPT).schema)
+    (tmp_path / "s" / "frame_1h").touch()
+    with pytest.raises(StoreError, match=r"the store .* cannot be read or written: .*frame_1h") as caught:
+        su.rollup_into(df, store, "w", 1)
+    assert len(str(caught.value).splitlines()) == 1
+    assert store.number("w") == -1
+    hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
+    with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr takes numbers from 0"):
+        su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
+
+
+def reader(store: FrameStore, per: str, rows_per_task: int = 100, **asked) -> TiltframeReader:
+    measures, keys = asked.pop("measures", None), asked.pop("keys", None)
+    options = to_options(store.uri, measures, keys, None, per=per, rows_per_task=rows_per_task, **asked)
+    return TiltframeReader(from_options(options), from_options(options).schema)
+
+
+def answered(given: TiltframeReader) -> pa.Table:
+    batches = [batch for partition in given.partitions() for batch in given.read(partition)]
+    return pa.Table.from_batches(batches, given.schema)
+
+
+def same(given: pa.Table, wanted: pa.Table) -> bool:
+    return given.schema == wanted.schema and all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
+
+
+HOURS = "2013-11-03,2013-11-03T18:00"
+QUESTIONS = {
+    "level": {"per": "1h"},
+    "finest": {"per": "1m"},
+    "within": {"per": "1m", "within": HOURS},
+    "between levels": {"per": "6h"},
+    "coarser than a bucket": {"per": "1y"},
+    "hopping": {"per": "hopping(2h, 30m)"},
+    "hopping within": {"per": "hopping(2h, 30m)", "within": HOURS},
+    "where": {"per": "1h", "where": "host = 'a' OR shelf IS NULL"},
+    "keys": {"per": "1h", "keys": ["host"]},
+    "no keys": {"per": "1h", "keys": []},
+    "all": {"per": "all"},
+    "all within": {"per": "all", "within": HOURS},
+    "filled": {"per": "1h", "fill": True, "keys": ["host"]},
+    "measures": {"per": "1h", "measures": ["rows"]},
+    "new measures": {"per": "1h", "measures": {"q": aggr.dds("x", [0.25]), "n": aggr.count()}},
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_slices_together_are_the_query(question, local):
+    given = reader(local, **question, now="2013-11-04T12:00Z")
+    assert same(answered(given), local.query(**question, now="2013-11-04T12:00Z"))
+
+
+def test_slices_are_whole_buckets_of_about_so_many_rows(local):
+    minutes = reader(local, "1m")
+    slices = [partition.within for partition in minutes.partitions()]
+    assert len(slices) == 4  # buckets of a day in UTC; New York's three days touch four
+    assert all(low % 86_400_000_000 == 0 for low, _ in slices[1:])
+    assert all(a[1] == b[0] for a, b in pairwise(slices))
+    assert [len(reader(local, "1m", rows).partitions()) for rows in (4000, 100_000)] == [2, 1]
+    assert len(reader(local, "1d").partitions()) == 1
+    assert len(reader(local, "1m", within=HOURS).partitions()) == 1
+    assert len(reader(local, "all").partitions()) == len(reader(local, "1m", fill=True).partitions()) == 1
+
+
+def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
+    """Spark plans a view once."""
+    store = FrameStore(tmp_path / "s", KEPT)
+    store.prepare(KEPT.states_schema(rows.schema))
+    empty, partitions = reader(store, "1h"), reader(store, "1h").partitions()
+    assert list(empty.read(partitions[0])) == []
+    store.append(rollup(rows, KEPT), "w", 1)
+    assert pa.Table.from_batches(empty.read(partitions[0])).equals(store.query("1h"))
+    planned, hopping = reader(store, "1h"), reader(store, "hopping(2h, 30m)")
+    before = [(each, each.partitions()) for each in (planned, hopping)]
+    for days in (-400, 400):
+        times = pc.add(rows["ts"], pa.scalar(days * 86_400_000_000, pa.duration("us")))
+        store.append(rollup(rows.set_column(0, "ts", times), KEPT), "w", 500 + days)
+    for each, partitions in before:
+        found = pa.Table.from_batches([batch for p in partitions for batch in each.read(p)], each.schema)
+        assert same(found, store.query(each.asked.question.target))
+
+
+def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
+    frame = TiltFrame(["1h"], "ts", {"most": aggr.max("u"), "late": aggr.max("t")}, ["k"])
+    data = pa.table(
+        {
+            "ts": [0, 1],
+            "k": pa.array([2**64 - 1, None], pa.uint64()),
+            "u": pa.array([1, 200], pa.uint8()),
+            "t": pa.array([1, 2], pa.time64("us")),
+        }
+    )
+    store = FrameStore(tmp_path / "s", frame)
+    store.append(rollup(data, frame), "w", 1)
+    options = to_options(store.uri, None, None, None, per="1h")
+    source = TiltframeSource(options)
+    schema = source.schema()
+    assert [field.dataType.simpleString() for field in schema][3:6] == ["decimal(20,0)", "smallint", "bigint"]
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    given = source.reader(schema)
+    assert given.schema == to_arrow_schema(schema, timezone="UTC")
+    assert answered(given).column("k").to_pylist() == [2**64 - 1, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "say what results are per, in the option per: 1m, 1h, 1d, a whole multiple of these, or all"),
+        ({"per": "1h", "limit": "3"}, "there is no option 'limit'; there are path, per, within, where, keys"),
+        ({"per": "1s"}, "1s is not made of whole windows of a level"),
+        ({"per": "1h", "fill": "maybe"}, "fill must be true or false"),
+        ({"per": "1h", "keys": '["host"'}, "as JSON"),
+        ({"per": "1h", "rows_per_task": "0"}, "rows_per_task must be a whole number from 1"),
+        ({"per": "1h", "name": "other"}, "is called 'frame', not 'other'"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message, local):
+    with pytest.raises(ValueError, match=message):
+        from_options({"path": local.uri, **options})
+
+
+def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path, monkeypatch):
+    import pickle
+
+    monkeypatch.chdir(tmp_path)
+    store = FrameStore("here", KEPT)
+    assert pickle.loads(pickle.dumps(store)).uri == str(tmp_path / "here")
+    assert pickle.loads(pickle.dumps(store.tables)).uri == str(tmp_path / "here")
+    assert to_options("here", None, None, {"REGION": "eu"})["path"] == str(tmp_path / "here")
+    assert to_options("s3://b/p", None, None, {"REGION": "eu"}) == {"path": "s3://b/p", "storage.REGION": "eu"}
+
+
+@pytest.mark.spark
+def test_a_store_is_a_table(spark, local):
+    read = su.read(spark, local.uri, "1h", keys=["host"], measures=["rows", "d"], rows_per_task=1000)
+    query = local.query("1h", keys=["host"], measures=["rows", "d"])
+    assert same(read.toArrow(), query)
+    hosts = [read.where(f"host = '{host}'").count() for host in "abc"]  # one scan must not touch another
+    assert hosts == [query.filter(pc.equal(query["host"], host)).num_rows for host in "abc"]
+    assert read.count() == query.num_rows
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days USING tiltframe OPTIONS (path '{local.uri}', per '1d', keys '')")
+    found = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
+    assert found == local.query("1d", keys=[])["rows"].to_pylist()
+    with pytest.raises(ValueError, match=r"^there is no option 'limit'"), clear():
+        spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
+    with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
+        su.read(spark, "/nowhere", "1h")

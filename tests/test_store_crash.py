@@ -1,0 +1,70 @@
+"""Kill -9 at any moment, of whatever writes to a store: it opens, with every acknowledged commit, whole and once."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from aggr.bits import digest
+from tests.nursery import FRAME, RETENTION, SPAN, Nursery, append, compact, expire, replace, replaced, rows
+from tiltframe import FrameStore, finish, rollup
+from tiltframe.frame import LEVEL, START
+from tiltframe.store.tables import EXPIRED
+
+ROLES = [append, compact, expire, replace]
+
+
+def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
+    """Compare the store with what must be in it, bit for bit; return its last commit and replacement."""
+    store = FrameStore(path)
+    last = store._tables.view(["10s"], ["w"])[0].covers.get("w", -1)
+    assert last in (acknowledged, acknowledged + 1)
+    found = store.query("10m")
+    there = {int(key[2:]) for key in found.column("k").to_pylist() if key.startswith("r:")}
+    assert len(there) <= 1, f"replacements {there} at once"
+    now = max(there, default=-1)
+    assert now >= generation, f"replacement {generation} was acknowledged, and {now} is there"
+    parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in there]
+    wanted = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
+    for level in ("10s", "1m", "10m"):
+        held = store._tables.view([level])[0].covers.get(EXPIRED, -(2**62))
+        mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
+        mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
+        got = store.query(level)
+        assert got.column("k").to_pylist() == mine.column("k").to_pylist(), level
+        for name in mine.column_names:
+            assert digest(got.column(name)) == digest(mine.column(name)), (level, name)
+    return last, now
+
+
+@pytest.mark.slow
+def test_200_kills_lose_nothing_and_count_nothing_twice(tmp_path):
+    path, chance, nursery = str(tmp_path / "s"), random.Random(5), Nursery(tmp_path)
+    FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w", 0), FRAME), "w", 0)
+    last, generation, progress = 0, -1, 0
+    begun = time.monotonic()
+    for turn in range(100):
+        roles = [ROLES[turn % 4], ROLES[(turn + 1 + turn // 4 % 3) % 4]]
+        children = {role: nursery.start(role.__name__, path) for role in roles}
+        if turn % 3:  # it is at work
+            nursery.wait(children[roles[0]])
+        time.sleep(chance.random() * 0.1)
+        for role in chance.sample(roles, 2):
+            told = nursery.kill(children[role])
+            progress += len(told)
+            if role is append:
+                last = max([last, *told])
+            if role is replace:
+                generation = max([generation, *told])
+            time.sleep(chance.random() * 0.02)
+        last, generation = check(path, last, generation)
+    nursery.close()
+    store = FrameStore(path)
+    store.compact()
+    check(path, last, generation)
+    print(f"\n200 kills in {time.monotonic() - begun:.0f} s; {last} commits, {progress} acknowledgements")
+    assert progress > 100

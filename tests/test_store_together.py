@@ -1,0 +1,100 @@
+"""Eight writers, four readers, a compaction, an expiry and replacements of another range at once, as processes.
+
+TILTFRAME_MINUTE=60 runs the minute; 10 seconds without.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from aggr.bits import digest
+from tests.nursery import FRAME, RETENTION, Nursery, replaced, rows
+from tiltframe import FrameStore, finish, rollup
+from tiltframe.frame import LEVEL, START
+from tiltframe.store.tables import EXPIRED
+
+SECONDS = float(os.environ.get("TILTFRAME_MINUTE", "10"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("expiring", [False, True])
+def test_who_works_together_loses_nothing(tmp_path, expiring):
+    path, nursery = str(tmp_path / "s"), Nursery(tmp_path)
+    writers = [f"w{i}" for i in range(8)]
+    FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w0", 0), FRAME), "w0", 0)
+    children = {writer: nursery.start("append", path, writer) for writer in writers}
+    works = ["compact", "replace", *(["expire"] if expiring else [])]
+    children |= {work: nursery.start(work, path) for work in works}
+    # when windows expire, totals of the levels that expire shrink
+    readers = ["all"] * 4 if not expiring else ["10m"] * 4
+    children |= {f"reader{i}": nursery.start("read", path, levels) for i, levels in enumerate(readers)}
+    time.sleep(SECONDS)
+    told = {name: nursery.kill(child) for name, child in children.items()}
+    nursery.close()
+    begun, store, parts, commits = time.monotonic(), FrameStore(path), [], 0
+    for writer in writers:
+        last = store._tables.view(["10s"], [writer])[0].covers.get(writer, -1)
+        assert last - max(told[writer], default=-1) <= 1 + (writer == "w0" and not told[writer])
+        parts += [rows(writer, number) for number in range(last + 1)]
+        commits += last + 1
+    there = {int(key[2:]) for key in store.query("10m").column("k").to_pylist() if key.startswith("r:")}
+    assert len(there) <= 1
+    assert max(there, default=0) >= max(told["replace"], default=0)
+    wanted = rollup(pa.concat_tables([*parts, *(replaced(number) for number in there)]), FRAME)
+    for state in ("as it is", "compacted"):
+        for level in ("10s", "1m", "10m"):
+            held = store._tables.view([level])[0].covers.get(EXPIRED, -(2**62))
+            mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
+            mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
+            got = store.query(level)
+            for name in mine.column_names:
+                assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
+        store.compact()
+    counts = {name: len(numbers) for name, numbers in told.items()}
+    print(f"\n{commits} commits in {SECONDS:.0f} s, {commits / SECONDS:.1f} a second; acknowledged {counts}; ", end="")
+    print(f"checked in {time.monotonic() - begun:.1f} s; {len(os.listdir(Path(path) / 'frame_10s' / '_delta_log'))} log")
+    assert all(told[name] for name in children if name != "w0")
+
+
+RACE = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.nursery import FRAME, rows
+from tiltframe import FrameStore, rollup
+store = FrameStore({path!r}, FRAME)
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(int(store.append(rollup(rows("w", number), FRAME), "w", number)) for number in range({most})))
+"""
+
+
+@pytest.mark.slow
+def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
+    """The numbers of one writer, by four processes at once: each number may be refused, and counts at most once."""
+    path, root, most = str(tmp_path / "s"), str(Path(__file__).parent.parent), 12
+    script = RACE.format(root=root, path=path, most=most)
+    command = [sys.executable, "-c", script]
+    tried = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for process in tried:
+        assert process.stdout.readline() == "ready\n"
+    for process in tried:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    told = [[int(word) for word in process.communicate()[0].split()] for process in tried]
+    assert [process.returncode for process in tried] == [0] * 4
+    added = [sum(each) for each in zip(*told, strict=True)]
+    assert max(added) == 1
+    there = [number for number in range(most) if added[number]]
+    wanted = rollup(pa.concat_tables([rows("w", number) for number in there]), FRAME)
+    for level in ("10s", "1m", "10m"):
+        mine = finish(wanted.filter(pc.equal(wanted.column(LEVEL), level)), FRAME)
+        got = FrameStore(path).query(level)
+        assert all(digest(got.column(name)) == digest(mine.column(name)) for name in mine.column_names), level
