@@ -22,7 +22,7 @@ from tiltframe.store.question import ALL, Question, question
 from tiltframe.store.tables import Tables, whole_path
 
 STORAGE = "storage."
-KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task")
+KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
 ROWS_PER_TASK = 50_000
 
 
@@ -36,18 +36,21 @@ class Asked:
     question : Question
     fill : bool
         Give windows without events too.
-    now : int
-        For `partial`; microseconds UTC.
+    now : moment or None
+        For `partial`; the clock's, when it is read.
     rows_per_task : int
         Rows of states, about.
+    pushdown : bool
+        Let filters narrow what is read.
     """
 
     tables: Tables
     description: Description
     question: Question
     fill: bool
-    now: int
+    now: str | None
     rows_per_task: int
+    pushdown: bool
 
     @property
     def whole(self) -> bool:
@@ -61,7 +64,8 @@ class Asked:
 
     def answer(self, asked: Question) -> pa.Table:
         """Answer the question, or a part of it."""
-        return answer(self.tables, self.description, asked, self.fill, (), None, self.now)
+        now = moment(self.now, asked.frame.timezone)
+        return answer(self.tables, self.description, asked, self.fill, (), None, now)
 
 
 def to_options(
@@ -100,9 +104,10 @@ def from_options(options: Mapping[str, str]) -> Asked:
         measures = {name: from_description(described) for name, described in measures.items()}
     where = options.get("where")
     asked = question(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
-    now = moment(options.get("now"), store.frame.timezone)
+    moment(options.get("now"), store.frame.timezone)  # which must be one
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    return Asked(store.tables, store.description, asked, _truth(options.get("fill", "false")), now, rows)
+    fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
+    return Asked(store.tables, store.description, asked, fill, options.get("now"), rows, pushdown)
 
 
 def _text(value: Any) -> str | None:
@@ -128,9 +133,9 @@ def _listed(text: str | None) -> Any:
         raise ValueError(f"cannot read {text!r} as JSON; write names with commas between them") from None
 
 
-def _truth(text: str) -> bool:
+def _truth(name: str, text: str) -> bool:
     if text.strip().lower() not in ("true", "false"):
-        raise ValueError(f"fill must be true or false; got {text!r}")
+        raise ValueError(f"{name} must be true or false; got {text!r}")
     return text.strip().lower() == "true"
 
 

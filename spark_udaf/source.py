@@ -4,6 +4,9 @@
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans slices of the range, and each task answers its own: what `tiltframe.FrameStore.query` gives for it.
+
+Filters are pushed down only where that is asked for, by the option ``pushdown``: what one scan has pushed down stays
+with the relation in PySpark 4.3, and other scans of the same DataFrame or view, even in one query, then miss rows.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from spark_udaf.failures import clear
 from spark_udaf.options import ROWS_PER_TASK, Asked, from_options, to_options
 from spark_udaf.pushdown import bounds_of, with_filters
 from spark_udaf.schema import as_schema, spark_schema
-from spark_udaf.slices import slices
+from spark_udaf.slices import held, slices
 from spark_udaf.worker import settle
 from tiltframe.store import Expired
 from tiltframe.store.compact import EVER
+from tiltframe.store.ranges import common
 from tiltframe.store.stored import stored, stored_schema
 from tiltframe.store.tables import Range
 from windows import Hopping, Window
@@ -36,7 +40,7 @@ from windows import Hopping, Window
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 _GIVEN_ROWS = 10_000  # results handed to the JVM at once
 
 
@@ -53,8 +57,10 @@ class TiltframeSource(DataSource):
         return spark_schema(stored_schema(from_options(self.options).schema))
 
     def reader(self, schema: StructType) -> TiltframeReader:
-        """Read the options anew: what a store holds is looked up when a query is planned."""
-        return TiltframeReader(from_options(self.options), to_arrow_schema(schema, timezone="UTC"))
+        """Read the options anew."""
+        asked = from_options(self.options)
+        kind = PushingReader if asked.pushdown else TiltframeReader
+        return kind(asked, to_arrow_schema(schema, timezone="UTC"))
 
 
 class Slice(InputPartition):
@@ -70,7 +76,36 @@ class TiltframeReader(DataSourceReader):
 
     def __init__(self, asked: Asked, schema: pa.Schema) -> None:
         """Nothing is read yet."""
-        self.asked, self.schema, self.bounds = asked, schema, EVER
+        self.asked, self.schema = asked, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the range into slices."""
+        asked = self.asked
+        if asked.whole:
+            return [Slice(asked.question.within)]
+        return [Slice(span) for span in slices(asked.tables, asked.question, asked.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Answer a slice."""
+        settle()
+        assert isinstance(partition, Slice)
+        asked, within = self.asked, partition.within
+        if not asked.whole and within is not None:
+            within = held(asked.tables, asked.question, within)
+            if within is None or within[0] >= within[1]:
+                return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Expired)  # the column partial says so
+            results = asked.answer(replace(asked.question, within=within))
+        columns = [stored(one_array(column)) for column in results.columns]
+        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
+        yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+
+
+class PushingReader(TiltframeReader):
+    """Answers that filters narrow before anything is read."""
+
+    bounds: Range = EVER
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         """Read less where filters allow it; Spark evaluates all of them itself, so none is relied on.
@@ -86,28 +121,16 @@ class TiltframeReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the range into slices."""
-        asked = self.asked
-        if asked.whole:
-            return [Slice(asked.question.within)]
-        return [Slice(span) for span in slices(asked.tables, asked.question, self.bounds, asked.rows_per_task)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Answer a slice."""
-        settle()
-        if not isinstance(partition, Slice):  # Spark's own, where there are no slices
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Expired)  # the column partial says so
-            results = self.asked.answer(replace(self.asked.question, within=partition.within))
-        columns = [stored(one_array(column)) for column in results.columns]
-        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
-        yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+        """Leave out what lies outside the bounds."""
+        planned = super().partitions()
+        if self.asked.whole:
+            return planned
+        spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
+        return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
 
 
 def register_source(spark: SparkSession) -> None:
-    """Make the data source ``tiltframe`` known to a session, which has to allow push-down for it."""
-    spark.conf.set(_PUSH_DOWN, "true")
+    """Make the data source ``tiltframe`` known to a session."""
     spark.dataSource.register(TiltframeSource)
 
 
@@ -124,6 +147,7 @@ def read(
     *,
     name: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
+    pushdown: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Read results of a frame store as a DataFrame.
@@ -140,12 +164,16 @@ def read(
         As for `tiltframe.FrameStore`.
     rows_per_task : int
         A task reads about so many rows of states.
+    pushdown : bool
+        Have filters on keys and window_start narrow what is read, which sets
+        ``spark.sql.python.filterPushdown.enabled``. Only for a DataFrame that is filtered once: PySpark 4.3 applies
+        the filters of one use to the others.
 
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, a column per measure, partial. Filters on window_start and on keys
-        are pushed down.
+        level, window_start, window_end, keys, a column per measure, partial. What it is filtered by later is read
+        all the same, without ``pushdown``: give ``within`` and ``where`` here.
 
     Raises
     ------
@@ -155,17 +183,20 @@ def read(
     Guarantee
     ---------
     Every window is as it was at one moment while the query ran, the same bits as `tiltframe.FrameStore.query`
-    gives; two windows may be of two moments.
+    gives; two windows may be of two moments. Read again, the DataFrame gives what the store holds then.
 
     Examples
     --------
     The docs have one that runs::
 
-        su.read(spark, "s3://bucket/path", per="1h").where("host = 'a'").show()
+        su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
     asked = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
-    options = to_options(uri, measures, keys, storage_options, rows_per_task=rows_per_task, **asked)
+    more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
+    options = to_options(uri, measures, keys, storage_options, **more, **asked)
     register_source(spark)
+    if pushdown:
+        spark.conf.set(PUSH_DOWN, "true")
     with clear():
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = results.schema  # Connect looks at it only when it must

@@ -162,25 +162,23 @@ def store(spark: Any, file: str, folder: str, retries: bool) -> dict[str, Any]:
     """Write into stores in every way, and read one as a table."""
     import spark_udaf as su
 
-    df = spark.read.parquet(file).repartition(3)
-    stores = {name: FrameStore(f"{folder}/{name}", KEPT) for name in ("rows", "files", "states")}
+    df, scan = spark.read.parquet(file).repartition(3), su.scan_parquet(spark, file, rows_per_task=7000)
+    names = ["rows"] if retries else ["rows", "files", "states"]
+    stores = {name: FrameStore(f"{folder}/{name}", KEPT) for name in names}
     if retries:
-        stores["rows"].prepare(KEPT.states_schema(su.scan_parquet(spark, file).schema))
+        stores["rows"].prepare(KEPT.states_schema(scan.schema))
         stores["rows"]._tables = FailsOnce(stores["rows"].tables, f"{folder}/failed")
-    new = [
-        su.rollup_into(df, stores["rows"], "w", 1),
-        su.rollup_into(su.scan_parquet(spark, file, rows_per_task=7000), stores["files"], "w", 1),
-        su.append(su.rollup(df, KEPT), stores["states"], "w", 1),
-        su.rollup_into(df.mapInArrow(_never, df.schema), stores["rows"], "w", 1),
-    ]
+    new = [su.rollup_into(df, stores["rows"], "w", 1)]
+    if not retries:
+        new += [su.rollup_into(scan, stores["files"], "w", 1), su.append(su.rollup(df, KEPT), stores["states"], "w", 1)]
+    new.append(su.rollup_into(df.mapInArrow(_never, df.schema), stores["rows"], "w", 1))
     assert not retries or os.path.exists(f"{folder}/failed")
     read = su.read(spark, stores["rows"].uri, per="1h", where="host = 'a' AND shelf > 0", rows_per_task=100)
     results = read.toArrow().sort_by(ORDER)
     query = stores["rows"].query("1h", where="host = 'a' AND shelf > 0").sort_by(ORDER)
     same = {name: digest(results.column(name)) == digest(query.column(name)) for name in query.column_names}
-    return {"new": new, "read": all(same.values()), "seen": len(query)} | {
-        name: kept(FrameStore(each.uri)) for name, each in stores.items()
-    }
+    found = {name: kept(FrameStore(each.uri)) for name, each in stores.items()}
+    return {"new": new, "read": all(same.values()), "seen": len(query), "stores": found}
 
 
 def _never(batches: Any) -> Any:

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -323,7 +323,9 @@ class Memory:
 
 
 def _told(part: Part) -> str:
-    return f"{part.name}:{part.writer.removeprefix(OWN)}:{part.commit}[{part.least // SECOND},{part.greatest // SECOND}]"
+    return (
+        f"{part.name}:{part.writer.removeprefix(OWN)}:{part.commit}[{part.least // SECOND},{part.greatest // SECOND}]"
+    )
 
 
 class World:
@@ -483,8 +485,10 @@ class World:
             assert compact.catch_up(self.tables, DESCRIPTION) == 0
         except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
             raise AssertionError(
-                f"{type(failure).__name__}: {failure}\n" + "\n".join(self.schedule.trace)
-                + "\n" + "".join(traceback.format_exception(failure)[-3:])
+                f"{type(failure).__name__}: {failure}\n"
+                + "\n".join(self.schedule.trace)
+                + "\n"
+                + "".join(traceback.format_exception(failure)[-3:])
             ) from None
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.bits import digest
-from tests.nursery import FRAME, RETENTION, SPAN, Nursery, append, compact, expire, replace, replaced, rows
+from tests.nursery import FRAME, RETENTION, Nursery, append, compact, expire, replace, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.tables import EXPIRED

@@ -70,7 +70,9 @@ def test_a_damaged_file_is_noticed(tmp_path, level, damage, compacted):
     else:
         middle = len(whole) // 2
         file.write_bytes(
-            {"half": whole[:middle], "empty": b"", "zeros": bytes(len(whole)), "garbage": b"PAR1" + whole[4:middle]}[damage]
+            {"half": whole[:middle], "empty": b"", "zeros": bytes(len(whole)), "garbage": b"PAR1" + whole[4:middle]}[
+                damage
+            ]
         )
     with pytest.raises(StoreError, match="damaged|cannot be read") as caught:
         FrameStore(tmp_path / "s").query(level)
@@ -99,7 +101,9 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
             one_sentence(error)
             noticed += 1
         file.write_bytes(whole)
-    print(f"\n{flips} flips: {noticed} noticed, {flips - noticed - len(wrong)} without effect, {len(wrong)} wrong: {wrong}")
+    print(
+        f"\n{flips} flips: {noticed} noticed, {flips - noticed - len(wrong)} without effect, {len(wrong)} wrong: {wrong}"
+    )
     assert not wrong
     assert answers(tmp_path / "s") == before
 
@@ -165,7 +169,9 @@ def test_a_damaged_log_is_noticed(tmp_path, table, damage, which):
     except StoreError as error:
         one_sentence(error)
     else:
-        assert unnoticeable or found == before  # coarser levels are derived anew while finer ones tell all commits apart
+        assert (
+            unnoticeable or found == before
+        )  # coarser levels are derived anew while finer ones tell all commits apart
     for file, text in whole.items():
         file.write_bytes(text)
     assert answers(tmp_path / "s") == before
@@ -245,7 +251,9 @@ def test_a_description_that_is_none(tmp_path, text):
 def run(script: str, *arguments: str) -> str:
     """Run a script in a process of its own; give what it printed."""
     begin = f"import sys; sys.path.insert(0, {ROOT!r})\nfrom tests.test_store_damage import *\n"
-    done = subprocess.run([sys.executable, "-c", begin + script, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", begin + script, *arguments], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
 
@@ -412,7 +420,17 @@ def test_names_that_a_store_needs_itself_are_refused_before_anything_is_written(
 
 @pytest.mark.parametrize(
     ("writer", "commit"),
-    [("", 0), (None, 0), (7, 0), ("tiltframe:merged", 0), ("w", -1), ("w", 2**63), ("w", 1.0), ("w", True), ("w", None)],
+    [
+        ("", 0),
+        (None, 0),
+        (7, 0),
+        ("tiltframe:merged", 0),
+        ("w", -1),
+        ("w", 2**63),
+        ("w", 1.0),
+        ("w", True),
+        ("w", None),
+    ],
 )
 def test_numbers_that_are_none_are_refused(tmp_path, writer, commit):
     with pytest.raises(ValueError, match="a writer is named|a commit number is") as caught:

@@ -60,7 +60,9 @@ def test_who_works_together_loses_nothing(tmp_path, expiring):
         store.compact()
     counts = {name: len(numbers) for name, numbers in told.items()}
     print(f"\n{commits} commits in {SECONDS:.0f} s, {commits / SECONDS:.1f} a second; acknowledged {counts}; ", end="")
-    print(f"checked in {time.monotonic() - begun:.1f} s; {len(os.listdir(Path(path) / 'frame_10s' / '_delta_log'))} log")
+    print(
+        f"checked in {time.monotonic() - begun:.1f} s; {len(os.listdir(Path(path) / 'frame_10s' / '_delta_log'))} log"
+    )
     assert all(told[name] for name in children if name != "w0")
 
 
