@@ -96,7 +96,7 @@ def main(folder: str) -> None:
         if not child:
             try:
                 file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-                globals()[work](path, lambda number: os.write(file, f"{number}\n".encode()), *more)
+                globals()[work](path, lambda number, file=file: os.write(file, f"{number}\n".encode()), *more)
             except BaseException as error:
                 Path(f"{log}.failed").write_text(f"{work}: {type(error).__name__}: {error}")
                 os._exit(1)

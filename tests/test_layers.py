@@ -51,6 +51,9 @@ class Fixed:
     def ends(self, at: np.ndarray) -> np.ndarray:
         return self.starts(at) + self.sort_key
 
+    def between(self, start: int, end: int) -> np.ndarray:
+        return np.arange(-(-start // self.sort_key) * self.sort_key, end, self.sort_key)
+
 
 LEVELS = tuple(Fixed(f"{size}s", size * SECOND) for size in (1, 2, 4))
 NAMES = [level.name for level in LEVELS]
@@ -403,7 +406,7 @@ class World:
         try:
             replacing.replace_range(self.tables, DESCRIPTION, states, span)
         except ValueError as error:
-            assert "expired" in str(error) or "is held from" in str(error), error
+            assert "expired" in str(error) or "is held from" in str(error), error  # noqa: PT017
         else:
             assert states is None or about.get("noted")
 

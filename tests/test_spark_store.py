@@ -63,10 +63,10 @@ def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)
     store = FrameStore(tmp_path / "s", KEPT)
     assert su.rollup_into(df.limit(0), store, "nothing", 7)
-    assert store.number("nothing") == 7
+    assert store.numbers(["nothing"]) == {"nothing": 7}
     assert su.rollup_into(df, store, "w", 1, {"file": 1})
     assert kept(store) == wanted
-    assert store.number("file") == 1
+    assert store.numbers(["file"]) == {"file": 1}
     assert all(level.behind == 0 for level in store.inspect().levels)
     finer = FrameStore(tmp_path / "finer", KEPT)
     pq.write_table(rollup(rows, KEPT), tmp_path / "states.parquet")
@@ -114,7 +114,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
         su.rollup_into(df.drop("price"), local, "v", 1)
     with pytest.raises(StoreError, match=r"keeps states of decimal.* in 'money', and this is states of double"):
         su.rollup_into(df.withColumn("price", df.price.cast("double")), local, "v", 1)
-    assert local.number("v") == -1
+    assert not local.numbers(["v"])
 
 
 @pytest.mark.spark
@@ -126,7 +126,7 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     with pytest.raises(StoreError, match=r"the store .* cannot be read or written: .*frame_1h") as caught:
         su.rollup_into(df, store, "w", 1)
     assert len(str(caught.value).splitlines()) == 1
-    assert store.number("w") == -1
+    assert not store.numbers(["w"])
     hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
     with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr takes numbers from 0"):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)

@@ -15,6 +15,8 @@ from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.tables import EXPIRED
 
+pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+
 ROLES = [append, compact, expire, replace]
 
 

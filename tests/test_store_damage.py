@@ -19,6 +19,8 @@ from aggr.bits import digest
 from tests.nursery import BEGIN, FRAME, rows
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
+pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+
 LEVELS = ("10s", "1m", "10m")
 PART = (BEGIN + 60_000, BEGIN + 240_000)
 ROOT = str(Path(__file__).parent.parent)
@@ -74,7 +76,7 @@ def test_a_damaged_file_is_noticed(tmp_path, level, damage, compacted):
                 damage
             ]
         )
-    with pytest.raises(StoreError, match="damaged|cannot be read") as caught:
+    with pytest.raises(StoreError, match=r"damaged|cannot be read") as caught:
         FrameStore(tmp_path / "s").query(level)
     one_sentence(caught.value)
     file.write_bytes(whole)
@@ -102,7 +104,8 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
             noticed += 1
         file.write_bytes(whole)
     print(
-        f"\n{flips} flips: {noticed} noticed, {flips - noticed - len(wrong)} without effect, {len(wrong)} wrong: {wrong}"
+        f"\n{flips} flips: {noticed} noticed, {flips - noticed - len(wrong)} without effect, "
+        f"{len(wrong)} wrong: {wrong}"
     )
     assert not wrong
     assert answers(tmp_path / "s") == before
@@ -268,6 +271,7 @@ def attempt(work):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
 def test_no_permission(tmp_path):
     path = tmp_path / "s"
@@ -277,7 +281,9 @@ def test_no_permission(tmp_path):
     for folder in list(tmp_path.parents)[:3]:
         os.chmod(folder, 0o755)
     script = TRY + (
-        "warm = rollup(rows('w', 4), FRAME)\nmade(Path(sys.argv[2]), 1).compact()  # loads what is loaded late\nos.setgid(65534); os.setuid(65534)\n"
+        "warm = rollup(rows('w', 4), FRAME)\n"
+        "made(Path(sys.argv[2]), 1).compact()  # loads what is loaded late\n"
+        "os.setgid(65534); os.setuid(65534)\n"
         "path = sys.argv[1]\n"
         "attempt(lambda: len(answers(path)))\n"
         "attempt(lambda: FrameStore(path).append(warm, 'w', 4))\n"
@@ -300,6 +306,7 @@ def test_no_permission(tmp_path):
     assert answers(path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 100, 600, 1500, 2500, 3500, 5000])
 def test_no_space_left(tmp_path, limit):
     """A limit of the size of files stands for a full disk: writes fail in the middle."""
@@ -358,8 +365,26 @@ def test_what_is_no_store(tmp_path):
     assert not (tmp_path / "n").exists()
 
 
-UGLY = ["'", '"', ";", "a/b", "../../x", "é\u202e\U0001f600", "line\nbreak", "\r", "\t", "%2F", "a%b", " ", "", "\\", "`", "{}", "NaN",
-        "a.b", "a,b", "=", "__HIVE_DEFAULT_PARTITION__", "'; drop table x; --", "\0", None]  # fmt: skip
+UGLY = [
+    *(
+        "'",
+        '"',
+        ";",
+        "a/b",
+        "../../x",
+        "é\u202e\U0001f600",
+        "line\nbreak",
+        "\r",
+        "\t",
+        "%2F",
+        "a%b",
+        " ",
+        "",
+        "\\",
+        "`",
+    ),
+    *("{}", "NaN", "a.b", "a,b", "=", "__HIVE_DEFAULT_PARTITION__", "'; drop table x; --", "\0", None),
+]
 
 
 def test_ugly_values_of_keys_come_back(tmp_path):
@@ -411,10 +436,13 @@ def test_ugly_names_are_kept_or_refused_whole(tmp_path, name, what):
 
 @pytest.mark.parametrize("name", ["writer", "COMMIT", "Bucket", "window_start"])
 def test_names_that_a_store_needs_itself_are_refused_before_anything_is_written(tmp_path, name):
-    with pytest.raises(ValueError, match=re.escape(name)):
+    def attempt():
         frame = TiltFrame(["10s", "1m"], "ts", {"n": aggr.count()}, ["k", name])
         data = pa.table({"ts": [BEGIN], "k": ["a"], name: ["b"]})
         FrameStore(tmp_path / "s", frame).append(rollup(data, frame), "w", 0)
+
+    with pytest.raises(ValueError, match=re.escape(name)):
+        attempt()
     assert not list(tmp_path.rglob("*.parquet"))
 
 
@@ -433,7 +461,7 @@ def test_names_that_a_store_needs_itself_are_refused_before_anything_is_written(
     ],
 )
 def test_numbers_that_are_none_are_refused(tmp_path, writer, commit):
-    with pytest.raises(ValueError, match="a writer is named|a commit number is") as caught:
+    with pytest.raises(ValueError, match=r"a writer is named|a commit number is") as caught:
         FrameStore(tmp_path / "s", FRAME).append(rollup(rows("w", 0), FRAME), writer, commit)
     one_sentence(caught.value)
     assert not (tmp_path / "s").exists()
@@ -457,6 +485,7 @@ def test_an_empty_commit_counts_as_committed(tmp_path):
     assert sum(store.query("10m").column("n").to_pylist()) == 4
 
 
+@pytest.mark.slow
 def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     """Delta sums its log up every hundred commits; numbers of writers outlive that."""
     store = FrameStore(tmp_path / "s", FRAME)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltframe.frame import LEVEL
-from tiltframe.store.compact import again, catch_up, look
+from tiltframe.store.compact import catch_up, look_whole
 from tiltframe.store.description import Description
 from tiltframe.store.tables import OWN, Conflict, Part, StoreError, Tables
 
@@ -69,7 +69,7 @@ def commit_parts(
     given = {part.level for part in parts} or set(names)
     if names[0] not in given:
         raise ValueError(f"the states of the finest level, {names[0]}, are missing: coarser ones are made of them")
-    views = again(lambda: look(tables, description.frame.levels, writers=[writer, *also]))
+    views = look_whole(tables, description.frame.levels, writers=[writer, *also])
     numbers = [view.covers.get(writer, -1) for view in views]
     if numbers[0] >= commit:
         if min(numbers) < commit:

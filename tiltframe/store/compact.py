@@ -36,12 +36,24 @@ def again(attempt: Callable[[], Result]) -> Result:
     raise StoreError(f"gave up after {_TRIES} tries, for others write at the same places all the time: {last}")
 
 
-def look(tables: Tables, levels: Sequence[Window], most: int | None = None, writers: Iterable[str] = ()) -> list[View]:
-    """Look at levels, from the finest on, or at the first of them.
+def look(tables: Tables, levels: Sequence[Window], most: int | None = None) -> list[View]:
+    """Look at levels, from the finest on, or at the first of them, to read them.
 
     A range that has been replaced, and not yet in all of them, is read from finer levels as if at one moment: raises
     `Conflict` where anything came to it, or went, meanwhile; and `StoreError` where a level is lost.
     """
+    views = look_whole(tables, levels, most)
+    if stale := replaced_since(views, levels[-1]):
+        now = tables.view([levels[0].name])[0]
+        if any(part.within(span) for part in set(now.parts) ^ set(views[0].parts) for span in stale):
+            raise Conflict("a range that is being replaced is being written")
+    return views
+
+
+def look_whole(
+    tables: Tables, levels: Sequence[Window], most: int | None = None, writers: Iterable[str] = ()
+) -> list[View]:
+    """Look at levels, from the finest on, or at the first of them; raises `StoreError` where one is lost."""
     names, writers = [level.name for level in levels], [*writers, CHANGED]
     views = tables.view(names[:most], writers)
     if not (views[0].parts or views[0].covers):
@@ -50,12 +62,7 @@ def look(tables: Tables, levels: Sequence[Window], most: int | None = None, writ
         views = tables.view(names, writers)
     if lost := lost_level(views):
         raise StoreError(f"the store {tables.uri} is damaged: its level {lost} is lost; rebuild() derives coarser ones")
-    views = views[:most]
-    if stale := replaced_since(views, levels[-1]):
-        now = tables.view([levels[0].name])[0]
-        if any(part.within(span) for part in set(now.parts) ^ set(views[0].parts) for span in stale):
-            raise Conflict("a range that is being replaced is being written")
-    return views
+    return views[:most]
 
 
 def catch_up(tables: Tables, description: Description) -> int:

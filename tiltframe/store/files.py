@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -34,14 +35,32 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 
 def write_file(rows: pa.Table, folder: fs.FileSystem, bucket: str, part: Part) -> Part:
     """Write rows to a file of their own; return the part with where they are and what they span."""
-    name = f"{BUCKET}={bucket}/{uuid.uuid4().hex}.parquet"
-    folder.create_dir(name.split("/")[0])
     options = {"compression": "zstd", "row_group_size": _ROWS_IN_A_GROUP, "write_page_checksum": True}
-    pq.write_table(rows, name, filesystem=folder, **options)
+    held = pa.BufferOutputStream()
+    pq.write_table(rows, held, **options)
+    data = held.getvalue()
+    name = f"{BUCKET}={bucket}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
+    folder.create_dir(name.split("/")[0])
+    with folder.open_output_stream(name) as file:
+        file.write(data)
     starts = rows.column(START).cast(pa.int64()).to_numpy()
     least, greatest = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
-    size = folder.get_file_info(name).size
-    return replace(part, least=least, greatest=greatest, rows=rows.num_rows, bytes=size, name=name)
+    return replace(part, least=least, greatest=greatest, rows=rows.num_rows, bytes=data.size, name=name)
+
+
+def _footer_checksum(file: pa.NativeFile) -> int:
+    """Sum up how a Parquet file describes itself: pages have checksums, this has none."""
+    size = file.size()
+    length = int.from_bytes(file.read_at(8, max(size - 8, 0))[:4], "little")
+    begin = size - 8 - length
+    return zlib.crc32(file.read_at(size - begin, begin)) if begin >= 4 else -1
+
+
+def _check_footer(name: str, folder: fs.FileSystem) -> None:
+    with folder.open_input_file(name) as file:
+        noted = name.removesuffix(".parquet").rpartition("-")[2]
+        if f"{_footer_checksum(file):08x}" != noted:
+            raise StoreError(f"the store is damaged: the file {name} is not as it was written")
 
 
 def read_files(parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema) -> pa.Table:
@@ -63,6 +82,9 @@ def read_files(parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schem
 def _read(parts: Sequence[Part], folder: fs.FileSystem, schema: pa.Schema, span: Range | None) -> pa.Table:
     if not parts:
         return schema.empty_table()
+    if isinstance(folder, fs.SubTreeFileSystem):  # object stores look after this themselves
+        for part in parts:
+            _check_footer(part.name, folder)
     condition = None
     if span is not None:
         low, high = (pa.scalar(at, INSTANT) for at in span)
