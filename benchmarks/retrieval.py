@@ -53,7 +53,7 @@ class Extent:
     rounds: int
 
 
-FULL = Extent(days=30, hosts=2, rows=4, rounds=7)
+FULL = Extent(days=30, hosts=2, rows=20, rounds=7)
 QUICK = Extent(days=3, hosts=1, rows=2, rounds=3)
 
 

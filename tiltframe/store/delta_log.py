@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from tiltframe.frame import START
 from tiltframe.store.files import bucket_of_file, reason
-from tiltframe.store.tables import BUCKET, COMMIT, WRITER, Part, StoreError
+from tiltframe.store.tables import BUCKET, COMMIT, MERGED, WRITER, Part, StoreError
 
 
 @dataclass
@@ -29,11 +29,18 @@ class Live:
     lock: threading.RLock = field(default_factory=threading.RLock)
     version: int = -1
     known: tuple[Part, ...] = ()
+    numbered: int = -1
+    last: dict[str, int | None] = field(default_factory=dict)
 
-    def numbers(self, writers: Iterable[str]) -> dict[str, int]:
-        """Return the last numbers of those writers that have any."""
-        numbers = ((writer, self.table.transaction_version(writer)) for writer in writers)
-        return {writer: number for writer, number in numbers if number is not None}
+    def numbers(self, writers: Collection[str]) -> dict[str, int]:
+        """Return the last numbers of those writers that have any, as of the version that is open."""
+        if self.table.version() != self.numbered:
+            self.last, self.numbered = {}, self.table.version()
+        for writer in writers:
+            if writer not in self.last:  # to look one up takes a millisecond
+                self.last[writer] = None if writer == MERGED else self.table.transaction_version(writer)
+        found = ((writer, self.last[writer]) for writer in writers)
+        return {writer: number for writer, number in found if number is not None}
 
     def parts(self, level: str, uri: str) -> tuple[Part, ...]:
         """Look which files there are now."""

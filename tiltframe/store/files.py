@@ -20,7 +20,7 @@ from tiltframe.store.description import Description
 from tiltframe.store.stored import restored, stored, stored_schema
 from tiltframe.store.tables import BUCKET, COMMIT, WRITER, Part, Range, StoreError
 
-_ROWS_IN_A_GROUP = 4096  # states are large: groups of some megabytes, so that a range of time reads few
+_GROUP_BYTES = 1 << 20  # of states in a row group, about: a range of time reads few
 _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
@@ -35,7 +35,8 @@ def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
 
 def write_file(rows: pa.Table, folder: fs.FileSystem, bucket: str, part: Part) -> Part:
     """Write rows to a file of their own; return the part with where they are and what they span."""
-    options = {"compression": "zstd", "row_group_size": _ROWS_IN_A_GROUP, "write_page_checksum": True}
+    group = min(max(_GROUP_BYTES * rows.num_rows // max(rows.nbytes, 1), 128), 1 << 16)
+    options = {"compression": "zstd", "row_group_size": group, "write_page_checksum": True}
     held = pa.BufferOutputStream()
     pq.write_table(rows, held, **options)
     data = held.getvalue()
