@@ -44,12 +44,14 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_200_kills_lose_nothing_and_count_nothing_twice(tmp_path):
-    path, chance, nursery = str(tmp_path / "s"), random.Random(5), Nursery(tmp_path)
+@pytest.mark.parametrize(("kind", "turns"), [("folder", 100), ("postgres", 20)])
+def test_200_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, request):
+    path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
+    chance, nursery = random.Random(5), Nursery(tmp_path)
     FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w", 0), FRAME), "w", 0)
     last, generation, progress = 0, -1, 0
     begun = time.monotonic()
-    for turn in range(100):
+    for turn in range(turns):
         roles = [ROLES[turn % 4], ROLES[(turn + 1 + turn // 4 % 3) % 4]]
         children = {role: nursery.start(role.__name__, path) for role in roles}
         if turn % 3:  # it is at work
@@ -68,5 +70,5 @@ def test_200_kills_lose_nothing_and_count_nothing_twice(tmp_path):
     store = FrameStore(path)
     store.compact()
     check(path, last, generation)
-    print(f"\n200 kills in {time.monotonic() - begun:.0f} s; {last} commits, {progress} acknowledgements")
-    assert progress > 100
+    print(f"\n{2 * turns} kills in {time.monotonic() - begun:.0f} s; {last} commits, {progress} acknowledgements")
+    assert progress > turns

@@ -80,9 +80,10 @@ def _expire(tables: Tables, description: Description, name: str, now: int) -> tu
         tables.commit(levels[0].name, [], (), {expired_in(name): horizon, **changed}, views[0])
         return _expire(tables, description, name, now)
     cut = [(part, (part.least, min(horizon, part.greatest + 1))) for part in old]
+    gone = tables.read([piece for piece in cut if piece[0].greatest >= horizon], []).num_rows
     covers = {EXPIRED: horizon} if horizon > before else {}
     tables.commit(name, [], cut, covers if at else {**covers, **changed}, views[at])
-    return horizon, sum(part.rows for part in old if part.greatest < horizon)
+    return horizon, gone + sum(part.rows for part in old if part.greatest < horizon)
 
 
 def horizon_of(description: Description, name: str, now: int) -> int:
