@@ -9,6 +9,7 @@ import uuid
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 CONFORMANCE = Path(__file__).parent.parent.parent / "shared" / "conformance"
@@ -18,6 +19,18 @@ def cases_of(file: str) -> list[dict]:
     """Read conformance cases; none where the folder is absent."""
     path = CONFORMANCE / file
     return json.loads(path.read_text())["cases"] if path.exists() else []
+
+
+def needs_a_buffer(case: dict) -> bool:
+    """Say whether a case of Siddhi's turns on where its buffer puts events that are older than its windows."""
+    from windows import window
+
+    kept = case["late"].get("windows", 0)
+    if not kept:
+        return False
+    level = window(case["finest"], case["timezone"])
+    starts = level.starts(np.array([row["ts_ms"] for row in case["rows"]]) * 1000)
+    return bool((np.maximum.accumulate(starts) - starts > kept * level.sort_key).any())
 
 
 def conformance(file: str, choose=lambda case: True):

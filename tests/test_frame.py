@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import aggr
 from aggr.bits import same_bits
-from tests.conftest import conformance
+from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.rollup import climb, labelled, merge_level, partial_states, rollup_batches
 from tiltframe.times import event_times
@@ -317,7 +317,7 @@ def test_keys_of_any_type(keys):
 SIDDHI = ["second", "minute", "hour", "day", "month", "year"]
 
 
-@conformance("siddhi.json", lambda case: case["late"]["policy"] == "true_window")
+@conformance("siddhi.json", lambda case: not needs_a_buffer(case))
 def test_siddhi(case):
     """Each row expected is there, to the last bit. (A case lists what its own query selected, not every window.)"""
     measures = {name: aggr.caller(f)(*[column] * bool(column)) for name, (f, column) in case["measures"].items()}

@@ -269,3 +269,14 @@ def test_a_store_is_a_table(spark, local):
         spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
     with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
         su.read(spark, "/nowhere", "1h")
+
+
+@pytest.mark.spark
+def test_tasks_write_into_postgresql_and_read_it(spark, rows, wanted, postgres):
+    store = FrameStore(postgres, KEPT, name="web")
+    df = spark.createDataFrame(rows.select(KEPT.columns)).repartition(3)
+    assert su.rollup_into(df, store, "w", 1)
+    assert not su.rollup_into(df, store, "w", 1)
+    assert kept(FrameStore(postgres)) == wanted
+    read = su.read(spark, postgres, per="1d", keys=[]).toArrow().sort_by("window_start")
+    assert same(read, store.query("1d", keys=[]))

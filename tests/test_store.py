@@ -12,7 +12,7 @@ import pytest
 
 import aggr
 from aggr.bits import same_bits
-from tests.conftest import conformance
+from tests.conftest import conformance, needs_a_buffer
 from tests.engines import FRAME as UGLY
 from tests.engines import rows as ugly_rows
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
@@ -342,7 +342,7 @@ def test_writers_that_cannot_be(writer, tmp_path):
         FrameStore(tmp_path / "s", FRAME).append(rollup(rows(0, 10), FRAME), writer, 0)
 
 
-@conformance("siddhi.json", lambda case: case["late"]["policy"] == "true_window")
+@conformance("siddhi.json", lambda case: not needs_a_buffer(case))
 def test_siddhi_through_a_store(case, place):
     """Each row expected is there, to the last bit; rows come one commit each, in the order of arrival."""
     measures = {name: aggr.caller(f)(*[column] * bool(column)) for name, (f, column) in case["measures"].items()}
