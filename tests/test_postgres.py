@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import math
 import multiprocessing
 import pickle
@@ -20,7 +21,7 @@ import pytest
 import aggr
 from aggr.bits import digest
 from tests.engines import FRAME, ORDER, rows
-from tiltframe import TiltFrame, finish, rollup
+from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.rollup import labelled, merge_level
 from tiltframe.store import pg_tables
@@ -436,3 +437,29 @@ def test_rival_attempts_never_mix(postgres):
         values = {state["earliest"]["value"] for state in got.column("first").to_pylist()}
         assert len(values) == 1
         assert part.rows == 2 * (30 + values.pop())
+
+
+def test_a_password_is_shown_nowhere(postgres, capfd, tmp_path):
+    from tiltframe.cli import main
+
+    uri = postgres.replace("postgres:@", "postgres:s3cret@")
+    (tmp_path / "a.csv").write_text("ts,x\n0,1\n")
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
+    assert "s3cret" not in repr(FrameStore(uri, frame))
+    arguments = ["--time", "ts", "--measure", "n=count()", "--levels", "1m", "--store", uri]
+    for command in (
+        ["rollup", str(tmp_path / "a.csv"), *arguments],
+        ["rollup", str(tmp_path / "a.csv"), *arguments],
+        ["rollup", str(tmp_path / "a.csv"), *arguments, "--timezone", "Asia/Tokyo"],
+        ["inspect", uri],
+        ["inspect", uri, "--format", "json"],
+        ["compact", uri],
+        ["expire", uri],
+        ["query", uri, "--per", "7s"],
+        ["query", uri, "--per", "1m", "--name", "nope"],
+    ):
+        with contextlib.suppress(SystemExit):
+            main(command)
+        said = "".join(capfd.readouterr())
+        assert said
+        assert "s3cret" not in said

@@ -61,7 +61,7 @@ def rollup(
     seen = {} if span else _seen(source, store)
     fresh = tuple(file for file in source.files if _number(file) != seen.get(_name(file)))
     if not fresh:
-        click.echo(f"nothing new: {uri} already holds all {len(source.files)} files", err=True)
+        click.echo(f"nothing new: {store.place} already holds all {len(source.files)} files", err=True)
         store.catch_up()
         return
     store.check(frame.states_schema(source.schema))
@@ -88,10 +88,10 @@ def _append(store: FrameStore, states: pa.Table, files: Sequence[Path]) -> None:
             raise
         added = True
     if not added:
-        click.echo(f"nothing new: someone else has added the same files to {store.uri} meanwhile", err=True)
+        click.echo(f"nothing new: someone else has added the same files to {store.place} meanwhile", err=True)
         return
     levels = len(store.frame.levels)
-    click.echo(f"{store.uri}: {states.num_rows:,} states at {levels} levels, from {len(files)} files", err=True)
+    click.echo(f"{store.place}: {states.num_rows:,} states at {levels} levels, from {len(files)} files", err=True)
 
 
 def _replace(store: FrameStore, states: pa.Table, within: str, files: int) -> None:
@@ -100,7 +100,7 @@ def _replace(store: FrameStore, states: pa.Table, within: str, files: int) -> No
     starts = states.column(START).cast(pa.int64())
     inside = states.filter(pc.and_(pc.greater_equal(starts, low), pc.less(starts, high)))
     store.replace(inside, within)
-    said = f"{store.uri}: replaced {within}, {inside.num_rows:,} states from {files} files"
+    said = f"{store.place}: replaced {within}, {inside.num_rows:,} states from {files} files"
     left = states.num_rows - inside.num_rows
     click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
 
@@ -124,7 +124,7 @@ def _seen(source: Source, store: FrameStore) -> dict[str, int]:
     for file in source.files:
         if seen.get(_name(file), _number(file)) != _number(file):
             raise ValueError(
-                f"{file} has changed since it was rolled up into {store.uri}, and its old rows would count twice; "
+                f"{file} has changed since it was rolled up into {store.place}, and its old rows would count twice; "
                 "put new rows into a file of their own, or derive their range anew with --replace-within"
             )
     return seen

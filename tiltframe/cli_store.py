@@ -47,7 +47,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     removed = store.clean(clean)
     merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
     said = f"; {behind:,} commits taken over into coarser levels" if behind else ""
-    click.echo(f"{uri}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
+    click.echo(f"{store.place}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
 
 
 @click.command()
@@ -60,10 +60,12 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     """Remove windows that are older than their level's retention, once coarser levels hold them."""
     store = FrameStore(uri, name=name, retention=read_retention(retention))
     if not store.retention:
-        raise ValueError(f"the store {uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d")
+        raise ValueError(
+            f"the store {store.place} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
+        )
     behind = store.catch_up()
     if behind:
-        click.echo(f"{uri}: first took {behind:,} commits over into coarser levels", err=True)
+        click.echo(f"{store.place}: first took {behind:,} commits over into coarser levels", err=True)
     for level, (before, rows) in store.expire(now).items():
-        click.echo(f"{uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
+        click.echo(f"{store.place}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
     store.clean(clean)

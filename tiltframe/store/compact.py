@@ -61,7 +61,9 @@ def look_whole(
     if lost_level(views):  # or it was made, or all that it held replaced by nothing, between two views
         views = tables.view(names, writers)
     if lost := lost_level(views):
-        raise StoreError(f"the store {tables.uri} is damaged: its level {lost} is lost; rebuild() derives coarser ones")
+        raise StoreError(
+            f"the store {tables.place} is damaged: its level {lost} is lost; rebuild() derives coarser ones"
+        )
     return views[:most]
 
 

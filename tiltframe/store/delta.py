@@ -70,6 +70,11 @@ class DeltaTables:
         """Pickle without what is open."""
         return DeltaTables, (whole_path(self.uri), self.options)
 
+    @property
+    def place(self) -> str:
+        """The folder or URI: options are not shown."""
+        return self.uri
+
     def named(self, name: str) -> DeltaTables:
         """Return itself: a folder holds one store, and says what it is called."""
         return self

@@ -84,7 +84,7 @@ class FrameStore(Upkeep):
         self._name = name or DEFAULT_NAME
         self._kept = described(self._tables, name)
         if self._kept is None and frame is None:
-            raise StoreError(f"there is no store {self.uri}")
+            raise StoreError(f"there is no store {self.place}")
         if self._kept is not None and frame is not None:
             self._check_frame(frame)
         self.frame: TiltFrame = self._kept.frame if self._kept else frame  # type: ignore[assignment]
@@ -94,6 +94,11 @@ class FrameStore(Upkeep):
             if retention is not None and self._retention != self._kept.retention:
                 self._kept = replace(self._kept, retention=self._retention)
                 self._tables.alter(self._kept.to_dict())
+
+    @property
+    def place(self) -> str:
+        """Where it is, as may be shown: without a password."""
+        return self._tables.place
 
     @property
     def tables(self) -> Tables:
@@ -184,7 +189,7 @@ class FrameStore(Upkeep):
         self.frame.check_states(states)
         schema_of(states, self.frame)
         if self._kept is not None:
-            check_types(self._kept, states, self.uri)
+            check_types(self._kept, states, self.place)
 
     def query(
         self,
@@ -249,18 +254,18 @@ class FrameStore(Upkeep):
         if self._kept is None:
             self._kept = described(self._tables, None)
         if self._kept is None:
-            raise StoreError(f"the store {self.uri} holds nothing yet")
+            raise StoreError(f"the store {self.place} holds nothing yet")
         return self._kept
 
     def _check_frame(self, frame: TiltFrame) -> None:
         assert self._kept is not None
         difference = frame.difference(self._kept.frame)
         if difference:
-            raise StoreError(f"the store {self.uri} is of another frame: {difference}; give another folder or name")
+            raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
 
     def __repr__(self) -> str:
         """Show where it is, and its frame."""
-        return f"FrameStore({self.uri!r}, {self.frame!r})"
+        return f"FrameStore({self.place!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a place: it is opened anew where it arrives."""

@@ -67,7 +67,7 @@ class Report:
 
 def inspect(tables: Tables, description: Description) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
-    return Report(tables.uri, description, again(lambda: tuple(_levels(tables, description))))
+    return Report(tables.place, description, again(lambda: tuple(_levels(tables, description))))
 
 
 def _levels(tables: Tables, description: Description) -> list[LevelReport]:

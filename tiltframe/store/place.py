@@ -49,7 +49,7 @@ def described(tables: Tables, name: str | None) -> Description | None:
 
     Raises `StoreError` for a file, a folder of other things, a store of another name or of an older format.
     """
-    with clear(tables.uri):  # what may not be looked at
+    with clear(tables.place):  # what may not be looked at
         return _described(tables, name)
 
 
@@ -67,9 +67,9 @@ def _described(tables: Tables, name: str | None) -> Description | None:
         if is_folder and path.exists() and any(entry.name != DESCRIPTION for entry in path.iterdir()):
             raise StoreError(f"the folder {path} has other things in it and is no store; give a new or an empty folder")
         return None
-    description = Description.from_dict(found, tables.uri)
+    description = Description.from_dict(found, tables.place)
     if name is not None and name != description.name:
-        raise StoreError(f"the store {tables.uri} is called {description.name!r}, not {name!r}")
+        raise StoreError(f"the store {tables.place} is called {description.name!r}, not {name!r}")
     return description
 
 

@@ -46,6 +46,11 @@ class PostgresTables:
     uri: str = field(repr=False)
     name: str = ""
 
+    @property
+    def place(self) -> str:
+        """Server and database, without who asks."""
+        return f"postgresql://{shown(self.uri)}"
+
     def named(self, name: str) -> PostgresTables:
         """Say which of the database's stores is meant."""
         return replace(self, name=name)

@@ -96,6 +96,10 @@ class Tables(Protocol):
     def uri(self) -> str:
         """Where the store is."""
 
+    @property
+    def place(self) -> str:
+        """Where the store is, as may be shown: without a password."""
+
     def named(self, name: str) -> Tables:
         """Say which store is meant, where a place may hold several."""
 
