@@ -1,4 +1,4 @@
-"""Spark looks for data sources in modules that are called ``pyspark_…``: installed, ``tiltframe`` needs no registering."""
+"""Spark looks for data sources in modules called ``pyspark_…``: where this is installed, it finds ``tiltframe``."""
 
 from spark_udaf.source import TiltframeSource as DefaultSource
 
