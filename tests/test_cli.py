@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import gzip
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -362,13 +361,13 @@ def test_ctrl_c_writes_nothing(tmp_path):
     big = pa.table({"ts": rng.integers(0, 10**10, 6_000_000), "x": rng.lognormal(0, 1, 6_000_000)})
     pq.write_table(big, tmp_path / "big.parquet")
     arguments = ["--time", "ts", "--measure", "d=dds(x)", "--levels", "10s,1m", "--store", str(tmp_path / "store")]
+    command = ["rollup", str(tmp_path / "big.parquet"), *arguments]
+    script = f"import tiltframe.cli as cli; print('ready', flush=True); cli.main({command!r})"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tiltframe.cli", "rollup", str(tmp_path / "big.parquet"), *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    time.sleep(2.5)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     if process.returncode != 0:  # it was still at work
