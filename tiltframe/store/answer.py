@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import time
 import warnings
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from tiltframe.store.compact import EVER, again, look
 from tiltframe.store.description import Description
 from tiltframe.store.layers import Pieces, layer, widened
 from tiltframe.store.question import Question
+from tiltframe.store.ranges import as_text
 from tiltframe.store.tables import EXPIRED, Range, Tables
 from tiltframe.store.within import read_moment
 
@@ -94,5 +94,4 @@ def moment(value: Any, timezone: str) -> int:
 
 
 def _expired(asked: Question, level: str, held: int) -> str:
-    since = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=held)
-    return f"{level} is held from {since.isoformat()}Z only; ask per a coarser level for what was before"
+    return f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before"

@@ -87,7 +87,9 @@ class FrameStore(Upkeep):
             raise StoreError(f"there is no store {self.place}")
         if self._kept is not None and frame is not None:
             self._check_frame(frame)
-        self.frame: TiltFrame = self._kept.frame if self._kept else frame  # type: ignore[assignment]
+        kept = self._kept.frame if self._kept else frame
+        assert kept is not None
+        self.frame: TiltFrame = kept
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._kept is not None:
             self._tables = self._tables.named(self._kept.name)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from tiltframe.store.tables import Range
+
+_EPOCH = dt.datetime(1970, 1, 1)
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
@@ -42,3 +45,12 @@ def minus(these: Iterable[Range], gone: Sequence[Range]) -> list[Range]:
     for low, high in gone:
         left = [side for a, b in left for side in ((a, min(b, low)), (max(a, high), b)) if side[0] < side[1]]
     return left
+
+
+def as_text(at: int) -> str:
+    """Write a moment as ISO 8601.
+
+    >>> as_text(1_500_000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    return (_EPOCH + dt.timedelta(microseconds=at)).isoformat() + "Z"

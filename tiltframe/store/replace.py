@@ -6,13 +6,12 @@ followed, they are read through finer ones in that range.
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pyarrow as pa
 
 from tiltframe.store.compact import EVER, again, catch_up
 from tiltframe.store.description import Description
 from tiltframe.store.layers import lasting, replaced_by, widened
+from tiltframe.store.ranges import as_text
 from tiltframe.store.tables import CHANGED, EXPIRED, Range, Tables, View, expired_in
 
 
@@ -69,13 +68,9 @@ def _check_held(description: Description, views: list[View], span: Range, anew: 
                 f"windows of {coarse.name} in the range need windows of {fine.name} that have expired; "
                 f"replace whole windows of {coarse.name}: {_text(wide)}"
                 if anew
-                else f"{fine.name} is held from {_moment(held)} only: coarser windows before cannot be derived anew"
+                else f"{fine.name} is held from {as_text(held)} only: coarser windows before cannot be derived anew"
             )
 
 
 def _text(span: Range) -> str:
-    return ",".join(_moment(at) for at in span)
-
-
-def _moment(at: int) -> str:
-    return (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=at)).isoformat() + "Z"
+    return ",".join(as_text(at) for at in span)
