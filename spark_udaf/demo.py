@@ -59,14 +59,13 @@ def demo(out: Path) -> None:
     begin = time.perf_counter()
     spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
     started = time.perf_counter()
+    shutil.rmtree(folder, ignore_errors=True)
+    store = FrameStore(folder, FRAME, name="flights")
     try:
-        states = su.rollup(spark.createDataFrame(rows), FRAME).toArrow()
+        su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
     finally:
         spark.stop()
     ended = time.perf_counter()
-    shutil.rmtree(folder, ignore_errors=True)
-    store = FrameStore(folder, FRAME, name="flights")
-    store.append(states, "demo", 1)
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
     say(f"rolled up in {ended - started:.1f} s (Spark took {started - begin:.1f} s to start); states: {chain}\n")
     show(store)
