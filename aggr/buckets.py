@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.compiled import compiled
 from aggr.fields import add
 from aggr.groups import Groups
 from aggr.ragged import Ragged
@@ -25,7 +26,11 @@ BUCKETS_TYPE = pa.struct(
     [("starts", pa.list_(pa.int32())), ("lengths", pa.list_(pa.int32())), ("counts", pa.list_(pa.int64()))]
 )
 
-_CACHED = 1 << 17  # buckets handled at once, to stay in the cache
+_CACHED = 1 << 17  # cells that stay in the cache
+_NO_KEY = 1 << 62
+
+Whole = NDArray[np.int64]
+Counts = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,93 +49,156 @@ class Buckets:
 
     def reduce(self, keys: NDArray[np.integer], groups: Groups) -> pa.StructArray:
         """Count the keys of each group; keys must lie within int32."""
-        if not len(keys):
-            return _empty(groups.n)
-        wide = keys.astype(np.int64, copy=False)
-        grid = Grid.over(wide, wide, groups, self.most)
-        cells = grid.cells(wide, groups)
-        if grid.is_dense(len(cells)):
-            return grid.to_arrow(np.bincount(cells, minlength=grid.size))
-        return grid.to_arrow_sparse(np.sort(cells), None)
+        grid = Grid.over(*_reach(keys, groups.ids, groups.n), self.most)
+        if grid.is_dense(len(keys)):
+            return grid.of_totals(_tally(keys, groups.ids, grid.low, grid.origin, grid.size))
+        return grid.of_cells(np.sort(_cells(keys, groups.ids, grid.low, grid.origin)), None)
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         """Add the histograms of each group."""
         runs, starts = Ragged.of(column.field("starts"))
-        if not len(starts):
-            return _empty(groups.n)
-        ends = starts.astype(np.int64) + Ragged.of(column.field("lengths")).values - 1
-        grid = Grid.over(starts.astype(np.int64), ends, Groups(np.repeat(groups.ids, runs), groups.n), self.most)
-        buckets = len(column.field("counts").flatten())
-        if grid.is_dense(buckets):
-            totals = np.zeros(grid.size, np.int64)
-            step = max(1, _CACHED * len(column) // buckets)
-            for at in range(0, len(column), step):  # what is read and added stays in the cache
-                cells, counts = grid.read(column.slice(at, step), groups.ids[at : at + step])
-                np.add.at(totals, cells, counts)
-            return grid.to_arrow(totals)
-        cells, counts = grid.read(column, groups.ids)
+        lengths, counts = (Ragged.of(column.field(name)).values for name in ("lengths", "counts"))
+        grid = Grid.over(*_reach_of_runs(runs, starts, lengths, groups.ids, groups.n), self.most)
+        read = (runs, starts, lengths, groups.ids, grid.low, grid.origin)
+        if grid.is_dense(len(counts)):
+            return grid.of_totals(_add_runs(*read, counts, grid.size))
+        cells = _cells_of_runs(*read, len(counts))
         order = np.argsort(cells, kind="stable")
-        return grid.to_arrow_sparse(cells[order], counts[order])
+        return grid.of_cells(cells[order], counts[order])
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All groups' keys as cells of one line: group after group, ``span`` keys each, the lowest being ``low``."""
+    """All groups' keys as cells of one line: each group's from its ``low`` key on, ``base[g]`` to ``base[g + 1]``."""
 
-    low: int
-    span: int
-    n: int
-    floor: NDArray[np.int64] | None
+    low: Whole
+    base: Whole
 
     @classmethod
-    def over(cls, lows: NDArray[np.int64], highs: NDArray[np.int64], groups: Groups, most: int | None) -> Grid:
-        """Span keys from ``lows`` to ``highs``, the lowest of each group lifted so that ``most`` keys are left."""
-        low, high = int(lows.min()), int(highs.max())
-        floor = None
-        if most is not None and high - low >= most:
-            highest = np.full(groups.n, low, np.int64)
-            np.maximum.at(highest, groups.ids, highs)
-            floor = highest - most + 1
-        return cls(low, high - low + 1, groups.n, floor)
+    def over(cls, low: Whole, high: Whole, most: int | None) -> Grid:
+        """Span each group's keys, the lowest lifted so that ``most`` are left; no cells for a group without keys."""
+        if most is not None:
+            low = np.maximum(low, high - most + 1)
+        base = np.zeros(len(low) + 1, np.int64)
+        np.cumsum(np.maximum(high - low + 1, 0), out=base[1:])
+        return cls(low, base)
 
     @property
     def size(self) -> int:
         """The number of cells."""
-        return self.span * self.n
+        return int(self.base[-1])
+
+    @property
+    def origin(self) -> Whole:
+        """The cell that each group's key 0 would have, shape (groups,)."""
+        return self.base[:-1] - self.low
 
     def is_dense(self, entries: int) -> bool:
         """Say whether an array of all cells is worth its memory."""
         return self.size <= max(8 * entries, _CACHED)
 
-    def cells(self, keys: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
-        """Find the cell of each key."""
-        if self.floor is not None:
-            keys = np.maximum(keys, self.floor[groups.ids])
-        cells = groups.ids * self.span
-        cells += keys
-        cells -= self.low
-        return cells
-
-    def read(self, column: pa.StructArray, ids: NDArray[np.intp]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Read the buckets of a column as cells and counts."""
-        every = Histograms.of(column)
-        return self.cells(every.keys, Groups(np.repeat(ids, every.sizes), self.n)), every.counts
-
-    def to_arrow(self, totals: NDArray[np.int64]) -> pa.StructArray:
+    def of_totals(self, totals: NDArray[np.integer]) -> pa.StructArray:
         """Write the histograms from the totals of all cells."""
-        used = np.flatnonzero(totals != 0)  # many times as fast as of the numbers themselves
-        return self._write(used, totals[used])
+        return Histograms(*_used(totals, np.count_nonzero(totals), self.base, self.low)).to_arrow()
 
-    def to_arrow_sparse(self, cells: NDArray[np.int64], counts: NDArray[np.int64] | None) -> pa.StructArray:
+    def of_cells(self, cells: Whole, counts: Whole | None) -> pa.StructArray:
         """Write the histograms from ordered cells, each with its count, or 1 each."""
         first = np.flatnonzero(np.append(True, cells[1:] != cells[:-1]))
         totals = np.diff(np.append(first, len(cells))) if counts is None else np.add.reduceat(counts, first)
-        return self._write(cells[first], totals)
+        sizes = np.diff(np.searchsorted(cells[first], self.base))
+        return Histograms(sizes, cells[first] - np.repeat(self.origin, sizes), totals).to_arrow()
 
-    def _write(self, used: NDArray[np.int64], totals: NDArray[np.int64]) -> pa.StructArray:
-        edges = np.arange(self.n + 1) * self.span
-        sizes = np.diff(np.searchsorted(used, edges))
-        return Histograms(sizes, used - np.repeat(edges[:-1] - self.low, sizes), totals).to_arrow()
+
+@compiled
+def _reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the least and the greatest key of each group."""
+    low, high = np.full(n, _NO_KEY), np.full(n, -_NO_KEY)
+    for i in range(len(keys)):
+        group = ids[i]
+        low[group] = min(low[group], keys[i])
+        high[group] = max(high[group], keys[i])
+    return low, high
+
+
+@compiled
+def _tally(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin: Whole, size: int) -> Counts:
+    """Count the keys of each cell; the rows of one reduction are fewer than 2^31."""
+    totals = np.zeros(size, np.int32)
+    for i in range(len(keys)):
+        group = ids[i]
+        totals[origin[group] + max(keys[i], low[group])] += 1
+    return totals
+
+
+@compiled
+def _cells(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin: Whole) -> Whole:
+    """Find the cell of each key."""
+    cells = np.empty(len(keys), np.int64)
+    for i in range(len(keys)):
+        cells[i] = origin[ids[i]] + max(keys[i], low[ids[i]])
+    return cells
+
+
+@compiled
+def _reach_of_runs(
+    runs: Whole, starts: NDArray[np.int32], lengths: NDArray[np.int32], ids: NDArray[np.intp], n: int
+) -> tuple[Whole, Whole]:
+    """Find the least and the greatest key of each group of histograms."""
+    low, high = np.full(n, _NO_KEY), np.full(n, -_NO_KEY)
+    end = 0
+    for row in range(len(runs)):
+        first, end, group = end, end + runs[row], ids[row]
+        if first < end:
+            low[group] = min(low[group], starts[first])
+            high[group] = max(high[group], starts[end - 1] + lengths[end - 1] - 1)
+    return low, high
+
+
+@compiled
+def _add_runs(
+    runs: Whole,
+    starts: NDArray[np.int32],
+    lengths: NDArray[np.int32],
+    ids: NDArray[np.intp],
+    low: Whole,
+    origin: Whole,
+    counts: Whole,
+    size: int,
+) -> Whole:
+    """Add up the counts of each cell."""
+    totals = np.zeros(size, np.int64)
+    run, at = 0, 0
+    for row in range(len(runs)):
+        group = ids[row]
+        for _ in range(runs[row]):
+            for key in range(starts[run], starts[run] + lengths[run]):
+                totals[origin[group] + max(key, low[group])] += counts[at]
+                at += 1
+            run += 1
+    return totals
+
+
+@compiled
+def _cells_of_runs(
+    runs: Whole,
+    starts: NDArray[np.int32],
+    lengths: NDArray[np.int32],
+    ids: NDArray[np.intp],
+    low: Whole,
+    origin: Whole,
+    buckets: int,
+) -> Whole:
+    """Find the cell of each bucket."""
+    cells = np.empty(buckets, np.int64)
+    run, at = 0, 0
+    for row in range(len(runs)):
+        group = ids[row]
+        for _ in range(runs[row]):
+            for key in range(starts[run], starts[run] + lengths[run]):
+                cells[at] = origin[group] + max(key, low[group])
+                at += 1
+            run += 1
+    return cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +223,10 @@ class Histograms:
 
     def to_arrow(self) -> pa.StructArray:
         """Write a column of `BUCKETS_TYPE`."""
-        ends = np.cumsum(self.sizes)
-        fresh = np.ones(len(self.keys) + 1, np.bool_)
-        np.not_equal(self.keys[1:], self.keys[:-1] + 1, out=fresh[1:-1])
-        fresh[ends - self.sizes] = True
-        at = np.flatnonzero(fresh[:-1])
-        runs = np.diff(np.searchsorted(at, np.append(0, ends)))
-        lengths = np.diff(np.append(at, len(self.keys)))
+        runs, starts, lengths = _runs(self.sizes, self.keys)
         columns = [
-            Ragged(runs, self.keys[at].astype(np.int32)).to_arrow(),
-            Ragged(runs, lengths.astype(np.int32)).to_arrow(),
+            Ragged(runs, starts).to_arrow(),
+            Ragged(runs, lengths).to_arrow(),
             Ragged(self.sizes, self.counts).to_arrow(),
         ]
         return pa.StructArray.from_arrays(columns, fields=list(BUCKETS_TYPE))
@@ -196,7 +258,37 @@ class Histograms:
         return keys
 
 
-def _empty(n: int) -> pa.StructArray:
-    """Make ``n`` histograms without values."""
-    none = np.zeros(0, np.int64)
-    return Histograms(np.zeros(n, np.int64), none, none).to_arrow()
+@compiled
+def _used(totals: NDArray[np.integer], used: int, base: Whole, low: Whole) -> tuple[Whole, Whole, Whole]:
+    """Read the ``used`` cells that are not 0: how many each group has, their keys and their totals."""
+    sizes, keys, counts = np.zeros(len(low), np.int64), np.empty(used + 1, np.int64), np.empty(used + 1, np.int64)
+    at = 0
+    for group in range(len(low)):
+        first = at
+        for cell in range(base[group], base[group + 1]):
+            keys[at] = low[group] + cell - base[group]  # overwritten by the next, where this one is empty
+            counts[at] = totals[cell]
+            at += totals[cell] != 0
+        sizes[group] = at - first
+    return sizes, keys[:used], counts[:used]
+
+
+@compiled
+def _runs(sizes: Whole, keys: Whole) -> tuple[Whole, Counts, Counts]:
+    """Find the runs of neighbouring keys: how many each histogram has, where they start and how long they are."""
+    runs = np.zeros(len(sizes), np.int64)
+    starts, lengths = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
+    run, at = -1, 0
+    for row in range(len(sizes)):
+        last, before = -_NO_KEY, run
+        for _ in range(sizes[row]):
+            key = keys[at]
+            if key != last + 1:
+                run += 1
+                starts[run] = key
+                lengths[run] = 0
+            lengths[run] += 1
+            last = key
+            at += 1
+        runs[row] = run - before
+    return runs, starts[: run + 1].copy(), lengths[: run + 1].copy()

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.compiled import compiled
 from aggr.groups import Groups
 from aggr.ragged import Ragged
 
@@ -25,10 +26,9 @@ BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
-_MOST_DIGITS = 1 << 20  # a sum of this many digits is exact in a double
-_NO_LEVEL = 1 << 20
+_NONE = 1 << 40  # beyond every level
 
-Levels = dict[int, NDArray[np.int64]]
+Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,13 @@ class Limbs:
     low: NDArray[np.int64]
 
     @classmethod
-    def of_levels(cls, levels: Levels, n: int) -> Limbs:
-        """Gather the levels and normalize them."""
-        low = min(levels, default=0)
-        digits = np.zeros((max(levels, default=0) - low + 1, n), np.int64)
-        for k, sums in levels.items():
-            digits[k - low] += sums
-        return cls(digits, np.full(n, low)).normalized()
-
-    @classmethod
     def of_arrow(cls, sums: pa.StructArray) -> Limbs:
         """Read a column of exact sums, one number a row."""
-        return _gather(sums, Groups.each(len(sums)))
+        lengths, limbs = Ragged.of(sums.field("limbs"))
+        digits = np.zeros((max(1, int(lengths.max(initial=0))), len(sums)), np.int64)
+        ragged = Ragged(lengths, limbs)
+        digits[ragged.positions(), ragged.rows()] = limbs
+        return cls(digits, sums.field("exponent").to_numpy().astype(np.int64)).normalized()
 
     def of(self, rows: NDArray[Any]) -> Limbs:
         """Take some of the numbers, and no more levels than they need."""
@@ -80,39 +75,100 @@ class Limbs:
             rows.append(total - (carry << BITS))
         return Limbs(np.array(rows, np.int64).reshape(len(rows), self.digits.shape[1]), self.low)
 
-    def to_arrow(self) -> pa.StructArray:
-        """Write normalized numbers without leading and trailing zero digits; zero has none at all."""
-        used = self.digits.T != 0
-        first = np.argmax(used, axis=1)
-        lengths = np.where(used.any(axis=1), self.lengths() - first, 0)
-        place = np.arange(len(self.digits))
-        inside = (place >= first[:, None]) & (place < (first + lengths)[:, None])
-        limbs = Ragged(lengths, self.digits.T[inside].astype(np.int32)).to_arrow()
-        exponent = np.where(lengths > 0, first + self.low, 0).astype(np.int16)
-        return pa.StructArray.from_arrays([pa.array(exponent), limbs], fields=list(EXACT_TYPE))
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Room for one sum per group, end to end: group ``g`` has its digits from level ``low[g]`` on in
+    ``base[g]`` to ``base[g + 1]``.
+    """
+
+    low: Whole
+    base: Whole
+
+    @classmethod
+    def over(cls, low: Whole, high: Whole) -> Accumulators:
+        """Make room for digits from level ``low`` to ``high`` and their carries; none where ``high`` is lower."""
+        base = np.zeros(len(low) + 1, np.int64)
+        np.cumsum(np.where(high >= low, high - low + 3, 0), out=base[1:])
+        return cls(low, base)
+
+    @property
+    def size(self) -> int:
+        """The number of digits."""
+        return int(self.base[-1])
+
+    @property
+    def origin(self) -> Whole:
+        """Where each group's digit of level 0 would be, shape (groups,)."""
+        return self.base[:-1] - self.low
+
+    def to_arrow(self, digits: Whole) -> pa.StructArray:
+        """Write the sums, digits below 2^62 in magnitude, as balanced digits without zeros at the ends."""
+        exponents, lengths, limbs = _balanced(digits, self.base, self.low)
+        columns = [pa.array(exponents), Ragged(lengths, limbs).to_arrow()]
+        return pa.StructArray.from_arrays(columns, fields=list(EXACT_TYPE))
 
 
 def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Add exact sums per group."""
-    return _gather(sums, groups).to_arrow()
+    lengths, limbs = Ragged.of(sums.field("limbs"))
+    exponents = sums.field("exponent").to_numpy()
+    room = Accumulators.over(*_reach(exponents, lengths, groups.ids, groups.n))
+    return room.to_arrow(_add(exponents, lengths, limbs, groups.ids, room.origin, room.size))
 
 
-def _gather(sums: pa.StructArray, groups: Groups) -> Limbs:
-    """Add the digits of exact sums per group, each group from its own lowest level up."""
-    lengths, digits = Ragged.of(sums.field("limbs"))
-    if not len(digits):
-        return Limbs(np.zeros((1, groups.n), np.int64), np.zeros(groups.n, np.int64))
-    holds = lengths > 0
-    exponents, ids = sums.field("exponent").to_numpy()[holds].astype(np.int64), groups.ids[holds]
-    low = np.full(groups.n, _NO_LEVEL)
-    np.minimum.at(low, ids, exponents)
-    low[low == _NO_LEVEL] = 0
-    above = exponents - low[ids]
-    level = np.repeat(above, lengths[holds]) + Ragged(lengths, digits).positions()
-    height = int((above + lengths[holds]).max())
-    cell = level * groups.n + np.repeat(ids, lengths[holds])
-    total = np.zeros(height * groups.n, np.int64)
-    for start in range(0, len(digits), _MOST_DIGITS):
-        part = slice(start, start + _MOST_DIGITS)
-        total += np.bincount(cell[part], digits[part], minlength=len(total)).astype(np.int64)
-    return Limbs(total.reshape(height, groups.n), low).normalized()
+@compiled
+def _reach(exponents: NDArray[np.int16], lengths: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest level of each group."""
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for i in range(len(lengths)):
+        if lengths[i]:
+            group = ids[i]
+            low[group] = min(low[group], exponents[i])
+            high[group] = max(high[group], exponents[i] + lengths[i] - 1)
+    return low, high
+
+
+@compiled
+def _add(
+    exponents: NDArray[np.int16],
+    lengths: Whole,
+    limbs: NDArray[np.int32],
+    ids: NDArray[np.intp],
+    origin: Whole,
+    size: int,
+) -> Whole:
+    """Add up the digits of each group."""
+    digits = np.zeros(size, np.int64)
+    at = 0
+    for i in range(len(lengths)):
+        first = origin[ids[i]] + exponents[i]
+        for j in range(lengths[i]):
+            digits[first + j] += limbs[at]
+            at += 1
+    return digits
+
+
+@compiled
+def _balanced(digits: Whole, base: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Carry from digit to digit; leave out the zeros at both ends."""
+    n, most = len(low), 1 << 31
+    exponents, lengths = np.zeros(n, np.int16), np.zeros(n, np.int64)
+    limbs = np.empty(len(digits), np.int32)
+    at = 0
+    for group in range(n):
+        first, last, carry = at, at, 0
+        for i in range(base[group], base[group + 1]):
+            total = digits[i] + carry
+            carry = (total + most) >> 32
+            digit = total - (carry << 32)
+            if digit and at == first:
+                exponents[group] = low[group] + i - base[group]
+            if digit or at > first:
+                limbs[at] = digit
+                at += 1
+            if digit:
+                last = at
+        at = last
+        lengths[group] = last - first
+    return exponents, lengths, limbs[:at].copy()

@@ -8,13 +8,14 @@ has its merge for nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.compiled import compiled
 from aggr.exact import merge_exactly
 from aggr.groups import Groups
 from aggr.order import HIGHEST, LOWEST, order_keys
@@ -124,33 +125,31 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 
 def _extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
-    return _edges(keys, groups, greatest, LOWEST if greatest else HIGHEST)
+    return _edges(keys, groups.ids, groups.n, greatest, False)
 
 
-def _edges(values: NDArray[Any], groups: Groups, greatest: bool, identity: float) -> NDArray[Any]:
-    """Find the least or greatest of each group."""
-    operation = np.maximum if greatest else np.minimum
-    edge = np.full(groups.n, identity, values.dtype)
-    runs = groups.runs()
-    if runs is None:
-        operation.at(edge, groups.ids, values)
-    else:
-        edge[runs.present] = operation.reduceat(groups.in_runs(values, runs), runs.starts)
-    return edge
+@compiled
+def _edges(
+    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, greatest: bool, floats: bool
+) -> NDArray[np.int64]:
+    """Find the least or greatest of each group; doubles, none NaN, are given and returned as their bits."""
+    edges = np.full(n, LOWEST if greatest else HIGHEST)
+    for i in range(len(numbers)):
+        number = numbers[i]
+        if floats:
+            number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
+        edge = edges[ids[i]]
+        edges[ids[i]] = max(edge, number) if greatest else min(edge, number)
+    if floats:
+        for group in range(n):
+            edges[group] ^= (edges[group] >> 63) & HIGHEST
+    return edges
 
 
 def _extreme_floats(values: NDArray[np.float64], groups: Groups, greatest: bool) -> pa.Array:
-    """Pick among floats without NaN: the fast way, with the sign of zero set right afterwards."""
-    edge = _edges(values, groups, greatest, -np.inf if greatest else np.inf)
-    if (edge == 0.0).any():
-        zeros = np.flatnonzero(values == 0.0)
-        signed = np.signbit(values[zeros]) != greatest  # a zero of the sign that wins
-        wins = np.zeros(groups.n, np.bool_)
-        wins[groups.ids[zeros[signed]]] = True
-        edge[edge == 0.0] = 0.0 if greatest else -0.0
-        loses = (edge == 0.0) & ~wins
-        edge[loses] = -0.0 if greatest else 0.0
-    return pa.array(edge, mask=~_occupied(groups))
+    """Pick among floats without NaN."""
+    edges = _edges(values.view(np.int64), groups.ids, groups.n, greatest, True)
+    return pa.array(edges.view(np.float64), mask=~_occupied(groups))
 
 
 def _occupied(groups: Groups) -> NDArray[np.bool_]:

@@ -17,20 +17,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """Rows put in the order of their groups, so that each group is one run; fast reductions go run by run.
-
-    ``order`` has shape (rows,), or is None where the rows have that order already; ``ids`` are theirs, non-decreasing;
-    ``present`` names the groups that have rows, ascending, and ``starts`` where their runs begin.
-    """
-
-    order: NDArray[np.intp] | None
-    ids: NDArray[np.intp]
-    present: NDArray[np.intp]
-    starts: NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Groups:
     """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
 
@@ -85,32 +71,6 @@ class Groups:
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows each group has, shape (n,)."""
         return self.once("counts", None, lambda: np.bincount(self.ids, minlength=self.n))
-
-    def runs(self, sort: bool = False) -> Runs | None:
-        """Return the rows as runs, if they come as such, or have been sorted before; else sort them where asked.
-
-        Sorting costs some 7 ns a row, and a pass over runs a fifth of one over scattered groups: it pays for those who
-        make many passes. None, where it would not pay.
-        """
-        rows = len(self.ids)
-        if rows and self.once("in order", None, lambda: bool((self.ids[1:] >= self.ids[:-1]).all())):
-            return self.once("runs", None, lambda: self._runs(None))
-        if ("runs", None) in self._known or (sort and self.n <= 1 << 16 and rows >= 4 * self.n):
-            return self.once("runs", None, lambda: self._runs(np.argsort(self.ids.astype(np.uint16), kind="stable")))
-        return None
-
-    def in_runs(self, values: NDArray[Any], runs: Runs) -> NDArray[Any]:
-        """Put values in the order of runs."""
-        if runs.order is None:
-            return values
-        order = runs.order
-        return self.once("sorted", values, lambda: values.take(order))
-
-    def _runs(self, order: NDArray[np.intp] | None) -> Runs:
-        ids = self.ids if order is None else self.ids[order]
-        counts = self.counts()
-        present = np.flatnonzero(counts != 0)
-        return Runs(order, ids, present, (np.cumsum(counts) - counts)[present])
 
     def once(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
         """Compute ``what`` of the grouped values once, however many functions ask for it.

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.buckets import Buckets, Histograms
+from aggr.compiled import compiled
 from aggr.fields import ADD, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
@@ -47,14 +48,7 @@ class Layout:
         half = self.half_magnitude
         if not len(values) or values.max() < 2 << half:
             return values
-        bucket = (values.astype(np.float64).view(np.int64) >> 52) - (1023 + half)  # from the double's exponent
-        np.maximum(bucket, 0, out=bucket)
-        # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
-        # index of its bucket, and one bucket further the sum below comes to the same.
-        index = values >> bucket
-        bucket <<= half
-        index += bucket
-        return index
+        return _index(values, half)
 
     def lowest(self, index: Whole) -> Whole:
         """Return the lowest value of each index."""
@@ -75,6 +69,18 @@ class Layout:
         half = self.half_magnitude
         bucket = np.maximum((index >> half) - 1, 0)
         return bucket, index - (bucket << half)
+
+
+@compiled
+def _index(values: Whole, half: int) -> Whole:
+    index = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
+        # index of its bucket, and one bucket further the sum below comes to the same.
+        magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
+        bucket = max(magnitude - half, 0)
+        index[i] = (values[i] >> bucket) + (bucket << half)
+    return index
 
 
 @dataclass(frozen=True)

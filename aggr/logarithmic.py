@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.compiled import compiled
+
 Floats = NDArray[np.float64]
 
 _CACHED_ROWS = 1 << 16
@@ -53,11 +55,13 @@ class LogarithmicMapping:
 
     def keys(self, values: Floats) -> NDArray[np.int64]:
         """Find the bucket of each value above `least`."""
-        keys = np.empty(len(values), np.int64)
         table = self._table(values)
+        if table is not None:
+            return table.keys(values)
+        keys = np.empty(len(values), np.int64)
         for start in range(0, len(values), _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
-            keys[part] = self._keys(values[part]) if table is None else table.keys(values[part])
+            keys[part] = self._keys(values[part])
         return keys
 
     def _table(self, values: Floats) -> StepTable | None:
@@ -102,13 +106,20 @@ class StepTable:
 
     def keys(self, values: Floats) -> NDArray[np.int64]:
         """Look up keys; take the logarithm of the few values beside an edge."""
-        steps = values.view(np.int64) >> _SHIFT
-        steps -= self.first
-        keys: NDArray[np.int64] = self.key[steps].astype(np.int64)
+        keys = _looked_up(values.view(np.int64), self.first, self.key)
         beside = np.flatnonzero(keys == _EDGE)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])
         return keys
+
+
+@compiled
+def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Find the key of each double's step."""
+    keys = np.empty(len(bits), np.int64)
+    for i in range(len(bits)):
+        keys[i] = table[(bits[i] >> _SHIFT) - first]
+    return keys
 
 
 @lru_cache(maxsize=32)

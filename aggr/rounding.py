@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.exact import BITS, HALF, Limbs
-from aggr.sums import product
 
 Floats = NDArray[np.float64]
 
@@ -149,7 +148,7 @@ def _divide(pair: Pair, divisors: NDArray[np.int64], scale: int) -> Pair:
     high, low, exponent = pair
     for divisor in (_whole_pair(divisors), *([_whole_pair_of(10**scale)] if scale else [])):
         first = high / divisor[0]
-        times, error = product(first, divisor[0])
+        times, error = _product(first, divisor[0])
         rest = ((high - times) - error) + low - first * divisor[1]
         high, low = _fast_two_sum(first, rest / divisor[0])
     return Pair(high, low, exponent)
@@ -160,7 +159,7 @@ def _root(pair: Pair) -> Pair:
     odd = pair.exponent % 2
     high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
     root = np.sqrt(np.maximum(high, 0.0))
-    times, error = product(root, root)
+    times, error = _product(root, root)
     rest = ((high - times) - error) + low
     correction = np.divide(rest, 2.0 * root, out=np.zeros_like(root), where=root > 0)
     return Pair(*_fast_two_sum(root, correction), (pair.exponent - odd) // 2)
@@ -188,6 +187,20 @@ def _fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Add exactly where ``|a| >= |b|`` (Dekker)."""
     s = a + b
     return s, b - (s - a)
+
+
+def _product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
+    p = a * b
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
+
+
+def _split(x: Floats) -> tuple[Floats, Floats]:
+    """Split into halves of 26 bits."""
+    c = x * 134217729.0
+    high = c - (c - x)
+    return high, x - high
 
 
 def _times(limbs: Limbs, factors: NDArray[np.int64]) -> Limbs:

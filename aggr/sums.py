@@ -1,36 +1,33 @@
-"""Exact sums of rows, and of their squares: floats to the grid of `aggr.exact`, without error.
+"""Exact sums of rows, and of their squares: each double's digits, added up where they belong on the grid of `aggr.exact`.
 
-What is to be added is cut into slices, from the top: each a multiple of some 2^g, and so few bits wide that all partial
-sums of a group stay below 2^53 of them, where doubles are exact.
+    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
 
-    0.5   1e300   -1e300   0.25      one group
-    slice of 1e300's size: 1e300 − 1e300 = 0      next slice: 0.75 · 2^…      nothing left
+A product of two doubles is one of two whole numbers, of 106 bits: the digits of five levels. Nothing is ever rounded.
 
-Sources: Rump, Ogita, Oishi, "Accurate floating-point summation" (2008) for the extraction by adding and subtracting a
-large constant; Dekker (1971) for the product.
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.exact import BITS, Levels, Limbs
-from aggr.groups import Groups, Runs
+from aggr.compiled import compiled
+from aggr.exact import BITS, Accumulators
+from aggr.groups import Groups
 
-_CACHED_ROWS = 1 << 16  # temporaries of this many doubles stay in the second-level cache
-_BIG = 2.0**480  # above, squares and Dekker's splitting overflow
-_SMALL = 2.0**-450  # below, the low half of a square underflows
-_WIDEST = 51  # bits that adding and subtracting a large constant can cut off
+_MANTISSA = (1 << 52) - 1
+_HIDDEN = 1 << 52
 _LEAST = -1074  # the exponent of the least double
+_WORD = (1 << 32) - 1
+_NONE = 1 << 20  # beyond every exponent
+_UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 
 def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
@@ -58,148 +55,95 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
 
 def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
-    levels: Levels = {}
-    runs = groups.runs()
-    for part in parts:
-        for chunk, rows in _chunks(groups, runs, [part]):
-            rows.add(levels, chunk[0].copy(), 0)
-    return Limbs.of_levels(levels, groups.n).to_arrow()
+    bits = _bits(parts)
+    low, high = _exponents(bits, groups.ids, groups.n)
+    room = Accumulators.over(low >> 5, (high >> 5) + 2)
+    return room.to_arrow(_add(bits, groups.ids, room.origin, room.size))
 
 
 def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
-    """Sum the squares of finite numbers per group without error; a number is the sum of its parts.
-
-    A square is the exact pair (p, x² − p), and ``(a + b)² = a² + 2ab + b²``. Only single floats may be as large
-    or as small as floats get; parts of whole numbers are far from both ends.
-    """
-    levels: Levels = {}
-    for chunks, rows in _chunks(groups, groups.runs(sort=True), parts):
-        for i, chunk in enumerate(chunks):
-            _add_squares(levels, chunk, rows)
-            for other in chunks[i + 1 :]:
-                for part in product(2.0 * chunk, other):
-                    rows.add(levels, part, 0)
-    return Limbs.of_levels(levels, groups.n).to_arrow()
+    """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
+    bits = _bits(parts)
+    low, high = _exponents(bits, groups.ids, groups.n)
+    room = Accumulators.over(2 * low >> 5, (2 * high >> 5) + 4)
+    return room.to_arrow(_add_squares(bits, groups.ids, room.origin, room.size))
 
 
-def _add_squares(levels: Levels, x: Floats, rows: Rows) -> None:
-    """Add squares; extreme magnitudes are scaled by a power of 2³², and their levels shifted back twice as far."""
-    size = np.abs(x)
-    if size.max() > _BIG or size.min() < _SMALL:
-        big, small = size > _BIG, (size < _SMALL) & (size != 0)
-        for extreme, scale in ((big, -17), (small, 19)):
-            some, scaled = rows.where(extreme), x[extreme] * 2.0 ** (BITS * scale)
-            for part in product(scaled, scaled):
-                some.add(levels, part, -2 * scale)
-        rest = ~(big | small)
-        x, rows = x[rest], rows.where(rest)
-    for part in product(x, x):
-        rows.add(levels, part, 0)
+def _bits(parts: Sequence[Floats]) -> Whole:
+    """Show the bits of the parts, shape (parts, rows)."""
+    rows = parts[0][np.newaxis] if len(parts) == 1 else np.stack(parts)
+    return np.ascontiguousarray(rows).view(np.int64)
 
 
-def product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
-    p = a * b
-    a_high, a_low = _split(a)
-    b_high, b_low = (a_high, a_low) if b is a else _split(b)
-    error = a_high * b_high
-    error -= p
-    error += a_high * b_low
-    error += a_low * b_high
-    error += a_low * b_low
-    return p, error
+@compiled
+def _exponents(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none."""
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            if bits[part, i] << 1:
+                group = ids[i]
+                exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + _LEAST
+                low[group] = min(low[group], exponent)
+                high[group] = max(high[group], exponent)
+    return low, high
 
 
-def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split into halves of 26 bits."""
-    c = x * 134217729.0
-    high = c - (c - x)
-    return high, x - high
+@compiled
+def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+    """Add up the digits of each group's numbers."""
+    digits = np.zeros(size, np.int64)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            number = bits[part, i]
+            biased = (number >> 52) & 0x7FF
+            mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
+            if mantissa:
+                exponent = max(biased, 1) - 1 + _LEAST
+                shift = exponent & 31
+                sign = (number >> 63) | 1
+                above = mantissa >> (BITS - shift)
+                at = origin[ids[i]] + (exponent >> 5)
+                digits[at] += sign * ((mantissa << shift) & _WORD)
+                digits[at + 1] += sign * (above & _WORD)
+                digits[at + 2] += sign * (above >> BITS)
+    return digits
 
 
-def _chunks(groups: Groups, runs: Runs | None, parts: Sequence[Floats]) -> Iterator[tuple[list[Floats], Rows]]:
-    """Cut parts into chunks that stay in the cache, each with its rows; no chunk without rows."""
-    most = int(groups.counts().max(initial=0))
-    if runs is None:
-        step = max(_CACHED_ROWS, 4 * groups.n)  # not many fewer rows than there are groups
-    else:
-        step, parts = _CACHED_ROWS, [groups.in_runs(part, runs) for part in parts]
-    for start in range(0, len(groups), step):
-        stop = min(start + step, len(groups))
-        width = min(_WIDEST, 53 - (min(most, stop - start) - 1).bit_length())
-        yield [part[start:stop] for part in parts], Rows.of(groups, runs, start, stop, width)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """The rows of a chunk: their group ids, how to add them up, and how many bits of each may be added exactly."""
-
-    ids: NDArray[np.intp]
-    n: int
-    width: int
-    total: Callable[[Floats], Floats]  # one sum for each of ``present``
-    present: NDArray[np.intp] | slice
-
-    @classmethod
-    def of(cls, groups: Groups, runs: Runs | None, start: int, stop: int, width: int) -> Rows:
-        """Take some rows, in runs if they come in runs."""
-        if runs is None:
-            return cls.scattered(groups.ids[start:stop], groups.n, width)
-        first, end = np.searchsorted(runs.starts, [start, stop])
-        inside = runs.starts[first:end] - start
-        if not len(inside) or inside[0]:  # the first run began before
-            first, inside = first - 1, np.append(0, inside)
-        present = runs.present[first:end]
-
-        def total(x: Floats) -> Floats:
-            return cast(Floats, np.add.reduceat(x, inside))
-
-        return cls(runs.ids[start:stop], groups.n, width, total, present)
-
-    @classmethod
-    def scattered(cls, ids: NDArray[np.intp], n: int, width: int) -> Rows:
-        """Take rows in any order."""
-
-        def total(x: Floats) -> Floats:
-            return cast(Floats, np.bincount(ids, x, minlength=n))
-
-        return cls(ids, n, width, total, slice(None))
-
-    def where(self, rows: NDArray[np.bool_]) -> Rows:
-        """Keep the rows that are true."""
-        return Rows.scattered(self.ids[rows], self.n, self.width)
-
-    def add(self, levels: Levels, rest: Floats, shift: int) -> None:
-        """Add numbers to the levels, from the highest slice down; ``rest`` is used up."""
-        first = True
-        while len(rest):
-            top = max(float(rest.max()), -float(rest.min()))
-            if top == 0.0:
-                return
-            exponent = math.frexp(top)[1]
-            if exponent > 990:  # the rounding constant would overflow
-                big = np.abs(rest) >= 2.0**900
-                self.where(big).add(levels, rest[big] * 2.0**-512, shift + 512 // BITS)
-                self.where(~big).add(levels, rest[~big], shift)
-                return
-            grid = max(exponent - self.width, _LEAST)
-            large = math.ldexp(1.5, 52 + grid)
-            multiples = rest + large
-            multiples -= large
-            self._put(levels, np.ldexp(self.total(multiples), -grid).astype(np.int64), grid, shift)
-            rest -= multiples
-            if not first and np.count_nonzero(rest != 0.0) * 8 < len(rest):  # a few rows alone go deeper
-                deeper = rest != 0.0
-                self.where(deeper).add(levels, rest[deeper], shift)
-                return
-            first = False
-
-    def _put(self, levels: Levels, sums: NDArray[np.int64], grid: int, shift: int) -> None:
-        """Add multiples of 2^grid, each below 2^53, to the two levels they span."""
-        k, above = divmod(grid, BITS)
-        high = sums >> (BITS - above)
-        low = (sums - (high << (BITS - above))) << above
-        for level, part in ((k + shift, low), (k + shift + 1, high)):
-            if level not in levels:
-                levels[level] = np.zeros(self.n, np.int64)
-            levels[level][self.present] += part
+@compiled
+def _add_squares(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+    """Add up the digits of each group's squares: (a + b)² = a² + 2ab + b²."""
+    digits = np.zeros(size, np.int64)
+    for one in range(bits.shape[0]):
+        for other in range(one, bits.shape[0]):
+            for i in range(bits.shape[1]):
+                x, y = bits[one, i], bits[other, i]
+                x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
+                a = np.uint64((x & _MANTISSA) | (_HIDDEN if x_biased else 0))
+                b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
+                if a == 0 or b == 0:
+                    continue
+                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * _LEAST
+                shift = np.uint64(exponent & 31)
+                times = ((x ^ y) >> 63 | 1) * (2 if other > one else 1)
+                # a·b, digit by digit, as whole numbers of 53 bits each
+                a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
+                lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
+                first = lowest & _UWORD
+                carry = (lowest >> _UBITS) + (middle & _UWORD)
+                second = carry & _UWORD
+                carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
+                third = carry & _UWORD
+                fourth = (carry >> _UBITS) + (highest >> _UBITS)
+                # the same shifted left, to where its digits belong
+                at = origin[ids[i]] + (exponent >> 5)
+                total = first << shift
+                digits[at] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (second << shift)
+                digits[at + 1] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (third << shift)
+                digits[at + 2] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (fourth << shift)
+                digits[at + 3] += times * np.int64(total & _UWORD)
+                digits[at + 4] += times * np.int64(total >> _UBITS)
+    return digits
