@@ -276,19 +276,18 @@ def _used(totals: NDArray[np.integer], used: int, base: Whole, low: Whole) -> tu
 @compiled
 def _runs(sizes: Whole, keys: Whole) -> tuple[Whole, Counts, Counts]:
     """Find the runs of neighbouring keys: how many each histogram has, where they start and how long they are."""
-    runs = np.zeros(len(sizes), np.int64)
-    starts, lengths = np.empty(len(keys), np.int32), np.empty(len(keys), np.int32)
-    run, at = -1, 0
+    runs, ends = np.zeros(len(sizes), np.int64), np.empty(len(keys) + 1, np.int32)
+    run, at = 0, 0
     for row in range(len(sizes)):
-        last, before = -_NO_KEY, run
+        first, before = at, run
         for _ in range(sizes[row]):
-            key = keys[at]
-            if key != last + 1:
-                run += 1
-                starts[run] = key
-                lengths[run] = 0
-            lengths[run] += 1
-            last = key
+            run += at == first or keys[at] != keys[at - 1] + 1
             at += 1
+            ends[run] = at  # overwritten by the next key, where that goes on with the run
         runs[row] = run - before
-    return runs, starts[: run + 1].copy(), lengths[: run + 1].copy()
+    ends[0] = 0
+    starts, lengths = np.empty(run, np.int32), np.empty(run, np.int32)
+    for i in range(run):
+        starts[i] = keys[ends[i]]
+        lengths[i] = ends[i + 1] - ends[i]
+    return runs, starts, lengths

@@ -130,13 +130,10 @@ class Function(ABC):
             groups = groups.where(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
         self.check_states(states)
-        counts = groups.counts()
-        alone = (counts == 1)[groups.ids]
-        if 2 * np.count_nonzero(alone) <= len(alone) or not self._is_current(states):
-            return self._merge(states, groups)
-        if alone.all() and len(alone) == groups.n:
-            return states if (np.diff(groups.ids) > 0).all() else states.take(pa.array(np.argsort(groups.ids)))
-        return self._merge_some(states, groups, alone, counts)
+        if len(states) == groups.n and self._is_current(states) and (groups.counts() == 1).all():
+            in_order = (np.diff(groups.ids) > 0).all()
+            return states if in_order else states.take(pa.array(np.argsort(groups.ids)))
+        return self._merge(states, groups)
 
     def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
         merged = {name: field.merge(states.field(name), groups) for name, field in self.merges.items()}
@@ -148,20 +145,6 @@ class Function(ABC):
             return False
         versions = states.field("version")
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
-
-    def _merge_some(
-        self, states: pa.StructArray, groups: Groups, alone: NDArray[np.bool_], counts: NDArray[np.int64]
-    ) -> pa.StructArray:
-        """Merge where a group has several states or none; a state that is alone in its group is taken as it is."""
-        others = np.flatnonzero(counts != 1)
-        place = np.zeros(groups.n, np.intp)
-        place[others] = np.arange(len(others))
-        merged = self._merge(states.filter(pa.array(~alone)), Groups(place[groups.ids[~alone]], len(others)))
-        singles = groups.ids[alone]
-        rows = np.empty(groups.n, np.intp)
-        rows[singles] = np.arange(len(singles))
-        rows[others] = len(singles) + np.arange(len(others))
-        return pa.concat_arrays([states.filter(pa.array(alone)), merged]).take(pa.array(rows))
 
     def finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state; a null state gives null. The states stay as they are."""

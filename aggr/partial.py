@@ -74,6 +74,8 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:
     table = pa.Table.from_batches(batches)
+    if len(batches) == 1:
+        return table
     try:
         return table.combine_chunks()
     except pa.ArrowInvalid:  # Arrow cannot join dictionaries that hold a null

@@ -56,7 +56,7 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
 def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     bits = _bits(parts)
-    low, high = _exponents(bits, groups.ids, groups.n)
+    low, high = _exponents(bits, groups)
     room = Accumulators.over(low >> 5, (high >> 5) + 2)
     return room.to_arrow(_add(bits, groups.ids, room.origin, room.size))
 
@@ -64,7 +64,7 @@ def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
     bits = _bits(parts)
-    low, high = _exponents(bits, groups.ids, groups.n)
+    low, high = _exponents(bits, groups)
     room = Accumulators.over(2 * low >> 5, (2 * high >> 5) + 4)
     return room.to_arrow(_add_squares(bits, groups.ids, room.origin, room.size))
 
@@ -75,8 +75,12 @@ def _bits(parts: Sequence[Floats]) -> Whole:
     return np.ascontiguousarray(rows).view(np.int64)
 
 
+def _exponents(bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+    return groups.once("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
+
+
 @compiled
-def _exponents(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
     """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none."""
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for part in range(bits.shape[0]):
