@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.buckets import Histograms
 from aggr.exact import EXACT_TYPE
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from aggr.logarithmic import Floats, LogarithmicMapping
 from aggr.plain import plain
 from aggr.sums import sum_exactly

@@ -7,13 +7,16 @@ compiles it once for a machine and keeps the code beside the source, or in the u
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, wraps
+from functools import cache, update_wrapper, wraps
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LOOP = "__compiled_loop__"
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
@@ -22,8 +25,9 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     Parameters
     ----------
     loop : function
-        Written in what numba compiles without Python's objects. It gets its arrays read-only, so it must return new
-        ones; integers wrap around, and an index out of bounds is not noticed.
+        Written in what numba compiles without Python's objects; it may call other compiled functions by their global
+        names. From Python it gets its arrays read-only, and returns new ones. Integers wrap around, and an index out
+        of bounds is not noticed.
 
     Returns
     -------
@@ -47,22 +51,26 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
         made: R = _machine_code(loop)(*[_read_only(a) if isinstance(a, np.ndarray) else a for a in args], **kwargs)
         return made
 
+    setattr(call, _LOOP, loop)
     return call
 
 
-@lru_cache(maxsize=None)
-def _machine_code(loop: Callable[..., R]) -> Callable[..., R]:
+@cache
+def _machine_code(loop: Any) -> Callable[..., Any]:
     import numba  # a fifth of a second, which a command that only prints help need not wait for
 
+    called = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+    inner = {name: _machine_code(other) for name, other in called.items() if other is not None}
+    if inner:
+        loop = update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **inner}), loop)
     try:
-        code: Callable[..., R] = numba.njit(cache=True, nogil=True)(loop)
+        return numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
-        code = numba.njit(nogil=True)(loop)
-    return code
+        return numba.njit(nogil=True)(loop)
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Make arrays of Arrow's, which nobody may write to, and of numpy's one type, compiled once."""
-    view = np.ascontiguousarray(array)[:] if array.ndim else array
+    view = np.ascontiguousarray(array)[:]
     view.flags.writeable = False
     return view

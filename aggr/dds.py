@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.buckets import Buckets, Histograms
+from aggr.buckets import Buckets
 from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from aggr.logarithmic import Floats, LogarithmicMapping
 from aggr.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
 from aggr.quantile import DEFAULT, checked, record

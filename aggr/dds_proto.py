@@ -22,9 +22,10 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from aggr.beside import derived, filled
-from aggr.buckets import Buckets, Histograms
+from aggr.buckets import Buckets
 from aggr.dds import Dds
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from aggr.logarithmic import Floats
 from aggr.plain import plain
 

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from aggr.fields import Field
 from aggr.groups import Groups

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.buckets import Buckets, Histograms
+from aggr.buckets import Buckets
 from aggr.compiled import compiled
 from aggr.fields import ADD, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from aggr.numbers import as_floats
 from aggr.quantile import DEFAULT, checked, percentile, record
 from aggr.ragged import Ragged

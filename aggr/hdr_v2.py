@@ -21,10 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import zigzag
-from aggr.buckets import Histograms
 from aggr.hdr import Hdr, Layout, Whole
+from aggr.histograms import Histograms
 from aggr.plain import plain
-from aggr.ragged import Ragged
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
@@ -151,16 +150,9 @@ def _text(counts: bytes, highest: int, function: Hdr) -> str:
 
 
 def _written(buckets: Histograms) -> list[bytes]:
-    """Write the counts of each histogram: before each bucket the zeros since the last one, if any."""
-    holds, ends = buckets.sizes > 0, np.cumsum(buckets.sizes)
-    zeros = np.diff(buckets.keys, prepend=-1) - 1
-    firsts = (ends - buckets.sizes)[holds]
-    zeros[firsts] = buckets.keys[firsts]
-    told = np.stack([zeros > 0, np.ones(len(zeros), np.bool_)], axis=1)
-    numbers = np.stack([np.where(zeros == 1, 0, -zeros), buckets.counts], axis=1)[told]
-    until = np.append(0, np.cumsum(told.sum(axis=1)))
-    counts = zigzag.write(Ragged(np.diff(until[np.append(0, ends)]), numbers))
-    return [row or b"\0" for row in counts]  # some readers want one count at least
+    """Write the counts of each histogram, from 0 on."""
+    from_0 = zigzag.write(np.zeros_like(buckets.sizes), *buckets)
+    return [row or b"\0" for row in from_0.to_pylist()]  # some readers want one count at least
 
 
 def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int]:
@@ -199,14 +191,8 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int]:
 
 def _read(payloads: list[bytes], rooms: Whole, rows: NDArray[np.intp]) -> Histograms:
     """Read the counts of all histograms at once."""
-    numbers, broken = zigzag.read(payloads)
-    values, of = numbers.values, numbers.rows()
-    # more zeros than any histogram has room for are as good as many, and must add up
-    steps = np.where(values < 0, np.minimum(-np.maximum(values, -_HIGHEST), _MANY), 1)
-    until = np.append(0, np.cumsum(steps))
-    index = until[1:] - until[numbers.starts][of]
-    bad = np.append(rows[broken], rows[of[index > rooms[of]]])
+    found, ends, broken = zigzag.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
+    bad = rows[broken | (ends > rooms)]
     if len(bad):
         raise ValueError(f"text {bad.min()}: a damaged histogram: its counts break off, or go beyond its highest value")
-    used = values > 0
-    return Histograms(np.bincount(of[used], minlength=len(payloads)), index[used] - 1, values[used])
+    return Histograms(*found)

@@ -1,4 +1,4 @@
-"""Exact sums of rows, and of their squares: each double's digits, added up where they belong on the grid of `aggr.exact`.
+"""Exact sums of rows, and of their squares: the digits of each double, added up where they belong (`aggr.exact`).
 
     x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 import aggr
 from aggr.bits import same_bits
-from aggr.buckets import Histograms
 from aggr.function import Function
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from benchmarks import sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import SEVEN

@@ -11,8 +11,8 @@ import pytest
 from ddsketch.mapping import LogarithmicMapping as Theirs
 
 import aggr
-from aggr.buckets import Histograms
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from aggr.logarithmic import LogarithmicMapping
 from tests.conftest import cases_of
 

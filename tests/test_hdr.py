@@ -10,9 +10,9 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 import aggr
-from aggr.buckets import Histograms
 from aggr.groups import Groups
 from aggr.hdr import Layout
+from aggr.histograms import Histograms
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)

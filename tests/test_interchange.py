@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggr import zigzag
-from aggr.buckets import Histograms
 from aggr.dds import Dds
 from aggr.dds_proto import from_dds_proto, to_dds_proto
 from aggr.groups import Groups
 from aggr.hdr import Hdr
 from aggr.hdr_v2 import from_hdr_v2, to_hdr_v2
+from aggr.histograms import Histograms
 from aggr.ragged import Ragged
 from tests.conftest import cases_of
 

@@ -42,10 +42,6 @@ class Merged:
         """Add up counts."""
         return self(f"sum({_of(*path)})")
 
-    def add_list(self, *path: str) -> str:
-        """Add up lists of counts."""
-        return self(f"sum((SELECT coalesce(sum(c), 0) FROM unnest({_of(*path)}) AS c))")
-
     def add_exactly(self, *path: str) -> str:
         """Add up exact sums: digits times powers of 2^32, of which negative ones are 5^n / 10^n."""
         power = f"32 * ({_of(*path, 'exponent')} + l.place - 1)"
@@ -129,7 +125,7 @@ def _moments(merged: Merged, function: Any, state: str, unit: pa.DataType) -> Co
 
 def _dds(merged: Merged, state: str) -> Columns:
     high, low = merged.add(state, "positive_infinity"), merged.add(state, "negative_infinity")
-    finite = [merged.add(state, "zero"), *(merged.add_list(state, sign, "counts") for sign in ("positive", "negative"))]
+    finite = [merged.add(state, "zero"), *(merged.add(state, sign, "total") for sign in ("positive", "negative"))]
     count, total = f"({' + '.join([high, low, *finite])})", merged.add_exactly(state, "sum")
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     yield "_count", f"{count}::bigint"
@@ -141,7 +137,7 @@ def _dds(merged: Merged, state: str) -> Columns:
 
 
 def _hdr(merged: Merged, function: Any, state: str) -> Columns:
-    yield "_count", f"{merged.add_list(state, 'buckets', 'counts')}::bigint"
+    yield "_count", f"{merged.add(state, 'buckets', 'total')}::bigint"
     scaled = ""
     if function.unit is not None:  # 3 units of 0.1 are 0.3, as in `aggr.hdr`
         parts = round(1.0 / function.unit)
