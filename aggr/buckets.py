@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from aggr.compiled import compiled
 from aggr.groups import Groups
 from aggr.histograms import DAMAGED, Histograms, capped, column_of
-from aggr.zigzag import Bytes, get_number, missing_keys, of_arrow, put_number, room_for, to_arrow
+from aggr.zigzag import FAR, Bytes, get_number, of_arrow, put_number, room_for, to_arrow
 
 _CACHED = 1 << 17  # cells that stay in the cache
 _NO_KEY = 1 << 62
@@ -139,17 +139,18 @@ def _add_up(
         group, key, at, end = ids[row], first[row], places[row], places[row + 1]
         origin, stop = base[group] - low[group], base[group + 1]
         while 0 <= at < end:
-            number, at = get_number(data, at, end)
-            if number <= 0:
-                key += missing_keys(number)
-                continue
+            number = np.int64(data[at])
+            if number < 128:  # most are one byte
+                number = (number >> 1) ^ -(number & 1)
+                at += 1
+            else:
+                number, at = get_number(data, at, end)
             cell = origin + max(key, low[group])
             if at < 0 or cell >= stop:
                 broken, at = True, -1
             else:
-                totals[cell] += number
-                key += 1
-        broken |= at < 0
+                totals[cell] += max(number, 0)
+                key += max(-max(number, -FAR), 1)
     return totals, broken
 
 
@@ -167,28 +168,36 @@ def _written(
     totals: NDArray[np.integer], low: Whole, base: Whole
 ) -> tuple[Whole, Whole, Whole, Bytes, Whole]:
     """Write the cells of each group: its lowest key and its highest, its total, its counts as bytes and their ends."""
-    n, used, most = len(low), 0, 0
+    n, used, most, widest = len(low), 0, 0, 0
     for cell in range(len(totals)):
         used += totals[cell] != 0
         most |= totals[cell]
-    data, offsets = np.empty(used * room_for(most), np.uint8), np.zeros(n + 1, np.int64)
+    for group in range(n):
+        widest = max(widest, base[group + 1] - base[group])
+    data, offsets = np.empty(used * room_for(most) + 2, np.uint8), np.zeros(n + 1, np.int64)
     lows, highs, sums = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    cells = np.empty(widest + 1, np.int64)
     at = 0
     for group in range(n):
-        last = -1
+        held = 0
         for cell in range(base[group], base[group + 1]):
-            count = np.int64(totals[cell])
-            if not count:
-                continue
-            if last < 0:
-                lows[group] = low[group] + cell - base[group]
-            elif cell > last + 1:
-                missing = cell - last - 1
-                at = put_number(data, at, -missing if missing > 1 else 0)
-            at = put_number(data, at, count)
+            cells[held] = cell  # overwritten by the next, where this one is empty
+            held += totals[cell] != 0
+        if held:
+            lows[group], highs[group] = low[group] + cells[0] - base[group], low[group] + cells[held - 1] - base[group]
+        last = cells[0] - 1
+        for i in range(held):
+            count, missing = np.int64(totals[cells[i]]), cells[i] - last - 1
+            last = cells[i]
             sums[group] = capped(sums[group], count)
-            last = cell
-        if last >= 0:
-            highs[group] = low[group] + last - base[group]
+            if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
+                data[at] = (2 * missing - 1) & -(missing > 1)
+                at += missing != 0
+                data[at] = 2 * count
+                at += 1
+            else:
+                if missing:
+                    at = put_number(data, at, -missing if missing > 1 else 0)
+                at = put_number(data, at, count)
         offsets[group + 1] = at
     return lows, highs, sums, data[:at].copy(), offsets

@@ -101,12 +101,6 @@ def get_number(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled
-def missing_keys(number: int) -> int:
-    """Tell how many keys without a count a number that is not above 0 stands for, `FAR` at most."""
-    return min(-max(number, -FAR), FAR) if number else 1
-
-
-@compiled
 def room_for(most: int) -> int:
     """Bound the bytes of a count of at most ``most`` and of the zeros before it."""
     size = 1
@@ -153,13 +147,12 @@ def _read(
             number, at = get_number(data, at, end)
             if at < 0:
                 broken[row] = True
-            elif number > 0:
+                continue
+            if number > 0:
                 keys[entry] = key
                 counts[entry] = number
                 entry += 1
-                key += 1
-            else:
-                key = min(key + missing_keys(number), FAR)
+            key = min(key + max(-max(number, -FAR), 1), FAR)
         ends[row] = key
         sizes[row] = entry - before
     return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken

@@ -23,7 +23,6 @@ from spark_udaf.scan import ParquetScan
 from spark_udaf.schema import arrow_schema, as_schema, spark_schema
 from spark_udaf.session import prepare
 from spark_udaf.shards import shard_of
-from spark_udaf.travel import pack, packed_schema, unpack
 from spark_udaf.worker import settle
 
 if TYPE_CHECKING:
@@ -113,19 +112,18 @@ def two_phase(
     merge : table of partial states -> table of the result
     result : schema of the result
     """
-    packed = packed_schema(partial)
     shards = max(_LEAST_SHARDS, int(source.spark.conf.get("spark.sql.shuffle.partitions") or 0))
 
     def first(batches: Batches) -> Batches:
         settle()
         for states in reduce(batches):
-            yield from _parcels(pack(as_schema(states, partial)), together, shards)
+            yield from _parcels(as_schema(states, partial), together, shards)
 
     def second(batches: Batches) -> Batches:
         settle()
         for parcels in _whole_shards(batches):
-            messages = [pa.ipc.read_record_batch(pa.py_buffer(parcel.as_buffer()), packed) for parcel in parcels]
-            merged = merge(unpack(pa.Table.from_batches(messages, packed), partial))
+            messages = [pa.ipc.read_record_batch(pa.py_buffer(parcel.as_buffer()), partial) for parcel in parcels]
+            merged = merge(pa.Table.from_batches(messages, partial))
             yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
 
     reduced = source.map(columns, keys, first, _PARCEL)
