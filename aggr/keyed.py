@@ -47,9 +47,14 @@ def reduce_by(rows: pa.Table, keys: Keys, states: Sequence[StateColumn], times: 
     return pa.table(_taken(keys, one) | reduced)
 
 
-def merge_by(states: pa.Table, keys: Keys, functions: Mapping[str, Function]) -> pa.Table:
-    """Merge the states of each group; ``functions`` names the columns of states and what merges each."""
+def merge_by(states: pa.Table, keys: Keys, functions: Mapping[str, Function], worth: float = 1.0) -> pa.Table:
+    """Merge the states of each group; ``functions`` names the columns of states and what merges each.
+
+    With ``worth`` below 1 the states are returned as they are where merging would leave more than this share of them.
+    """
     groups, one = group_by(list(keys.values()), states.num_rows)
+    if worth < 1.0 and groups.n > worth * states.num_rows:
+        return states
     merged = {name: function.merge(states.column(name), groups) for name, function in functions.items()}
     return pa.table(_taken(keys, one) | merged)
 

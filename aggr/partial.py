@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 _REDUCE_ROWS = 1 << 18  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
 _MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
 _MANY = 32  # rows a group has where they are many
+WORTH = 0.7  # merge partial states where no more than this share of them is left
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
 
 
@@ -24,19 +26,19 @@ def partial_states(
     ----------
     batches : record batches
     reduce : rows -> states
-    merge : states -> fewer states
+    merge : states -> fewer states, or the same where that is not worth it
     most : int, optional
         Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
-        The same group may then come more than once.
 
     Yields
     ------
-    tables of states; one even where there are no rows but a batch, for its types
+    tables of states, in which a group may come more than once; one even where there are no rows but a batch, for its
+    types
     """
     held: list[pa.Table] = []
     size, room = 0, _MERGE_BYTES
     want = [_REDUCE_ROWS]
-    for table in _gathered(batches, want):
+    for table in _ahead(_gathered(batches, want)):
         held.append(reduce(table))
         size += held[-1].nbytes
         if table.num_rows < _MANY * held[-1].num_rows:
@@ -56,6 +58,15 @@ def partial_states(
 
 def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
     return merge(pa.concat_tables(held)) if len(held) > 1 else held[0]
+
+
+def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Fetch the next table while the last one is worked on: whoever sends it need not wait."""
+    with ThreadPoolExecutor(1, "tiltframe-ahead") as pool:
+        coming = pool.submit(next, tables, None)
+        while (table := coming.result()) is not None:
+            coming = pool.submit(next, tables, None)
+            yield table
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:

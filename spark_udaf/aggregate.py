@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from aggr import Measure
 from aggr.keyed import check_rows, columns_read, finish_by, key_column, merge_by, reduce_by, states_fields
-from aggr.partial import partial_states
+from aggr.partial import WORTH, partial_states
 from aggr.plan import plan
 from aggr.recognise import class_of, function_of
 from spark_udaf.scan import ParquetScan
@@ -57,11 +58,11 @@ def aggregate(df: DataFrame | ParquetScan, by: Sequence[str], measures: Mapping[
     def reduce(rows: pa.Table) -> pa.Table:
         return reduce_by(rows, _keys(rows, keys), states)
 
-    def merge(partial: pa.Table) -> pa.Table:
-        return merge_by(partial, _keys(partial, keys), functions)
+    def merge(held: pa.Table, worth: float = 1.0) -> pa.Table:
+        return merge_by(held, _keys(held, keys), functions, worth)
 
     def first(batches: Batches) -> Iterator[pa.Table]:
-        return partial_states(batches, reduce, merge, MOST_BYTES)
+        return partial_states(batches, reduce, partial(merge, worth=WORTH), MOST_BYTES)
 
     return two_phase(source, columns_read(keys, states), keys, first, schema, keys, merge, schema)
 

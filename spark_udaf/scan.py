@@ -123,7 +123,7 @@ def scan_parquet(
     filters: Filters | None = None,
     filesystem: fs.FileSystem | None = None,
     partitioning: str | ds.Partitioning | None = "hive",
-    rows_per_task: int = 2_000_000,
+    rows_per_task: int = 5_000_000,
 ) -> ParquetScan:
     """Scan Parquet files inside the Python workers: the fast way into `rollup` and `aggregate`.
 

@@ -59,7 +59,9 @@ def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Ta
 
 
 def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: int | None = None) -> Iterator[pa.Table]:
-    """Reduce a stream of batches to states of the finest level, merged as they come: window_start, keys, states.
+    """Reduce a stream of batches to states of the finest level: window_start, keys, states.
+
+    They are merged as they come, where that leaves fewer; a window may come more than once.
 
     ``most`` bounds the bytes that are held, as in `aggr.partial.partial_states`.
     """
@@ -73,7 +75,7 @@ def partial_states(batches: Iterable[pa.RecordBatch], frame: TiltFrame, most: in
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:
-        return merge_level(states, frame, frame.levels[0])
+        return merge_level(states, frame, frame.levels[0], partial.WORTH)
 
     return partial.partial_states(batches, reduce, merge, most)
 
@@ -85,10 +87,13 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
     return reduce_by(rows, keys, frame.states, pa.array(times).cast(INSTANT))
 
 
-def merge_level(states: pa.Table, frame: TiltFrame, level: Window) -> pa.Table:
-    """Merge states into the windows of a level, the same or a coarser one: window_start, keys, states."""
+def merge_level(states: pa.Table, frame: TiltFrame, level: Window, worth: float = 1.0) -> pa.Table:
+    """Merge states into the windows of a level, the same or a coarser one: window_start, keys, states.
+
+    With ``worth`` below 1 perhaps not at all, as in `aggr.keyed.merge_by`; the level must be theirs then.
+    """
     keys = _keys(states, level.starts(_micros(states.column(START))), frame)
-    return merge_by(states, keys, {c.name: c.measure.function for c in frame.states})
+    return merge_by(states, keys, {c.name: c.measure.function for c in frame.states}, worth)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> pa.Table:
