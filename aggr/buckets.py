@@ -53,10 +53,12 @@ class Buckets:
         grid = Grid.over(*_reach(ends, np.tile(groups.ids[held], 2), groups.n), self.most)
         data, places = of_arrow(column.field("counts"))
         if grid.is_dense(len(data)):
-            sums, broken = _add_up(low, data, places, groups.ids, grid.low, grid.base)
+            rows = np.argsort(groups.ids, kind="stable")
+            until = np.append(0, np.cumsum(groups.counts()))
+            *written, broken = _merged(rows, until, low, totals, data, places, grid.low, grid.base)
             if broken:
                 raise ValueError(DAMAGED)
-            return grid.of_totals(sums)
+            return _column(*written)
         sizes, keys, counts = Histograms.of(column)
         cells = _cells(keys, np.repeat(groups.ids, sizes), grid.low, grid.origin)
         order = np.argsort(cells, kind="stable")
@@ -95,8 +97,7 @@ class Grid:
 
     def of_totals(self, totals: NDArray[np.integer]) -> pa.StructArray:
         """Write the histograms from the totals of all cells."""
-        low, high, sums, data, offsets = _written(totals, self.low, self.base)
-        return column_of(low, high, sums, to_arrow(data, offsets))
+        return _column(*_written(totals, self.low, self.base))
 
     def of_cells(self, cells: Whole, counts: Whole) -> pa.StructArray:
         """Write the histograms from ordered cells, each with its count."""
@@ -130,31 +131,6 @@ def _tally(
 
 
 @compiled
-def _add_up(
-    first: Whole, data: Bytes, places: NDArray[np.int32], ids: NDArray[np.intp], low: Whole, base: Whole
-) -> tuple[Whole, bool]:
-    """Add up the counts of each cell; say as well whether any are damaged."""
-    totals, broken = np.zeros(base[-1], np.int64), False
-    for row in range(len(first)):
-        group, key, at, end = ids[row], first[row], places[row], places[row + 1]
-        origin, stop = base[group] - low[group], base[group + 1]
-        while 0 <= at < end:
-            number = np.int64(data[at])
-            if number < 128:  # most are one byte
-                number = (number >> 1) ^ -(number & 1)
-                at += 1
-            else:
-                number, at = get_number(data, at, end)
-            cell = origin + max(key, low[group])
-            if at < 0 or cell >= stop:
-                broken, at = True, -1
-            else:
-                totals[cell] += max(number, 0)
-                key += max(-max(number, -FAR), 1)
-    return totals, broken
-
-
-@compiled
 def _cells(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin: Whole) -> Whole:
     """Find the cell of each key."""
     cells = np.empty(len(keys), np.int64)
@@ -163,10 +139,12 @@ def _cells(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin:
     return cells
 
 
+def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole) -> pa.StructArray:
+    return column_of(low, high, totals, to_arrow(data, offsets))
+
+
 @compiled
-def _written(
-    totals: NDArray[np.integer], low: Whole, base: Whole
-) -> tuple[Whole, Whole, Whole, Bytes, Whole]:
+def _written(totals: NDArray[np.integer], low: Whole, base: Whole) -> tuple[Whole, Whole, Whole, Bytes, Whole]:
     """Write the cells of each group: its lowest key and its highest, its total, its counts as bytes and their ends."""
     n, used, most, widest = len(low), 0, 0, 0
     for cell in range(len(totals)):
@@ -176,28 +154,93 @@ def _written(
         widest = max(widest, base[group + 1] - base[group])
     data, offsets = np.empty(used * room_for(most) + 2, np.uint8), np.zeros(n + 1, np.int64)
     lows, highs, sums = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    cells = np.empty(widest + 1, np.int64)
+    held = np.empty(widest + 1, np.int64)
     at = 0
     for group in range(n):
-        held = 0
-        for cell in range(base[group], base[group + 1]):
-            cells[held] = cell  # overwritten by the next, where this one is empty
-            held += totals[cell] != 0
-        if held:
-            lows[group], highs[group] = low[group] + cells[0] - base[group], low[group] + cells[held - 1] - base[group]
-        last = cells[0] - 1
-        for i in range(held):
-            count, missing = np.int64(totals[cells[i]]), cells[i] - last - 1
-            last = cells[i]
-            sums[group] = capped(sums[group], count)
-            if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
-                data[at] = (2 * missing - 1) & -(missing > 1)
-                at += missing != 0
-                data[at] = 2 * count
-                at += 1
-            else:
-                if missing:
-                    at = put_number(data, at, -missing if missing > 1 else 0)
-                at = put_number(data, at, count)
+        cells = totals[base[group] : base[group + 1]]
+        at, least, greatest, sums[group] = _write_cells(cells, held, data, at)
+        if sums[group]:
+            lows[group], highs[group] = low[group] + least, low[group] + greatest
         offsets[group + 1] = at
     return lows, highs, sums, data[:at].copy(), offsets
+
+
+@compiled
+def _write_cells(totals: NDArray[np.integer], held: Whole, data: Bytes, at: int) -> tuple[int, int, int, int]:
+    """Write the cells of one group; return the place after, the first and the last cell that is not 0, and the sum."""
+    used, total = 0, 0
+    for cell in range(len(totals)):
+        held[used] = cell  # overwritten by the next, where this one is empty
+        used += totals[cell] != 0
+    last = held[0] - 1
+    for i in range(used):
+        count, missing = np.int64(totals[held[i]]), held[i] - last - 1
+        last = held[i]
+        total = capped(total, count)
+        if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
+            data[at] = (2 * missing - 1) & -(missing > 1)
+            at += missing != 0
+            data[at] = 2 * count
+            at += 1
+        else:
+            if missing:
+                at = put_number(data, at, -missing if missing > 1 else 0)
+            at = put_number(data, at, count)
+    return at, held[0], last, total
+
+
+@compiled
+def _merged(
+    rows: NDArray[np.intp],
+    until: Whole,
+    first: Whole,
+    totals: Whole,
+    data: Bytes,
+    places: NDArray[np.int32],
+    low: Whole,
+    base: Whole,
+) -> tuple[Whole, Whole, Whole, Bytes, Whole, bool]:
+    """Merge the histograms of each group, ``rows[until[g]:until[g + 1]]``; say as well whether any are damaged."""
+    n, widest, broken = len(low), 0, False
+    for group in range(n):
+        widest = max(widest, base[group + 1] - base[group])
+    # sums need no more bytes than what is summed, and before each count may be a gap
+    out, offsets = np.empty(6 * len(data) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    lows, highs, sums = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    line, held = np.zeros(widest, np.int64), np.empty(widest + 1, np.int64)
+    at = 0
+    for group in range(n):
+        begin, end, span = until[group], until[group + 1], base[group + 1] - base[group]
+        row = rows[begin] if begin < end else -1
+        if end - begin == 1 and span and first[row] == low[group]:  # alone, and nothing to fold
+            for place in range(places[row], places[row + 1]):
+                out[at] = data[place]
+                at += 1
+            lows[group], highs[group], sums[group] = low[group], low[group] + span - 1, totals[row]
+        elif span:
+            cells = line[:span]
+            for i in range(begin, end):
+                row = rows[i]
+                broken |= not _add_to(cells, first[row] - low[group], data, places[row], places[row + 1])
+            at, least, greatest, sums[group] = _write_cells(cells, held, out, at)
+            lows[group], highs[group] = low[group] + least, low[group] + greatest
+            cells[:] = 0
+        offsets[group + 1] = at
+    return lows, highs, sums, out[:at].copy(), offsets, broken
+
+
+@compiled
+def _add_to(cells: Whole, cell: int, data: Bytes, at: int, end: int) -> bool:
+    """Add a histogram whose lowest key has this cell, to the first one what lies before it; False if it is damaged."""
+    while at < end:
+        number = np.int64(data[at])
+        if number < 128:  # most are one byte
+            number = (number >> 1) ^ -(number & 1)
+            at += 1
+        else:
+            number, at = get_number(data, at, end)
+        if at < 0 or cell >= len(cells):
+            return False
+        cells[max(cell, 0)] += max(number, 0)
+        cell += max(-max(number, -FAR), 1)
+    return True
