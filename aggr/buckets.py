@@ -1,7 +1,7 @@
 """Buckets: the field of a state that holds histograms over whole-number keys, which HdrHistogram and DDSketch share.
 
-All groups' keys are laid out on one line of cells, which are counted; where keys lie so far apart that there would be
-many more cells than keys, the cells that keys fall into are sorted instead.
+Group after group, keys are counted in a line of cells that stays in the cache; where a group's keys lie so far apart
+that there would be many more cells than keys, they are sorted instead.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.compiled import compiled
+from aggr.compiled import Int, compiled
 from aggr.groups import Groups
-from aggr.histograms import DAMAGED, Histograms, capped, column_of
-from aggr.zigzag import FAR, Bytes, get_number, of_arrow, put_number, room_for, to_arrow
+from aggr.histograms import DAMAGED, capped, column_of
+from aggr.zigzag import FAR, Bytes, get_number, of_arrow, put_number, to_arrow
 
-_CACHED = 1 << 17  # cells that stay in the cache
-_NO_KEY = 1 << 62
+_SPARSE = 32  # cells an entry, from which on sorting is faster
+_FEW = 1 << 12  # cells that cost nothing
 
 Whole = NDArray[np.int64]
+Rows = NDArray[np.int32]
+Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, where they end
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,104 +41,16 @@ class Buckets:
 
     def reduce(self, keys: NDArray[np.integer], groups: Groups) -> pa.StructArray:
         """Count the keys of each group; keys must lie within int32."""
-        grid = Grid.over(*_reach(keys, groups.ids, groups.n), self.most)
-        if grid.is_dense(len(keys)):
-            return grid.of_totals(_tally(keys, groups.ids, grid.low, grid.origin, grid.size))
-        cells = np.sort(_cells(keys, groups.ids, grid.low, grid.origin))
-        return grid.of_cells(cells, np.ones(len(cells), np.int64))
+        return _column(*_counted(*groups.rows(), keys, self.most or FAR))
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Add the histograms of each group."""
-        low, high, totals = (column.field(name).to_numpy().astype(np.int64) for name in ("low", "high", "total"))
-        held = totals > 0
-        ends = np.append(low[held], high[held])
-        grid = Grid.over(*_reach(ends, np.tile(groups.ids[held], 2), groups.n), self.most)
+        """Add the histograms of each group; a damaged one raises ``ValueError``."""
+        low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
-        if grid.is_dense(len(data)):
-            rows = np.argsort(groups.ids, kind="stable")
-            until = np.append(0, np.cumsum(groups.counts()))
-            *written, broken = _merged(rows, until, low, totals, data, places, grid.low, grid.base)
-            if broken:
-                raise ValueError(DAMAGED)
-            return _column(*written)
-        sizes, keys, counts = Histograms.of(column)
-        cells = _cells(keys, np.repeat(groups.ids, sizes), grid.low, grid.origin)
-        order = np.argsort(cells, kind="stable")
-        return grid.of_cells(cells[order], counts[order])
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """All groups' keys as cells of one line: each group's from its ``low`` key on, ``base[g]`` to ``base[g + 1]``."""
-
-    low: Whole
-    base: Whole
-
-    @classmethod
-    def over(cls, low: Whole, high: Whole, most: int | None) -> Grid:
-        """Span each group's keys, the lowest lifted so that ``most`` are left; no cells for a group without keys."""
-        if most is not None:
-            low = np.maximum(low, high - most + 1)
-        base = np.zeros(len(low) + 1, np.int64)
-        np.cumsum(np.maximum(high - low + 1, 0), out=base[1:])
-        return cls(low, base)
-
-    @property
-    def size(self) -> int:
-        """The number of cells."""
-        return int(self.base[-1])
-
-    @property
-    def origin(self) -> Whole:
-        """The cell that each group's key 0 would have, shape (groups,)."""
-        return self.base[:-1] - self.low
-
-    def is_dense(self, entries: int) -> bool:
-        """Say whether an array of all cells is worth its memory."""
-        return self.size <= max(8 * entries, _CACHED)
-
-    def of_totals(self, totals: NDArray[np.integer]) -> pa.StructArray:
-        """Write the histograms from the totals of all cells."""
-        return _column(*_written(totals, self.low, self.base))
-
-    def of_cells(self, cells: Whole, counts: Whole) -> pa.StructArray:
-        """Write the histograms from ordered cells, each with its count."""
-        first = np.flatnonzero(np.append(True, cells[1:] != cells[:-1]))
-        used = cells[first]
-        sizes = np.diff(np.searchsorted(used, self.base))
-        return Histograms(sizes, used - np.repeat(self.origin, sizes), np.add.reduceat(counts, first)).to_arrow()
-
-
-@compiled
-def _reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
-    """Find the least and the greatest key of each group."""
-    low, high = np.full(n, _NO_KEY), np.full(n, -_NO_KEY)
-    for i in range(len(keys)):
-        group = ids[i]
-        low[group] = min(low[group], keys[i])
-        high[group] = max(high[group], keys[i])
-    return low, high
-
-
-@compiled
-def _tally(
-    keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin: Whole, size: int
-) -> NDArray[np.int32]:
-    """Count the keys of each cell; the rows of one reduction are fewer than 2^31."""
-    totals = np.zeros(size, np.int32)
-    for i in range(len(keys)):
-        group = ids[i]
-        totals[origin[group] + max(keys[i], low[group])] += 1
-    return totals
-
-
-@compiled
-def _cells(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, origin: Whole) -> Whole:
-    """Find the cell of each key."""
-    cells = np.empty(len(keys), np.int64)
-    for i in range(len(keys)):
-        cells[i] = origin[ids[i]] + max(keys[i], low[ids[i]])
-    return cells
+        written, broken = _merged(*groups.rows(), low, high, totals, data, places, self.most or FAR)
+        if broken:
+            raise ValueError(DAMAGED)
+        return _column(*written)
 
 
 def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole) -> pa.StructArray:
@@ -144,103 +58,187 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
 
 
 @compiled
-def _written(totals: NDArray[np.integer], low: Whole, base: Whole) -> tuple[Whole, Whole, Whole, Bytes, Whole]:
-    """Write the cells of each group: its lowest key and its highest, its total, its counts as bytes and their ends."""
-    n, used, most, widest = len(low), 0, 0, 0
-    for cell in range(len(totals)):
-        used += totals[cell] != 0
-        most |= totals[cell]
-    for group in range(n):
-        widest = max(widest, base[group + 1] - base[group])
-    data, offsets = np.empty(used * room_for(most) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    lows, highs, sums = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    held = np.empty(widest + 1, np.int64)
+def _counted(rows: Rows, until: Whole, keys: NDArray[np.integer], most: int) -> Written:
+    """Count the keys of each group, which has ``rows[until[g]:until[g + 1]]``."""
+    n = len(until) - 1
+    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    # a count takes no more bytes than it counts rows, and before each may be a gap
+    data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    mine, line, used = np.empty(_largest(until), np.int64), np.zeros(_FEW, np.int64), np.empty(_FEW + 1, np.int64)
     at = 0
     for group in range(n):
-        cells = totals[base[group] : base[group + 1]]
-        at, least, greatest, sums[group] = _write_cells(cells, held, data, at)
-        if sums[group]:
-            lows[group], highs[group] = low[group] + least, low[group] + greatest
+        first, size = until[group], until[group + 1] - until[group]
+        if size:
+            low = high = np.int64(keys[rows[first]])
+            for i in range(size):
+                key = np.int64(keys[rows[first + i]])
+                low, high = min(low, key), max(high, key)
+                mine[i] = key
+            low = max(low, high - most + 1)
+            span = high - low + 1
+            if span > max(_SPARSE * size, _FEW):
+                at = _write_keys(np.sort(np.maximum(mine[:size], low)), low, data, at)
+            else:
+                if span > len(line):
+                    line, used = np.zeros(2 * span, np.int64), np.empty(2 * span + 1, np.int64)
+                for i in range(size):
+                    line[max(mine[i] - low, 0)] += 1
+                at = _write_cells(line[:span], used, data, at)
+            lows[group], highs[group], totals[group] = low, high, size
         offsets[group + 1] = at
-    return lows, highs, sums, data[:at].copy(), offsets
+    return lows, highs, totals, data[:at].copy(), offsets
 
 
 @compiled
-def _write_cells(totals: NDArray[np.integer], held: Whole, data: Bytes, at: int) -> tuple[int, int, int, int]:
-    """Write the cells of one group; return the place after, the first and the last cell that is not 0, and the sum."""
-    used, total = 0, 0
-    for cell in range(len(totals)):
-        held[used] = cell  # overwritten by the next, where this one is empty
-        used += totals[cell] != 0
-    last = held[0] - 1
-    for i in range(used):
-        count, missing = np.int64(totals[held[i]]), held[i] - last - 1
-        last = held[i]
-        total = capped(total, count)
+def _merged(
+    rows: Rows,
+    until: Whole,
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    total: Whole,
+    given: Bytes,
+    places: NDArray[np.int32],
+    most: int,
+) -> tuple[Written, bool]:
+    """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``; say as well if one is damaged."""
+    n, broken = len(until) - 1, False
+    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    # a sum takes no more bytes than what is summed, and before each may be a gap
+    data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    line, used = np.zeros(_FEW, np.int64), np.empty(_FEW + 1, np.int64)
+    at = 0
+    for group in range(n):
+        least: Int
+        greatest: Int
+        least, greatest, size, only = FAR, -FAR, 0, -1
+        for i in range(until[group], until[group + 1]):
+            row = rows[i]
+            if total[row]:
+                only = row if size == 0 else -1
+                least, greatest = min(least, np.int64(low[row])), max(greatest, np.int64(high[row]))
+                size += places[row + 1] - places[row]
+                totals[group] = capped(totals[group], total[row])
+        folded = max(least, greatest - most + 1)
+        span = greatest - folded + 1
+        if size and span < 1:
+            broken = True
+            break
+        if only >= 0 and folded == least:  # alone: as it is
+            for place in range(places[only], places[only + 1]):
+                data[at] = given[place]
+                at += 1
+        elif size and span > max(_SPARSE * size, _FEW):
+            keys, counts = np.empty(size, np.int64), np.empty(size, np.int64)
+            entries = 0
+            for i in range(until[group], until[group + 1]):
+                row = rows[i]
+                if total[row] and entries >= 0:
+                    entries = _list(keys, counts, entries, np.int64(low[row]), given, places[row], places[row + 1])
+            if entries < 0:
+                broken = True
+                break
+            order = np.argsort(keys[:entries])
+            at = _write_counts(np.maximum(keys[order], folded), counts[order], folded, data, at)
+        elif size:
+            if span > len(line):
+                line, used = np.zeros(2 * span, np.int64), np.empty(2 * span + 1, np.int64)
+            for i in range(until[group], until[group + 1]):
+                row = rows[i]
+                if total[row]:
+                    broken |= not _add(line[:span], low[row] - folded, given, places[row], places[row + 1])
+            at = _write_cells(line[:span], used, data, at)
+        if size:
+            lows[group], highs[group] = folded, greatest
+        offsets[group + 1] = at
+    return (lows, highs, totals, data[:at].copy(), offsets), broken
+
+
+@compiled
+def _largest(until: Whole) -> Int:
+    """Find the most rows of a group."""
+    largest = 0
+    for group in range(len(until) - 1):
+        largest = max(largest, until[group + 1] - until[group])
+    return largest
+
+
+@compiled
+def _add(cells: Whole, cell: Int, given: Bytes, at: Int, end: Int) -> bool:
+    """Add a histogram whose lowest key has this cell, to the first one what lies before it; False if it is damaged."""
+    while at < end:
+        number: Int = np.int64(given[at])
+        if number < 128:  # most are one byte
+            number = (number >> 1) ^ -(number & 1)
+            at += 1
+        else:
+            number, at = get_number(given, at, end)
+        if at < 0 or cell >= len(cells):
+            return False
+        cells[max(cell, 0)] += max(number, 0)
+        cell += max(-max(number, -FAR), 1)
+    return True
+
+
+@compiled
+def _list(keys: Whole, counts: Whole, entries: Int, key: Int, given: Bytes, at: Int, end: Int) -> Int:
+    """Append the keys and counts of a histogram; return how many there are then, -1 if it is damaged."""
+    while at < end:
+        number, at = get_number(given, at, end)
+        if at < 0:
+            return -1
+        if number > 0:
+            keys[entries] = key
+            counts[entries] = number
+            entries += 1
+        key += max(-max(number, -FAR), 1)
+    return entries
+
+
+@compiled
+def _write_cells(cells: Whole, used: Whole, data: Bytes, at: Int) -> Int:
+    """Write the cells of a group, the first and the last of them used, and empty them; return the place after."""
+    size = 0
+    for cell in range(len(cells)):
+        used[size] = cell  # overwritten by the next, where this one is empty
+        size += cells[cell] != 0
+    last = used[0] - 1
+    for i in range(size):
+        count, missing = cells[used[i]], used[i] - last - 1
+        last = used[i]
         if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
             data[at] = (2 * missing - 1) & -(missing > 1)
             at += missing != 0
             data[at] = 2 * count
             at += 1
         else:
-            if missing:
-                at = put_number(data, at, -missing if missing > 1 else 0)
-            at = put_number(data, at, count)
-    return at, held[0], last, total
+            at = _write_count(missing, count, data, at)
+    cells[:] = 0
+    return at
 
 
 @compiled
-def _merged(
-    rows: NDArray[np.intp],
-    until: Whole,
-    first: Whole,
-    totals: Whole,
-    data: Bytes,
-    places: NDArray[np.int32],
-    low: Whole,
-    base: Whole,
-) -> tuple[Whole, Whole, Whole, Bytes, Whole, bool]:
-    """Merge the histograms of each group, ``rows[until[g]:until[g + 1]]``; say as well whether any are damaged."""
-    n, widest, broken = len(low), 0, False
-    for group in range(n):
-        widest = max(widest, base[group + 1] - base[group])
-    # sums need no more bytes than what is summed, and before each count may be a gap
-    out, offsets = np.empty(6 * len(data) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    lows, highs, sums = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    line, held = np.zeros(widest, np.int64), np.empty(widest + 1, np.int64)
-    at = 0
-    for group in range(n):
-        begin, end, span = until[group], until[group + 1], base[group + 1] - base[group]
-        row = rows[begin] if begin < end else -1
-        if end - begin == 1 and span and first[row] == low[group]:  # alone, and nothing to fold
-            for place in range(places[row], places[row + 1]):
-                out[at] = data[place]
-                at += 1
-            lows[group], highs[group], sums[group] = low[group], low[group] + span - 1, totals[row]
-        elif span:
-            cells = line[:span]
-            for i in range(begin, end):
-                row = rows[i]
-                broken |= not _add_to(cells, first[row] - low[group], data, places[row], places[row + 1])
-            at, least, greatest, sums[group] = _write_cells(cells, held, out, at)
-            lows[group], highs[group] = low[group] + least, low[group] + greatest
-            cells[:] = 0
-        offsets[group + 1] = at
-    return lows, highs, sums, out[:at].copy(), offsets, broken
+def _write_keys(keys: Whole, low: Int, data: Bytes, at: Int) -> Int:
+    """Write how often each of the ordered keys occurs; return the place after."""
+    return _write_counts(keys, np.ones(len(keys), np.int64), low, data, at)
 
 
 @compiled
-def _add_to(cells: Whole, cell: int, data: Bytes, at: int, end: int) -> bool:
-    """Add a histogram whose lowest key has this cell, to the first one what lies before it; False if it is damaged."""
-    while at < end:
-        number = np.int64(data[at])
-        if number < 128:  # most are one byte
-            number = (number >> 1) ^ -(number & 1)
-            at += 1
-        else:
-            number, at = get_number(data, at, end)
-        if at < 0 or cell >= len(cells):
-            return False
-        cells[max(cell, 0)] += max(number, 0)
-        cell += max(-max(number, -FAR), 1)
-    return True
+def _write_counts(keys: Whole, counts: Whole, low: Int, data: Bytes, at: Int) -> Int:
+    """Write the sums of the counts of equal keys, which are ordered; return the place after."""
+    expected, i = low, 0
+    while i < len(keys):
+        key, count = keys[i], 0
+        while i < len(keys) and keys[i] == key:
+            count += counts[i]
+            i += 1
+        at = _write_count(key - expected, count, data, at)
+        expected = key + 1
+    return at
+
+
+@compiled
+def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
+    """Write a count and the empty keys before it; return the place after."""
+    if missing:
+        at = put_number(data, at, -missing if missing > 1 else 0)
+    return put_number(data, at, count)

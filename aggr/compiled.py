@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+Int = Any  # in a loop, a whole number of numpy's or of Python's
 P = ParamSpec("P")
 R = TypeVar("R")
 

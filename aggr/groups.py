@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.compiled import compiled
 from aggr.plain import plain
 
 T = TypeVar("T")
@@ -72,6 +73,10 @@ class Groups:
         """Return how many rows each group has, shape (n,)."""
         return self.once("counts", None, lambda: np.bincount(self.ids, minlength=self.n))
 
+    def rows(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the rows in the order of their groups: those of group ``g`` are ``rows[until[g]:until[g + 1]]``."""
+        return self.once("rows", None, lambda: _by_group(self.ids, self.counts()))
+
     def once(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
         """Compute ``what`` of the grouped values once, however many functions ask for it.
 
@@ -84,6 +89,18 @@ class Groups:
             self._known[key] = (values, compute())
         known: T = self._known[key][1]
         return known
+
+
+@compiled
+def _by_group(ids: NDArray[np.intp], counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Sort rows by their group, each group's in their order."""
+    rows, until = np.empty(len(ids), np.int32), np.zeros(len(counts) + 1, np.int64)
+    until[1:] = np.cumsum(counts)
+    place = until[:-1].copy()
+    for i in range(len(ids)):
+        rows[place[ids[i]]] = i
+        place[ids[i]] += 1
+    return rows, until
 
 
 def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:

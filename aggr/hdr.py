@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.buckets import Buckets
-from aggr.compiled import compiled
+from aggr.compiled import Int, compiled
 from aggr.fields import ADD, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.groups import Groups
@@ -79,7 +79,7 @@ def _index(values: Whole, half: int) -> Whole:
         # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
         # index of its bucket, and one bucket further the sum below comes to the same.
         magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
-        bucket = max(magnitude - half, 0)
+        bucket: Int = max(magnitude - half, 0)
         index[i] = (values[i] >> bucket) + (bucket << half)
     return index
 

@@ -19,14 +19,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import zigzag
-from aggr.compiled import compiled
+from aggr.compiled import Int, compiled
 from aggr.fields import add
 from aggr.groups import Groups
 from aggr.ragged import Ragged
 
-HISTOGRAM_TYPE = pa.struct(
-    [("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())]
-)
+HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
 Whole = NDArray[np.int64]
 
@@ -91,7 +89,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 
 
 @compiled
-def capped(total: int, count: int) -> int:
+def capped(total: Int, count: Int) -> Int:
     """Add a count to a total, at most up to the greatest int64."""
     return total + count if total <= _MOST - count else _MOST
 

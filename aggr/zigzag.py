@@ -11,11 +11,13 @@ Source: the LEB128-64b9B variant of HdrHistogram.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.compiled import compiled
+from aggr.compiled import Int, compiled
 
 LONGEST = 9  # bytes of a number
 FAR = 1 << 40  # as far as keys are followed
@@ -74,7 +76,7 @@ def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, NDArray[np.int32]]:
 
 
 @compiled
-def put_number(data: Bytes, at: int, number: int) -> int:
+def put_number(data: Bytes, at: Int, number: Int) -> Int:
     """Write a number at a place; return the place after it."""
     word = np.uint64((number << 1) ^ (number >> 63))
     last = at + LONGEST - 1
@@ -87,9 +89,10 @@ def put_number(data: Bytes, at: int, number: int) -> int:
 
 
 @compiled
-def get_number(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
     """Read the number at a place before ``end``; return it and the place after it, -1 where it breaks off."""
-    word, shift, more = np.uint64(0), np.uint64(0), True
+    word, shift = np.uint64(0), np.uint64(0)
+    more: Any = True
     while more and at < end:
         byte = np.uint64(data[at])
         more = byte >= _MORE and shift < _LAST
@@ -101,22 +104,9 @@ def get_number(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @compiled
-def room_for(most: int) -> int:
-    """Bound the bytes of a count of at most ``most`` and of the zeros before it."""
-    size = 1
-    while most > 63:
-        most >>= 7
-        size += 1
-    return size + 6
-
-
-@compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
     """Write the numbers; return the bytes and where each histogram's begin and end."""
-    most = 0
-    for i in range(len(counts)):
-        most |= counts[i]
-    data, offsets = np.empty(room_for(most) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
+    data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
     at, entry = 0, 0
     for row in range(len(sizes)):
         key = first[row]
@@ -132,9 +122,7 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 
 @compiled
-def _read(
-    first: Whole, data: Bytes, places: NDArray[np.int32]
-) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
+def _read(first: Whole, data: Bytes, places: NDArray[np.int32]) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
     """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
     n = len(first)
     most = places[n] - places[0]  # a byte for each count at least

@@ -25,6 +25,7 @@ import aggr
 from aggr.bits import same_bits
 from aggr.function import Function
 from aggr.groups import Groups
+from aggr.histograms import Histograms
 from benchmarks.timing import alternate, circumstances
 
 ROWS, GROUPS = 1_000_000, 1_800
@@ -84,7 +85,7 @@ def merging(rounds: int) -> list[dict[str, object]]:
     rows = 20_000 * 400
     origins = Groups(np.repeat(np.arange(20_000), 400), 20_000)
     states = function.reduce(pa.array(rng.lognormal(3, 1.2, rows)), origins)
-    buckets = len(states.field("positive").field("counts").flatten()) / len(states)
+    buckets = len(Histograms.of(states.field("positive")).keys) / len(states)
     many = pa.concat_arrays([states] * (STATES // len(states)))
     groups = Groups(rng.integers(0, MERGED, STATES), MERGED)
     halves = [slice(0, STATES // 2), slice(STATES // 2, None)]

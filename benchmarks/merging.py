@@ -63,13 +63,12 @@ def _functions(values: Floats, rng: np.random.Generator) -> list[tuple[str, Func
 
 
 def _described(name: str, column: pa.StructArray) -> str:
-    """Name a column of sketches with its mean numbers of buckets and runs."""
+    """Name a column of sketches with its mean numbers of buckets and bytes."""
     field = next((column.field(f) for f in ("positive", "buckets") if column.type.get_field_index(f) >= 0), None)
     if field is None:
         return name
     buckets = len(Histograms.of(field).keys) / len(column)
-    runs = len(field.field("starts").flatten()) / len(column)
-    return f"{name}, {buckets:.0f} buckets, {runs:.0f} runs"
+    return f"{name}, {buckets:.0f} buckets, {column.nbytes / len(column):.0f} bytes"
 
 
 def _check(function: Function, column: pa.StructArray, values: Floats) -> None:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 STANDARD = sys.stdlib_module_names
 
 MAY_IMPORT = {
-    "aggr": {"pyarrow", "numpy", "sqlglot", "ddsketch", "google"},
+    "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google"},
     "windows": {"pyarrow", "numpy"},
     "tiltframe": {"pyarrow", "numpy", "click", "rich", "deltalake", "adbc_driver_postgresql", "aggr", "windows"},
     "spark_udaf": {"pyarrow", "numpy", "click", "matplotlib", "pyspark", "pandas", "aggr", "windows", "tiltframe"},

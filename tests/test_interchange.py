@@ -24,7 +24,6 @@ from aggr.groups import Groups
 from aggr.hdr import Hdr
 from aggr.hdr_v2 import from_hdr_v2, to_hdr_v2
 from aggr.histograms import Histograms
-from aggr.ragged import Ragged
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(17)
@@ -105,9 +104,8 @@ def test_their_hdr_reads_ours(name, digits):
     assert theirs.get_min_value() == recorded.get_min_value()
     mine, package = payload_of(text), payload_of(recorded.encode())
     assert mine[:24] + mine[32:40] == package[:24] + package[32:40]  # all of the header but the highest value
-    numbers = zigzag.read([package[40:]])[0].values
-    numbers[numbers == -1] = 0  # one 0: the package writes -1, Java and Go 0
-    assert mine[40:] == zigzag.write(Ragged(np.array([len(numbers)]), numbers))[0]
+    numbers = numbers_of(package[40:])
+    assert mine[40:] == leb(*[0 if number == -1 else number for number in numbers])  # one 0: Java and Go write 0
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
@@ -171,24 +169,76 @@ def test_the_largest_values_and_counts():
         assert from_hdr_v2(to_hdr_v2(states, Hdr()), Hdr()).field("buckets").equals(row)
 
 
-@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=6), max_size=6))
-def test_zigzag(rows):
-    flat = np.array([v for row in rows for v in row], np.int64)
-    lengths = np.array([len(row) for row in rows], np.int64)
-    written = zigzag.write(Ragged(lengths, flat))
-    for row, data in zip(rows, written, strict=True):
-        naive = b""
-        for value in row:
-            rest, size = 2 * value if value >= 0 else -2 * value - 1, 1
-            while rest > 0x7F and size < 9:
-                naive += bytes([rest & 0x7F | 0x80])
-                rest, size = rest >> 7, size + 1
-            naive += bytes([rest])
-        assert data == naive
-    numbers, broken = zigzag.read(written)
-    assert numbers.values.tolist() == flat.tolist()
-    assert numbers.lengths.tolist() == lengths.tolist()
+def leb(*numbers: int) -> bytes:
+    """Write numbers one after the other, naively."""
+    data = b""
+    for number in numbers:
+        rest, size = 2 * number if number >= 0 else -2 * number - 1, 1
+        while rest > 0x7F and size < 9:
+            data += bytes([rest & 0x7F | 0x80])
+            rest, size = rest >> 7, size + 1
+        data += bytes([rest])
+    return data
+
+
+def numbers_of(data: bytes) -> list[int]:
+    """Read numbers, naively."""
+    numbers, at = [], 0
+    while at < len(data):
+        rest = size = 0
+        while True:
+            byte, size, at = data[at], size + 1, at + 1
+            rest |= (byte if size == 9 else byte & 0x7F) << 7 * (size - 1)
+            if size == 9 or byte < 0x80:
+                break
+        numbers.append(-(rest + 1) // 2 if rest & 1 else rest // 2)
+    return numbers
+
+
+COUNTS = st.integers(1, 200) | st.integers(1, 2**63 - 1)
+
+
+@given(st.lists(st.dictionaries(st.integers(-100, 100) | st.integers(-(2**31), 2**31 - 1), COUNTS, max_size=6)))
+def test_histograms_are_written_as_numbers(rows):
+    rows = [dict(sorted(row.items())) for row in rows]
+    first = np.array([min(row, default=0) for row in rows], np.int64)
+    sizes = np.array([len(row) for row in rows], np.int64)
+    keys, counts = (np.array([v for row in rows for v in part(row)], np.int64) for part in (dict.keys, dict.values))
+    written = zigzag.write(first, sizes, keys, counts)
+    for low, row, data in zip(first.tolist(), rows, written.to_pylist(), strict=True):
+        numbers, next_key = [], low
+        for key, count in row.items():
+            missing = key - next_key
+            numbers += [*([0 if missing == 1 else -missing] if missing else []), count]
+            next_key = key + 1
+        assert data == leb(*numbers)
+        assert numbers_of(data) == numbers
+    padded = pa.concat_arrays([pa.array([b"\x02"]), written]).slice(1)  # rows that do not begin at the first byte
+    found, ends, broken = zigzag.read(first, padded)
+    assert [part.tolist() for part in found] == [sizes.tolist(), keys.tolist(), counts.tolist()]
+    assert ends.tolist() == [max(row) + 1 if row else 0 for row in rows]
     assert not broken.any()
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=6)), st.integers(0, 9))
+def test_any_numbers_are_read(rows, cut):
+    data = [leb(*row)[: -cut or None] for row in rows]
+    (sizes, keys, counts), ends, broken = zigzag.read(np.full(len(rows), 5), pa.array(data, pa.binary()))
+    expected, whole = [], []
+    for row, part in zip(rows, data, strict=True):
+        key, found, at = 5, [], 0
+        for number in row:
+            at += len(leb(number))
+            if at > len(part):
+                break
+            found += [(key, number)] if number > 0 else []
+            key = min(key + max(-number, 1), zigzag.FAR)
+        expected.append((found, key))
+        whole.append(not part or len(part) in np.cumsum([len(leb(number)) for number in row]))
+    assert list(zip(keys.tolist(), counts.tolist(), strict=True)) == [entry for found, _ in expected for entry in found]
+    assert sizes.tolist() == [len(found) for found, _ in expected]
+    assert ends.tolist() == [end for _, end in expected]
+    assert (~broken).tolist() == whole
 
 
 def test_hdr_merges_after_the_trip_as_before():
@@ -279,9 +329,9 @@ REFUSED = {
     "digits": (text_with({"digits": 2}), "2 significant digits.*digits=3"),
     "lowest": (text_with({"low": 1000}), "lowest discernible value must be 1.*1000"),
     "broken off": (text_with(counts=b"\x02\x82"), "text 1: .*break off"),
-    "beyond highest": (text_with(counts=zigzag.write(Ragged(np.array([2]), np.array([-2048, 1])))[0]), "beyond its hi"),
-    "huge gap": (text_with(counts=zigzag.write(Ragged(np.array([1]), np.array([-(2**63)])))[0]), "beyond its highest"),
-    "huge gaps": (text_with(counts=zigzag.write(Ragged(np.array([3]), np.full(3, -(2**62))))[0]), "beyond its highest"),
+    "beyond highest": (text_with(counts=leb(-2048, 1)), "beyond its hi"),
+    "huge gap": (text_with(counts=leb(-(2**63))), "beyond its highest"),
+    "huge gaps": (text_with(counts=leb(*[-(2**62)] * 3)), "beyond its highest"),
     "no checksum": (cut(GOOD, 4), "damaged.*compressed bytes break off"),
     "bomb": (text_with(counts=bytes(10**7)), "damaged.*expand too far"),
 }
