@@ -206,7 +206,7 @@ def _write_cells(cells: Whole, used: Whole, data: Bytes, at: Int) -> Int:
         count, missing = cells[used[i]], used[i] - last - 1
         last = used[i]
         if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
-            data[at] = (2 * missing - 1) & -(missing > 1)
+            data[at] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
             data[at] = 2 * count
             at += 1

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tiltframe", deadline=None)  # what runs first is compiled first
+settings.load_profile("tiltframe")
 
 CONFORMANCE = Path(__file__).parent.parent.parent / "shared" / "conformance"
 

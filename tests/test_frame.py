@@ -351,3 +351,33 @@ def test_keys_may_come_as_dictionaries_of_any_kind():
         assert rollup(table, frame) == wanted
         batches = [*table.slice(0, 2).to_batches(), *other.to_batches(), *table.slice(2).to_batches()]
         assert rollup_batches(batches, frame) == wanted
+
+
+def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
+    monkeypatch.setattr("aggr.partial._REDUCE_ROWS", 10)
+    batch = pa.RecordBatch.from_pydict({"ts": [0] * 10, "x": [1.5] * 10})
+    frame, fetched = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()}), []
+
+    def batches(failing):
+        for number in range(6):
+            if number == failing:
+                raise OSError("the disk is gone")
+            fetched.append(number)
+            yield batch
+
+    given = partial_states(batches(None), frame, most=1)
+    monkeypatch.setattr("aggr.partial._MERGE_BYTES", 1)
+    next(given)
+    given.close()
+    assert 1 <= len(fetched) <= 3
+    with pytest.raises(OSError, match="the disk is gone"):
+        list(partial_states(batches(4), frame))
+
+
+def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
+    frame = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()})
+    apart = [pa.RecordBatch.from_pydict({"ts": [n * 1000 + 1]}) for n in (0, 1, 2, 2)]
+    parts = pa.concat_tables([next(partial_states([batch], frame)) for batch in apart])
+    assert merge_level(parts, frame, frame.levels[0], worth=0.7) is parts
+    assert merge_level(parts, frame, frame.levels[0], worth=0.8).num_rows == 3
+    assert merge_level(parts, frame, frame.levels[0]).num_rows == 3

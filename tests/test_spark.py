@@ -12,9 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aggr.bits import same_bits
 from tests import engines
-from tiltframe import rollup
 
 pytestmark = pytest.mark.spark
 
@@ -150,23 +148,3 @@ def test_shards_are_filled_evenly():
     for column in (pa.array(range(64_000)), pa.array([f"host-{i}" for i in range(64_000)])):
         filled = np.bincount(shard_of([column, column], 64), minlength=64)
         assert 800 < filled.min() <= filled.max() < 1200
-
-
-def test_states_travel_packed_to_the_bit():
-    from spark_udaf.travel import pack, packed_schema, unpack
-
-    states = rollup(engines.rows(3000), engines.FRAME).combine_chunks()
-    large = pa.table(
-        {
-            "x": pa.array([[255, 254, 256, -1, 2**62], [], [-(2**63)]]),
-            "y": pa.array([[2**31 - 1], [-32768], []], pa.list_(pa.int32())),
-        }
-    )
-    for table in (states, large, states.slice(17, 300), states.slice(5, 0), large.slice(1)):
-        packed = pack(table)
-        assert packed.schema == packed_schema(table.schema)
-        for given, wanted in ((packed, table), (packed.slice(1), table.slice(1))):
-            back = unpack(given, table.schema)
-            assert all(same_bits(back.column(c), wanted.column(c)) for c in table.column_names)
-    counts = pa.table({"x": pa.array([[1, 2, 3] * 200])})
-    assert pack(counts).nbytes < 0.2 * counts.nbytes

@@ -14,7 +14,7 @@ from tiltframe.frame import START, TiltFrame
 from tiltframe.store.tables import BUCKET, COMMIT, WRITER, StoreError, check_name
 from windows import window
 
-FORMAT = 2  # 1 was a folder of Parquet with a manifest
+FORMAT = 3  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Description:
             if described["format"] > FORMAT:
                 raise StoreError(
                     f"the store {uri} has format {described['format']}, newer than this release: upgrade tiltframe"
+                )
+            if described["format"] < FORMAT:
+                raise StoreError(
+                    f"the store {uri} has format {described['format']}, from before the first release, which is read no "
+                    "more: roll up its rows anew, into a new store"
                 )
             frame = TiltFrame.from_dict(described["frame"])
             for function in (column.measure.function for column in frame.states):

@@ -1,0 +1,125 @@
+"""Buckets against naive counting: groups, folding, keys side by side and far apart, and states that are damaged."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggr.bits import same_bits
+from aggr.buckets import Buckets
+from aggr.groups import Groups
+from aggr.histograms import HISTOGRAM_TYPE, Histograms
+
+NEAR, FAR = st.integers(-300, 300), st.integers(-(2**31), 2**31 - 1)
+KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60)
+MOST = st.sampled_from([None, 1, 3, 200, 2**31 - 1])
+
+
+def folded(counts: Counter[int], most: int | None) -> dict[int, int]:
+    lowest = max(counts, default=0) - (most or 2**40) + 1
+    kept: Counter[int] = Counter()
+    for key, count in counts.items():
+        kept[max(key, lowest)] += count
+    return dict(sorted(kept.items()))
+
+
+def read(column: pa.StructArray) -> list[dict[int, int]]:
+    sizes, keys, counts = Histograms.of(column)
+    pairs = iter(zip(keys.tolist(), counts.tolist(), strict=True))
+    return [dict(next(pairs) for _ in range(size)) for size in sizes.tolist()]
+
+
+def written(rows: list[dict[int, int]]) -> pa.StructArray:
+    flat = [entry for row in rows for entry in sorted(row.items())]
+    keys, counts = (np.array([entry[i] for entry in flat], np.int64) for i in (0, 1))
+    return Histograms(np.array([len(row) for row in rows], np.int64), keys, counts).to_arrow()
+
+
+@given(KEYS, st.integers(1, 4), MOST, st.randoms())
+def test_keys_are_counted_group_by_group(keys, n, most, random):
+    ids = [random.randrange(n) for _ in keys]
+    state = Buckets(most).reduce(np.array(keys, np.int64), Groups.of(ids, n))
+    naive = [Counter(key for key, group in zip(keys, ids, strict=True) if group == g) for g in range(n)]
+    assert read(state) == [folded(counts, most) for counts in naive]
+    assert state.field("total").to_pylist() == [counts.total() for counts in naive]
+    for end, choose in (("low", min), ("high", max)):
+        assert state.field(end).to_pylist() == [choose(folded(counts, most), default=0) for counts in naive]
+    # the same from any parts, to the bit
+    parts = [slice(0, len(keys) // 3), slice(len(keys) // 3, None)]
+    states = [Buckets(most).reduce(np.array(keys[p], np.int64), Groups.of(ids[p], n)) for p in parts]
+    assert same_bits(Buckets(most).merge(pa.concat_arrays(states), Groups.of([*range(n)] * 2, n)), state)
+
+
+@given(
+    st.lists(st.dictionaries(NEAR, st.integers(1, 300) | st.integers(1, 2**55), max_size=40), max_size=8)
+    | st.lists(st.dictionaries(FAR, st.integers(1, 2**55), max_size=8), max_size=8),
+    st.integers(1, 3),
+    MOST,
+    st.randoms(),
+)
+def test_histograms_are_added_group_by_group(rows, n, most, random):
+    rows = [folded(Counter(row), most) for row in rows]
+    ids = [random.randrange(n) for _ in rows]
+    naive = [Counter() for _ in range(n)]
+    for group, row in zip(ids, rows, strict=True):
+        naive[group].update(row)
+    expected = written([folded(counts, most) for counts in naive])
+    assert same_bits(Buckets(most).merge(written(rows), Groups.of(ids, n)), expected)
+
+
+def test_totals_beyond_int64_are_the_greatest_one():
+    state = written([{1: 2**62, 2: 2**62, 3: 5}, {1: 7}])
+    assert state.field("total").to_pylist() == [2**63 - 1, 7]
+    merged = Buckets().merge(state.slice(0, 1), Groups.single(1))
+    assert read(merged) == [{1: 2**62, 2: 2**62, 3: 5}]
+
+
+def test_damaged_states_are_refused_and_never_read_beyond():
+    rng = np.random.default_rng(1)
+    whole = written([{key: int(rng.integers(1, 300)) for key in rng.integers(0, 400, 60).tolist()} for _ in range(4)])
+    refused = 0
+    for _ in range(3000):
+        low, high = (whole.field(end).to_numpy().copy() for end in ("low", "high"))
+        counts = [bytearray(row) for row in whole.field("counts").to_pylist()]
+        for row in rng.integers(0, 4, 2).tolist():
+            damage = rng.integers(0, 4)
+            if damage == 0 and counts[row]:
+                counts[row][rng.integers(len(counts[row]))] = rng.integers(256)
+            elif damage == 1:
+                del counts[row][rng.integers(len(counts[row]) + 1) :]
+            elif damage == 2:
+                low[row] = rng.integers(-(2**31), 2**31)
+            else:
+                high[row] = rng.integers(-(2**31), 2**31)
+        columns = [pa.array(low), pa.array(high), whole.field("total"), pa.array([bytes(row) for row in counts])]
+        damaged = pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
+        for groups in (Groups.single(4), Groups.of([0, 1, 1, 0], 2)):
+            try:
+                Buckets().merge(damaged, groups)
+            except ValueError as error:
+                assert "damaged state" in str(error)  # noqa: PT017
+                refused += 1
+    assert refused > 1000
+
+
+def test_a_damaged_state_is_refused_when_read():
+    whole = written([{7: 5, 8: 1, 9: 2, 40: 3}])
+    ends, cut = [("low", 8), ("high", 41)], [b"\x0a\x02\x04\x3b", b"\x0a\x02\x04\x3b\x86"]
+    for field, value in [*ends, *(("counts", data) for data in cut)]:
+        columns = {f.name: whole.field(f.name) for f in HISTOGRAM_TYPE}
+        columns[field] = pa.array([value], columns[field].type)
+        with pytest.raises(ValueError, match="damaged state"):
+            Histograms.of(pa.StructArray.from_arrays(list(columns.values()), fields=list(HISTOGRAM_TYPE)))
+
+
+@given(st.lists(st.integers(0, 4), max_size=50))
+def test_rows_of_groups(ids):
+    rows, until = Groups.of(ids, 5).rows()
+    for group in range(5):
+        mine = rows[until[group] : until[group + 1]].tolist()
+        assert mine == [i for i, id_ in enumerate(ids) if id_ == group]

@@ -1,0 +1,90 @@
+"""compiled: the same answers as the plain Python it is written in, whatever the arrays and wherever it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import buckets, exact, fields, groups, hdr, histograms, logarithmic, sums, zigzag
+from aggr.compiled import compiled
+
+ROOT = Path(__file__).parent.parent
+MODULES = (buckets, exact, fields, groups, hdr, histograms, logarithmic, sums, zigzag)
+
+
+@compiled
+def twice(x):
+    return 2 * x
+
+
+@compiled
+def doubled(values):
+    out = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        out[i] = twice(values[i])
+    return out
+
+
+def test_one_calls_another():
+    assert doubled(np.array([1, -2])).tolist() == [2, -4]
+
+
+def test_arrays_of_all_kinds_share_one_compilation():
+    from aggr.compiled import _machine_code
+
+    numbers = np.arange(6)
+    for given in (numbers, pa.array(numbers).to_numpy(), numbers[::2], numbers[1:3], np.zeros(0, np.int64)):
+        assert doubled(given).tolist() == [2 * value for value in given.tolist()]
+    assert len(_machine_code(doubled.__wrapped__).signatures) == 1
+    assert numbers.flags.writeable
+
+
+def test_where_nothing_can_be_written_each_process_compiles():
+    made = {}
+    exec("def thrice(x):\n    return 3 * x\n", made)  # no file to keep its code beside
+    assert compiled(made["thrice"])(14) == 42
+
+
+def test_without_the_compiler_the_loops_give_the_same():
+    """The loops are plain Python: run as such, every kernel gives the same bits."""
+    script = """
+import hashlib, numpy as np, pyarrow as pa, aggr
+from aggr.groups import Groups
+rng = np.random.default_rng(5)
+x = np.concatenate([rng.lognormal(3, 1, 400), -rng.lognormal(0, 2, 100), [0.0, -0.0, 1e300, 5e-324, 2**60, 1.0]])
+ids, halves = Groups.of(rng.integers(0, 7, len(x)), 7), Groups.of([*range(7)] * 2, 7)
+seen = hashlib.sha256()
+for function, values in [
+    *((f, x) for f in (aggr.Min(), aggr.Max(), aggr.Sum(), aggr.Var(), aggr.Dds(), aggr.Dds(max_bins=20))),
+    *((f, np.abs(x[:450]).astype(np.int64)) for f in (aggr.Hdr(), aggr.Hdr(digits=5), aggr.Var(), aggr.Max())),
+]:
+    some = Groups(ids.ids[: len(values)], 7)
+    state = function.reduce(pa.array(values), some)
+    merged = function.merge(pa.concat_arrays([state, state]), halves)
+    seen.update(repr(merged.to_pylist()).encode() + repr(function.finish(merged).to_pylist()).encode())
+print(seen.hexdigest())
+"""
+    answers = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for off in ("0", "1")
+    ]
+    assert len(answers[0].strip()) == 64
+    assert answers[0] == answers[1]
+
+
+def test_every_loop_is_compiled():
+    """What walks over rows in these modules is compiled: no Python loop on a hot path."""
+    for module in MODULES:
+        assert any(hasattr(value, "__compiled_loop__") for value in vars(module).values()), module
