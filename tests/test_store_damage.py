@@ -212,6 +212,7 @@ def described(path: Path) -> tuple[Path, list[dict], dict]:
     ("change", "match"),
     [
         ({"format": 99}, "newer than this release: upgrade"),
+        ({"format": 2}, "has format 2, from before the first release"),
         ({"functions": {"count": 99, "sum": 99}}, "of a newer release: upgrade"),
         ({"format": "x"}, "damaged"),
         ({"format": None}, "damaged"),
