@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aggr.compiled import Int, compiled
 from aggr.groups import Groups
-from aggr.histograms import DAMAGED, capped, column_of
+from aggr.histograms import DAMAGED, MOST, capped, column_of
 from aggr.zigzag import FAR, Bytes, get_number, of_arrow, put_number, to_arrow
 
 _SPARSE = 32  # cells an entry, from which on sorting is faster
@@ -44,12 +44,17 @@ class Buckets:
         return _column(*_counted(*groups.rows(), keys, self.most or FAR))
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Add the histograms of each group; a damaged one raises ``ValueError``."""
+        """Add the histograms of each group.
+
+        Raises ``ValueError`` for a damaged one, and ``OverflowError`` where a group counts beyond int64.
+        """
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
-        written, broken = _merged(*groups.rows(), low, high, totals, data, places, self.most or FAR)
+        written, broken, overflown = _merged(*groups.rows(), low, high, totals, data, places, self.most or FAR)
         if broken:
             raise ValueError(DAMAGED)
+        if overflown:
+            raise OverflowError("a count grew beyond int64")
         return _column(*written)
 
 
@@ -99,9 +104,12 @@ def _merged(
     given: Bytes,
     places: NDArray[np.int32],
     most: int,
-) -> tuple[Written, bool]:
-    """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``; say as well if one is damaged."""
-    n, broken = len(until) - 1, False
+) -> tuple[Written, bool, bool]:
+    """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
+
+    Say as well whether one is damaged, and whether a count grew beyond int64.
+    """
+    n, broken, overflown = len(until) - 1, False, False
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
@@ -120,6 +128,7 @@ def _merged(
                 totals[group] = capped(totals[group], total[row])
         folded = max(least, greatest - most + 1)
         span = greatest - folded + 1
+        overflown |= only < 0 and totals[group] == MOST
         if size and span < 1:
             broken = True
             break
@@ -150,7 +159,7 @@ def _merged(
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at
-    return (lows, highs, totals, data[:at].copy(), offsets), broken
+    return (lows, highs, totals, data[:at].copy(), offsets), broken, overflown
 
 
 @compiled

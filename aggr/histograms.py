@@ -30,7 +30,7 @@ Whole = NDArray[np.int64]
 
 DAMAGED = "a damaged state: the counts of its buckets break off, or do not end where they should"
 
-_MOST = np.int64(np.iinfo(np.int64).max)
+MOST = np.int64(np.iinfo(np.int64).max)
 
 
 class Histograms(NamedTuple):
@@ -91,7 +91,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 @compiled
 def capped(total: Int, count: Int) -> Int:
     """Add a count to a total, at most up to the greatest int64."""
-    return total + count if total <= _MOST - count else _MOST
+    return total + count if total <= MOST - count else MOST
 
 
 @compiled

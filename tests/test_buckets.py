@@ -77,6 +77,9 @@ def test_totals_beyond_int64_are_the_greatest_one():
     assert state.field("total").to_pylist() == [2**63 - 1, 7]
     merged = Buckets().merge(state.slice(0, 1), Groups.single(1))
     assert read(merged) == [{1: 2**62, 2: 2**62, 3: 5}]
+    with pytest.raises(OverflowError, match="beyond int64"):
+        Buckets().merge(state, Groups.single(2))
+    assert read(Buckets().merge(written([{1: 2**62}, {1: 2**62 - 2}]), Groups.single(2))) == [{1: 2**63 - 2}]
 
 
 def test_damaged_states_are_refused_and_never_read_beyond():
