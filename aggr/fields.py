@@ -8,7 +8,7 @@ has its merge for nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -55,14 +55,11 @@ class Extreme:
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         """Pick per group; null is skipped, NaN is greatest."""
         empty, column, groups = _present(column, groups)
-        if pa.types.is_float64(column.type) and not np.isnan(column.to_numpy().max(initial=-np.inf)):
-            floats = column.to_numpy()
-            return groups.once(self, floats, lambda: _extreme_floats(floats, groups, self.greatest))
-        if pa.types.is_int64(column.type):
-            whole = column.to_numpy()
-            return groups.once(
-                self, whole, lambda: pa.array(_extreme(whole, groups, self.greatest), mask=~_occupied(groups))
-            )
+        if column.type in (pa.float64(), pa.int64()):
+            numbers = column.to_numpy()
+            ends = groups.once("ends", numbers, lambda: _ends_of_numbers(numbers, groups))
+            if ends is not None:
+                return ends[self.greatest]
         best = pick(order_keys(column), groups, self.greatest)
         return _take(column, best, empty)
 
@@ -125,35 +122,36 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 
 def _extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
-    return _edges(keys, groups.ids, groups.n, greatest, False)
+    return _ends(keys, groups.ids, groups.n, False)[greatest]
 
 
 @compiled
-def _edges(
-    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, greatest: bool, floats: bool
-) -> NDArray[np.int64]:
-    """Find the least or greatest of each group; doubles, none NaN, are given and returned as their bits."""
-    edges = np.full(n, LOWEST if greatest else HIGHEST)
+def _ends(
+    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find the least and the greatest of each group; doubles, none NaN, are given and returned as their bits."""
+    low, high = np.full(n, HIGHEST), np.full(n, LOWEST)
     for i in range(len(numbers)):
-        number = numbers[i]
+        number, group = numbers[i], ids[i]
         if floats:
             number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
-        edge = edges[ids[i]]
-        edges[ids[i]] = max(edge, number) if greatest else min(edge, number)
+        low[group], high[group] = min(low[group], number), max(high[group], number)
     if floats:
         for group in range(n):
-            edges[group] ^= (edges[group] >> 63) & HIGHEST
-    return edges
+            low[group] ^= (low[group] >> 63) & HIGHEST
+            high[group] ^= (high[group] >> 63) & HIGHEST
+    return low, high
 
 
-def _extreme_floats(values: NDArray[np.float64], groups: Groups, greatest: bool) -> pa.Array:
-    """Pick among floats without NaN."""
-    edges = _edges(values.view(np.int64), groups.ids, groups.n, greatest, True)
-    return pa.array(edges.view(np.float64), mask=~_occupied(groups))
-
-
-def _occupied(groups: Groups) -> NDArray[np.bool_]:
-    return groups.counts() > 0
+def _ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
+    """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
+    floats = numbers.dtype == np.float64
+    if floats and np.isnan(numbers.max(initial=-np.inf)):
+        return None
+    ends = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
+    empty = groups.counts() == 0
+    low, high = (pa.array(end.view(numbers.dtype), mask=empty) for end in ends)
+    return low, high
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:

@@ -30,7 +30,7 @@ class LogarithmicMapping:
     """Positive numbers to whole-number keys and back: bucket ``k`` holds ``(γ^(k−1), γ^k]``.
 
     >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
-    array([  0, 231])
+    array([  0, 231], dtype=int32)
     """
 
     relative_accuracy: float
@@ -53,12 +53,12 @@ class LogarithmicMapping:
     def _multiplier(self) -> float:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
-    def keys(self, values: Floats) -> NDArray[np.int64]:
+    def keys(self, values: Floats) -> NDArray[np.int32]:
         """Find the bucket of each value above `least`."""
         table = self._table(values)
         if table is not None:
             return table.keys(values)
-        keys = np.empty(len(values), np.int64)
+        keys = np.empty(len(values), np.int32)
         for start in range(0, len(values), _CACHED_ROWS):
             part = slice(start, start + _CACHED_ROWS)
             keys[part] = self._keys(values[part])
@@ -104,7 +104,7 @@ class StepTable:
     first: int
     key: NDArray[np.int32]
 
-    def keys(self, values: Floats) -> NDArray[np.int64]:
+    def keys(self, values: Floats) -> NDArray[np.int32]:
         """Look up keys; take the logarithm of the few values beside an edge."""
         keys = _looked_up(values.view(np.int64), self.first, self.key)
         beside = np.flatnonzero(keys == _EDGE)
@@ -114,9 +114,9 @@ class StepTable:
 
 
 @compiled
-def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> NDArray[np.int64]:
+def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> NDArray[np.int32]:
     """Find the key of each double's step."""
-    keys = np.empty(len(bits), np.int64)
+    keys = np.empty(len(bits), np.int32)
     for i in range(len(bits)):
         keys[i] = table[(bits[i] >> _SHIFT) - first]
     return keys
