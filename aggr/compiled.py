@@ -6,6 +6,8 @@ compiles it once for a machine and keeps the code beside the source, or in the u
 
 from __future__ import annotations
 
+import marshal
+import zlib
 from collections.abc import Callable
 from functools import cache, update_wrapper, wraps
 from types import FunctionType
@@ -60,14 +62,28 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 def _machine_code(loop: Any) -> Callable[..., Any]:
     import numba  # a fifth of a second, which a command that only prints help need not wait for
 
-    called = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
-    inner = {name: _machine_code(other) for name, other in called.items() if other is not None}
-    if inner:
-        loop = update_wrapper(FunctionType(loop.__code__, {**loop.__globals__, **inner}), loop)
+    called = _called(loop)
+    if called:
+        inner = {name: _machine_code(other) for name, other in called.items()}
+        loop, given = FunctionType(loop.__code__, {**loop.__globals__, **inner}), loop
+        # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls
+        update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}"
     try:
         return numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
         return numba.njit(nogil=True)(loop)
+
+
+def _called(loop: Any) -> dict[str, Any]:
+    """Find the compiled functions that a loop calls."""
+    known = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+    return {name: other for name, other in known.items() if other is not None}
+
+
+def _fingerprint(loop: Any) -> int:
+    """Tell a loop and all that it calls from other ones."""
+    inner = [_fingerprint(other) for other in _called(loop).values()]
+    return zlib.crc32(marshal.dumps(loop.__code__) + repr(inner).encode())
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -80,3 +80,16 @@ print(seen.hexdigest())
     ]
     assert len(answers[0].strip()) == 64
     assert answers[0] == answers[1]
+
+
+def test_what_is_kept_on_disk_knows_what_it_calls():
+    from aggr.compiled import _fingerprint
+
+    def outer(x):
+        return inner(x) + 1  # noqa: F821
+
+    made = [dict(outer.__globals__, inner=compiled(loop)) for loop in (lambda x: x, lambda x: 2 * x)]
+    loops = [type(outer)(outer.__code__, known) for known in made]
+    assert _fingerprint(loops[0]) != _fingerprint(loops[1])
+    assert _fingerprint(loops[0]) == _fingerprint(type(outer)(outer.__code__, dict(made[0])))
+    assert [compiled(loop)(20) for loop in loops] == [21, 41]
