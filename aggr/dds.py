@@ -92,7 +92,7 @@ class Dds(Function):
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
         finite = x
         inside = groups
-        if len(x) and not (np.isfinite(x.max()) and np.isfinite(x.min())):
+        if len(x) and not np.isfinite(groups.span(x)).all():
             tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
             columns = {name: _count(test, groups) for name, test in zip(columns, tests, strict=True)}
             rows = np.isfinite(x)
@@ -101,12 +101,12 @@ class Dds(Function):
         columns["min"] = LEAST.merge(pa.array(x), groups)
         columns["max"] = GREATEST.merge(pa.array(x), groups)
         whole = pa.types.is_integer(values.type)  # beyond 2^53 the sum still counts every unit
-        columns["sum"] = sum_exactly(parts_of(values)[0] if whole else [finite], inside)
+        columns["sum"] = sum_exactly(parts_of(values, groups)[0] if whole else [finite], inside)
         return columns | self._buckets(finite, inside)
 
     def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:
         buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
-        if len(x) and x.min() > least:  # the common case: nothing to sort out
+        if len(x) and groups.span(x)[0] > least:  # the common case: nothing to sort out
             signs = {"positive": (x, groups), "negative": (x[:0], Groups(groups.ids[:0], groups.n))}
             zero = pa.array(np.zeros(groups.n, np.int64))
         else:
@@ -116,7 +116,7 @@ class Dds(Function):
                 "negative": (-x[below], groups.where(below)),
             }
             zero = _count(~(above | below), groups)
-        columns = {sign: buckets.reduce(mapping.keys(part), of) for sign, (part, of) in signs.items()}
+        columns = {sign: buckets.reduce(mapping.keys(part, of.span(part)), of) for sign, (part, of) in signs.items()}
         return {"zero": zero, **columns}
 
     def rank(self, states: pa.StructArray, value: float) -> pa.Array:

@@ -146,7 +146,7 @@ def _ends(
 def _ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
     """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
     floats = numbers.dtype == np.float64
-    if floats and np.isnan(numbers.max(initial=-np.inf)):
+    if floats and np.isnan(groups.span(numbers)[1]):
         return None
     ends = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
     empty = groups.counts() == 0

@@ -77,6 +77,12 @@ class Groups:
         """Return the rows in the order of their groups: those of group ``g`` are ``rows[until[g]:until[g + 1]]``."""
         return self.once("rows", None, lambda: _by_group(self.ids, self.counts()))
 
+    def span(self, values: NDArray[Any]) -> tuple[float, float]:
+        """Return the least and the greatest of the grouped floats: NaN where there is one, inf and -inf of none."""
+        return self.once(
+            "span", values, lambda: (float(values.min(initial=np.inf)), float(values.max(initial=-np.inf)))
+        )
+
     def once(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
         """Compute ``what`` of the grouped values once, however many functions ask for it.
 

@@ -141,11 +141,11 @@ class Hdr(Function):
             least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
         else:
             x = as_floats(values)
-            if len(x) and np.isnan(x.max()):
+            if len(x) and np.isnan(groups.span(x)[1]):
                 missing = np.isnan(x)
                 nan = pa.array(groups.where(missing).counts())
                 x, groups = x[~missing], groups.where(~missing)
-            whole = self._units(x)
+            whole = self._units(x, groups.span(x))
             # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
             least, most = (self._edges(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
         return {
@@ -157,14 +157,15 @@ class Hdr(Function):
 
     def _edges(self, extremes: pa.Array) -> pa.Array:
         """Count the extremes of groups in units; null stays null."""
-        units = self._units(pc.fill_null(extremes, 0.0).to_numpy())
+        ends = pc.fill_null(extremes, 0.0).to_numpy()
+        units = self._units(ends, (ends.min(initial=np.inf), ends.max(initial=-np.inf)))
         return pa.array(units, mask=extremes.is_null().to_numpy(zero_copy_only=False))
 
-    def _units(self, x: NDArray[np.float64]) -> Whole:
-        """Count floats in units."""
+    def _units(self, x: NDArray[np.float64], span: tuple[float, float]) -> Whole:
+        """Count floats in units; ``span`` is from where to where they lie."""
         if not len(x):
             return x.astype(np.int64)
-        low, high = float(x.min()), float(x.max())
+        low, high = span
         if low < 0:
             raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
         if math.isinf(high):

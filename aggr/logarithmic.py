@@ -53,9 +53,9 @@ class LogarithmicMapping:
     def _multiplier(self) -> float:
         return 1.0 / math.log1p(self._step) * math.log(2.0)
 
-    def keys(self, values: Floats) -> NDArray[np.int32]:
-        """Find the bucket of each value above `least`."""
-        table = self._table(values)
+    def keys(self, values: Floats, span: tuple[float, float] | None = None) -> NDArray[np.int32]:
+        """Find the bucket of each value above `least`; ``span`` is from where to where they lie, if that is known."""
+        table = self._table(values, span)
         if table is not None:
             return table.keys(values)
         keys = np.empty(len(values), np.int32)
@@ -64,11 +64,11 @@ class LogarithmicMapping:
             keys[part] = self._keys(values[part])
         return keys
 
-    def _table(self, values: Floats) -> StepTable | None:
+    def _table(self, values: Floats, span: tuple[float, float] | None) -> StepTable | None:
         """Find the table for values, where one pays: many values, of not too many powers of two, in wide buckets."""
         if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
             return None
-        low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in (values.min(), values.max()))
+        low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span or (values.min(), values.max()))
         low, high = low - low % 8, high - high % 8 + 8  # so that few tables serve many batches
         return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
 

@@ -60,7 +60,7 @@ class Sum(Function):
         check_unit(states.field("unit"))
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        parts, special = parts_of(values)
+        parts, special = parts_of(values, groups)
         flags = np.zeros(groups.n, np.int8)
         if special is not None:
             np.bitwise_or.at(flags, groups.ids, special)

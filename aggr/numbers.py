@@ -72,12 +72,14 @@ def check_unit(units: pa.Array) -> None:
             )
 
 
-def parts_of(values: pa.Array) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
+def parts_of(values: pa.Array, groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
     """Split numbers into float parts that add up to them exactly.
 
     Parameters
     ----------
     values : array of a type with a `kept_type`, no nulls
+    groups : Groups
+        Of the values.
 
     Returns
     -------
@@ -88,7 +90,7 @@ def parts_of(values: pa.Array) -> tuple[list[NDArray[np.float64]], NDArray[np.in
     """
     kind = values.type
     if pa.types.is_floating(kind):
-        return _float_parts(values.to_numpy().astype(np.float64, copy=False))
+        return _float_parts(values.to_numpy().astype(np.float64, copy=False), groups)
     if pa.types.is_decimal(kind):
         return _decimal_parts(values), None
     if pa.types.is_timestamp(kind):
@@ -150,8 +152,8 @@ def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDA
     return np.where(mixed, np.nan, results)
 
 
-def _float_parts(x: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
-    if not len(x) or (np.isfinite(x.max()) and np.isfinite(x.min())):
+def _float_parts(x: NDArray[np.float64], groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
+    if not len(x) or np.isfinite(groups.span(x)).all():
         return [x], None
     special = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     return [np.where(special, 0.0, x)], special.astype(np.int8)
