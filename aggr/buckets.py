@@ -35,9 +35,14 @@ class Buckets:
 
     most: int | None = None
 
-    def reduce(self, keys: NDArray[np.integer], groups: Groups) -> pa.StructArray:
-        """Count the keys of each group; keys must lie within int32."""
-        low, high = reach(keys, groups.ids, groups.n)
+    def reduce(
+        self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
+    ) -> pa.StructArray:
+        """Count the keys of each group; keys must lie within int32.
+
+        ``ends`` are the least and the greatest key of each group, where they are known; without keys, 1 and 0.
+        """
+        low, high = ends or reach(keys, groups.ids, groups.n)
         low = np.maximum(low, high - (self.most or FAR) + 1)
         base = np.append(0, np.cumsum(np.maximum(high - low + 1, 0)))
         if base[-1] <= _DENSE * len(keys):

@@ -35,10 +35,11 @@ def reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Who
 def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: Whole) -> Written:
     """Count the keys of each group, whose cells are ``base[g]`` to ``base[g + 1]``, from its key ``low[g]`` on."""
     n = len(low)
-    cells, widest = np.zeros(base[n], np.int32), 0
+    cells, last, widest = np.zeros(base[n], np.int32), base[n] - 1, 0
     for i in range(len(keys)):
         group = ids[i]
-        cells[base[group] + max(keys[i] - low[group], 0)] += 1
+        cell = base[group] + max(keys[i] - low[group], 0)
+        cells[min(cell, last)] += 1  # never beyond the line, whatever keys come
     for group in range(n):
         widest = max(widest, base[group + 1] - base[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)

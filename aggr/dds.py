@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from aggr.buckets import Buckets
 from aggr.exact import Limbs
-from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field
+from aggr.fields import ADD, EXACT, GREATEST, LEAST, Field, ends_of_numbers
 from aggr.function import Function, refuse
 from aggr.groups import Groups
 from aggr.histograms import Histograms
@@ -107,17 +107,27 @@ class Dds(Function):
     def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:
         buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
         if len(x) and groups.span(x)[0] > least:  # the common case: nothing to sort out
-            signs = {"positive": (x, groups), "negative": (x[:0], Groups(groups.ids[:0], groups.n))}
-            zero = pa.array(np.zeros(groups.n, np.int64))
-        else:
-            above, below = x > least, x < -least
-            signs = {
-                "positive": (x[above], groups.where(above)),
-                "negative": (-x[below], groups.where(below)),
-            }
-            zero = _count(~(above | below), groups)
+            none = pa.array(np.zeros(groups.n, np.int64))
+            keys, ends = mapping.keys(x, groups.span(x)), self._ends(x, groups)
+            nothing = buckets.reduce(np.zeros(0, np.int32), Groups(groups.ids[:0], groups.n))
+            return {"zero": none, "positive": buckets.reduce(keys, groups, ends), "negative": nothing}
+        above, below = x > least, x < -least
+        signs = {
+            "positive": (x[above], groups.where(above)),
+            "negative": (-x[below], groups.where(below)),
+        }
+        zero = _count(~(above | below), groups)
         columns = {sign: buckets.reduce(mapping.keys(part, of.span(part)), of) for sign, (part, of) in signs.items()}
         return {"zero": zero, **columns}
+
+    def _ends(self, x: Floats, groups: Groups) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
+        ends = ends_of_numbers(x, groups)
+        if ends is None:
+            return None
+        low, high = (self.mapping.keys(pc.fill_null(end, 1.0).to_numpy()).astype(np.int64) for end in ends)
+        empty = groups.counts() == 0
+        return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def rank(self, states: pa.StructArray, value: float) -> pa.Array:
         """Read the share of values that are at most ``value``, exact for a value within α of it; null where empty."""

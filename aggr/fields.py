@@ -57,7 +57,7 @@ class Extreme:
         empty, column, groups = _present(column, groups)
         if column.type in (pa.float64(), pa.int64()):
             numbers = column.to_numpy()
-            ends = groups.once("ends", numbers, lambda: _ends_of_numbers(numbers, groups))
+            ends = ends_of_numbers(numbers, groups)
             if ends is not None:
                 return ends[self.greatest]
         best = pick(order_keys(column), groups, self.greatest)
@@ -143,8 +143,12 @@ def _ends(
     return low, high
 
 
-def _ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
+def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
     """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
+    return groups.once("ends", numbers, lambda: _find_ends(numbers, groups))
+
+
+def _find_ends(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
     floats = numbers.dtype == np.float64
     if floats and np.isnan(groups.span(numbers)[1]):
         return None

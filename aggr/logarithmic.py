@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aggr.compiled import compiled
 
 Floats = NDArray[np.float64]
+Keys = NDArray[np.int32]
 
 _CACHED_ROWS = 1 << 16
 _STEP_BITS = 11  # steps between two powers of two, as bits
@@ -106,20 +107,22 @@ class StepTable:
 
     def keys(self, values: Floats) -> NDArray[np.int32]:
         """Look up keys; take the logarithm of the few values beside an edge."""
-        keys = _looked_up(values.view(np.int64), self.first, self.key)
-        beside = np.flatnonzero(keys == _EDGE)
+        keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
         if len(beside):
             keys[beside] = self.mapping._keys(values[beside])
         return keys
 
 
 @compiled
-def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Find the key of each double's step."""
-    keys = np.empty(len(bits), np.int32)
+def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
+    """Find the key of each double's step, and the doubles in steps that an edge runs through."""
+    keys, beside, found = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
-        keys[i] = table[(bits[i] >> _SHIFT) - first]
-    return keys
+        key = table[(bits[i] >> _SHIFT) - first]
+        keys[i] = key
+        beside[found] = i
+        found += key == _EDGE
+    return keys, beside[:found].copy()
 
 
 @lru_cache(maxsize=32)

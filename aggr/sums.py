@@ -13,10 +13,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.compiled import compiled
 from aggr.exact import BITS, Accumulators
+from aggr.fields import ends_of_numbers
 from aggr.groups import Groups
 
 _MANTISSA = (1 << 52) - 1
@@ -56,7 +58,7 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
 def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     bits = _bits(parts)
-    low, high = _exponents(bits, groups)
+    low, high = _exponents(parts, bits, groups)
     room = Accumulators.over(low >> 5, (high >> 5) + 2)
     return room.to_arrow(_add(bits, groups.ids, room.origin, room.size))
 
@@ -64,7 +66,7 @@ def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
     bits = _bits(parts)
-    low, high = _exponents(bits, groups)
+    low, high = _exponents(parts, bits, groups)
     room = Accumulators.over(2 * low >> 5, (2 * high >> 5) + 4)
     return room.to_arrow(_add_squares(bits, groups.ids, room.origin, room.size))
 
@@ -75,7 +77,11 @@ def _bits(parts: Sequence[Floats]) -> Whole:
     return np.ascontiguousarray(rows).view(np.int64)
 
 
-def _exponents(bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+def _exponents(parts: Sequence[Floats], bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group; of positive numbers they are those of its ends."""
+    if len(parts) == 1 and groups.span(parts[0])[0] > 0.0 and (ends := ends_of_numbers(parts[0], groups)):
+        low, high = (pc.fill_null(end, 1.0).to_numpy().view(np.int64) >> 52 for end in ends)
+        return np.maximum(low, 1) - 1 + _LEAST, np.maximum(high, 1) - 1 + _LEAST
     return groups.once("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
 
 
