@@ -126,7 +126,7 @@ class Dds(Function):
         if ends is None:
             return None
         low, high = (self.mapping.keys(pc.fill_null(end, 1.0).to_numpy()).astype(np.int64) for end in ends)
-        empty = groups.counts() == 0
+        empty = ends[0].is_null().to_numpy(zero_copy_only=False)
         return np.where(empty, 1, low), np.where(empty, 0, high)
 
     def rank(self, states: pa.StructArray, value: float) -> pa.Array:

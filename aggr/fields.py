@@ -128,19 +128,20 @@ def _extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray
 @compiled
 def _ends(
     numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the least and the greatest of each group; doubles, none NaN, are given and returned as their bits."""
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Find the least and the greatest of each group, and which are empty; doubles, none NaN, come and go as bits."""
     low, high = np.full(n, HIGHEST), np.full(n, LOWEST)
     for i in range(len(numbers)):
         number, group = numbers[i], ids[i]
         if floats:
             number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
         low[group], high[group] = min(low[group], number), max(high[group], number)
+    empty = low > high
     if floats:
         for group in range(n):
             low[group] ^= (low[group] >> 63) & HIGHEST
             high[group] ^= (high[group] >> 63) & HIGHEST
-    return low, high
+    return low, high, empty
 
 
 def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
@@ -152,8 +153,7 @@ def _find_ends(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Arra
     floats = numbers.dtype == np.float64
     if floats and np.isnan(groups.span(numbers)[1]):
         return None
-    ends = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
-    empty = groups.counts() == 0
+    *ends, empty = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
     low, high = (pa.array(end.view(numbers.dtype), mask=empty) for end in ends)
     return low, high
 
