@@ -122,7 +122,8 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 
 def _extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
-    return _ends(keys, groups.ids, groups.n, False)[greatest]
+    low, high, _ = _ends(keys, groups.ids, groups.n, False)
+    return high if greatest else low
 
 
 @compiled
