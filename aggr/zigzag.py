@@ -70,6 +70,8 @@ def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
 
 def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, NDArray[np.int32]]:
     """Show a column's bytes, and where each row's begin and end."""
+    if rows.type != pa.binary():  # other systems write them as large ones, or as views
+        rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
     places = np.frombuffer(offsets or bytes(4), np.int32)[rows.offset : rows.offset + len(rows) + 1]
     return np.frombuffer(data or b"", np.uint8), places

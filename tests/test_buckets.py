@@ -126,3 +126,12 @@ def test_rows_of_groups(ids):
     for group in range(5):
         mine = rows[until[group] : until[group + 1]].tolist()
         assert mine == [i for i, id_ in enumerate(ids) if id_ == group]
+
+
+def test_bytes_of_any_width_are_read():
+    whole = written([{7: 5, 8: 1}, {}, {9: 2, 40: 3}])
+    for kind in (pa.large_binary(), pa.binary_view()):
+        columns = [whole.field(f.name).cast(kind if f.name == "counts" else f.type) for f in HISTOGRAM_TYPE]
+        other = pa.StructArray.from_arrays(columns, names=HISTOGRAM_TYPE.names)
+        assert same_bits(Buckets().merge(other, Groups.of([0, 1, 0], 2)), written([{7: 5, 8: 1, 9: 2, 40: 3}, {}]))
+        assert read(other.slice(1)) == [{}, {9: 2, 40: 3}]
