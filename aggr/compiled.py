@@ -51,7 +51,14 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(loop)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        made: R = _machine_code(loop)(*[_read_only(a) if isinstance(a, np.ndarray) else a for a in args], **kwargs)
+        given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
+        try:
+            made: R = _machine_code(loop)(*given, **kwargs)
+        except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
+            cause: BaseException = error
+            while isinstance(cause, SystemError) and cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
         return made
 
     setattr(call, _LOOP, loop)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from aggr.compiled import compiled
 
@@ -26,6 +29,23 @@ def doubled(values):
     for i in range(len(values)):
         out[i] = twice(values[i])
     return out
+
+
+@compiled
+def busy(times):
+    total = 0
+    for i in range(times):
+        total ^= i * total + 1
+    return np.full(3, total)
+
+
+def test_ctrl_c_while_a_loop_runs():
+    busy(1)
+    main = threading.main_thread().ident
+    alarm = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    alarm.start()
+    with pytest.raises(KeyboardInterrupt):
+        sum(busy(300_000_000)[0] for _ in range(100))
 
 
 def test_one_calls_another():
