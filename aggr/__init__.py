@@ -12,20 +12,46 @@ have given: the same bits, whatever the batches, the partitions, the order or th
 
 from collections.abc import Callable
 
-from aggr.caller import caller
-from aggr.calls import avg, count, dds, first, hdr, last, max, min, stdev, sum, var
-from aggr.count import Count
-from aggr.dds import Dds
-from aggr.events import First, Last
-from aggr.extremes import Max, Min
+from aggr.call_by_name import caller
+from aggr.calls import (
+    arg_max,
+    arg_min,
+    avg,
+    collect,
+    collect_set,
+    count,
+    count_distinct,
+    dds,
+    first,
+    hdr,
+    last,
+    max,
+    mean,
+    min,
+    stddev,
+    stdev,
+    sum,
+    var,
+    variance,
+    weighted_avg,
+)
 from aggr.function import Function
-from aggr.groups import Groups
-from aggr.hdr import Hdr
+from aggr.functions.arg_min_max import ArgMax, ArgMin
+from aggr.functions.collect import Collect
+from aggr.functions.collect_set import CollectSet
+from aggr.functions.count import Count
+from aggr.functions.count_distinct import CountDistinct
+from aggr.functions.ddsketch import Dds
+from aggr.functions.first_last import First, Last
+from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.min_max import Max, Min
+from aggr.functions.moments import Avg, Stdev, Sum, Var
+from aggr.functions.python_function import PerGroup
+from aggr.functions.weighted_avg import WeightedAvg
+from aggr.kernels.groups import Groups
 from aggr.measure import Measure, from_description
-from aggr.moments import Avg, Stdev, Sum, Var
-from aggr.per_group import PerGroup
-from aggr.registry import UnknownFunction, get, names, register, unregister
-from aggr.ugly import ugly
+from aggr.registry import UnknownFunction, get, names, register, register_own, unregister
+from aggr.testing.edge_cases import edge_cases
 
 
 def __getattr__(name: str) -> Callable[..., Measure]:
@@ -38,12 +64,17 @@ def __getattr__(name: str) -> Callable[..., Measure]:
     raise AttributeError(f"module 'aggr' has no attribute {name!r}")
 
 
-for _function in (Count, Min, Max, Sum, Avg, Var, Stdev, Hdr, Dds, First, Last):
-    register(_function)
+_ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
+register_own(Count, Sum, Avg, Var, Stdev, WeightedAvg, Hdr, Dds, *_ORDERED, Collect, CollectSet, CountDistinct)
 
 __all__ = [
+    "ArgMax",
+    "ArgMin",
     "Avg",
+    "Collect",
+    "CollectSet",
     "Count",
+    "CountDistinct",
     "Dds",
     "First",
     "Function",
@@ -58,22 +89,32 @@ __all__ = [
     "Sum",
     "UnknownFunction",
     "Var",
+    "WeightedAvg",
+    "arg_max",
+    "arg_min",
     "avg",
     "caller",
+    "collect",
+    "collect_set",
     "count",
+    "count_distinct",
     "dds",
+    "edge_cases",
     "first",
     "from_description",
     "get",
     "hdr",
     "last",
     "max",
+    "mean",
     "min",
     "names",
     "register",
+    "stddev",
     "stdev",
     "sum",
-    "ugly",
     "unregister",
     "var",
+    "variance",
+    "weighted_avg",
 ]

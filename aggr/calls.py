@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggr.count import Count
-from aggr.dds import Dds
-from aggr.events import First, Last
-from aggr.extremes import Max, Min
-from aggr.hdr import Hdr
+from aggr.functions.arg_min_max import ArgMax, ArgMin
+from aggr.functions.collect import Collect
+from aggr.functions.collect_set import CollectSet
+from aggr.functions.count import Count
+from aggr.functions.count_distinct import CountDistinct
+from aggr.functions.ddsketch import Dds
+from aggr.functions.first_last import First, Last
+from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.min_max import Max, Min
+from aggr.functions.moments import Avg, Stdev, Sum, Var
+from aggr.functions.value_lists import ALL, DEFAULT_MAX
+from aggr.functions.weighted_avg import WeightedAvg
 from aggr.measure import Measure
-from aggr.moments import Avg, Stdev, Sum, Var
-from aggr.quantile import DEFAULT, checked
+from aggr.quantile import DEFAULT, check_quantiles
 
 
 def count(column: str | None = None, *, where: str | None = None) -> Measure:
@@ -70,7 +76,7 @@ def max(column: str, *, where: str | None = None) -> Measure:
     return Measure(Max(), column, where)
 
 
-def sum(column: str, *, where: str | None = None) -> Measure:
+def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> Measure:
     """Sum a column without error, and round once when the result is read.
 
     Parameters
@@ -79,12 +85,16 @@ def sum(column: str, *, where: str | None = None) -> Measure:
         Of integers, floats or decimals.
     where : str, optional
         Take only the rows for which this SQL condition is true.
+    dtype : str, optional
+        Read it as ``"decimal"``, of 38 digits, for integers and decimals, or as ``"float64"``. It only reads: states
+        that are there can be asked for either, also where their sum is beyond int64.
 
     Returns
     -------
     Measure
-        Its result is an int64 for integers (beyond it, a clear error), a float64 for floats, a decimal for
-        decimals; null where there is nothing. Correctly rounded; NaN makes NaN, and so does inf with -inf.
+        Its result is an int64 for integers (beyond it, an error that names the group), a float64 for floats, a
+        decimal for decimals, unless ``dtype`` says otherwise; null where there is nothing. Correctly rounded; NaN makes
+        NaN, and so does inf with -inf.
 
     Source: the superaccumulator of Neal (2015).
 
@@ -93,7 +103,7 @@ def sum(column: str, *, where: str | None = None) -> Measure:
     >>> sum("bytes")
     sum('bytes')
     """
-    return Measure(Sum(), column, where)
+    return Measure(Sum(dtype), column, where)
 
 
 def avg(column: str, *, where: str | None = None) -> Measure:
@@ -190,7 +200,7 @@ def dds(
     >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
     dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
     """
-    return Measure(Dds(checked(quantiles), relative_accuracy, max_bins), column, where)
+    return Measure(Dds(check_quantiles(quantiles), relative_accuracy, max_bins), column, where)
 
 
 def hdr(
@@ -230,7 +240,7 @@ def hdr(
     >>> hdr("latency_ms", [0.5, 0.99], digits=2)
     hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
     """
-    return Measure(Hdr(checked(quantiles), digits, unit), column, where)
+    return Measure(Hdr(check_quantiles(quantiles), digits, unit), column, where)
 
 
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
@@ -255,7 +265,7 @@ def first(column: str, *, by: str | None = None, where: str | None = None) -> Me
     >>> first("price")
     first('price')
     """
-    return Measure(First(), column, where, by)
+    return Measure(First(), column, where, (by,))
 
 
 def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
@@ -264,4 +274,134 @@ def last(column: str, *, by: str | None = None, where: str | None = None) -> Mea
     >>> last("price", by="traded_at")
     last('price', by='traded_at')
     """
-    return Measure(Last(), column, where, by)
+    return Measure(Last(), column, where, (by,))
+
+
+def arg_min(column: str, by: str, *, where: str | None = None) -> Measure:
+    """Keep the value of the row in which another column is least; of several, the least value.
+
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Rows in which it or ``by`` is null are skipped.
+    by : str
+        The column that is least, of any type that has an order.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival; NaN is
+        greater than all numbers, as in Spark.
+
+    Examples
+    --------
+    >>> arg_min("host", by="latency_ms")
+    arg_min('host', by='latency_ms')
+    """
+    return Measure(ArgMin(), column, where, (by,))
+
+
+def arg_max(column: str, by: str, *, where: str | None = None) -> Measure:
+    """Keep the value of the row in which another column is greatest; of several, the greatest; otherwise as `arg_min`.
+
+    >>> arg_max("host", by="latency_ms")
+    arg_max('host', by='latency_ms')
+    """
+    return Measure(ArgMax(), column, where, (by,))
+
+
+def weighted_avg(column: str, weight: str, *, where: str | None = None) -> Measure:
+    """Take the mean of a column in which each row counts by its weight, rounded once from exact Σwx and Σw.
+
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals. Rows in which it or ``weight`` is null are skipped.
+    weight : str
+        The column of weights: integers, floats or decimals of either sign.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a float64; null where there is nothing or the weights add up to 0. Correctly rounded; a weight
+        that is NaN or infinite makes NaN.
+
+    Examples
+    --------
+    >>> weighted_avg("price", weight="quantity")
+    weighted_avg('price', weight='quantity')
+    """
+    return Measure(WeightedAvg(), column, where, (weight,))
+
+
+def collect(
+    column: str, max: int = DEFAULT_MAX, keep: str = ALL, *, by: str | None = None, where: str | None = None
+) -> Measure:
+    """List the values of a column in the order of event times; of several at that time, in the order of values.
+
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped.
+    max : int
+        How many values a group may have, at every level. It shapes the state, as does ``keep``.
+    keep : "all", "earliest" or "latest"
+        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+    by : str, optional
+        The column of event times; by default the frame's own.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a list of the column's type; empty where there is nothing. Exact, and independent of arrival.
+        A level lists the values of all rows of its windows: lists are joined, not nested.
+
+    Examples
+    --------
+    >>> collect("price", max=3, keep="latest")
+    collect('price', max=3, keep='latest')
+    """
+    return Measure(Collect(max, keep), column, where, (by,))
+
+
+def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None) -> Measure:
+    """List the distinct values of a column in their order.
+
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped; both zeros are one value, and all NaN are one, the greatest.
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a list of the column's type; empty where there is nothing. Exact.
+
+    Examples
+    --------
+    >>> collect_set("host")
+    collect_set('host')
+    """
+    return Measure(CollectSet(max), column, where)
+
+
+def count_distinct(column: str, max: int = DEFAULT_MAX, *, where: str | None = None) -> Measure:
+    """Count the distinct values of a column; it keeps them, as `collect_set` does, and its state is the same.
+
+    >>> count_distinct("host", max=100_000)
+    count_distinct('host', max=100000)
+    """
+    return Measure(CountDistinct(max), column, where)
+
+
+mean, variance, stddev = avg, var, stdev  # as others call them

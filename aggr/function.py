@@ -2,16 +2,16 @@
 
 A state is one row of an Arrow struct column. A function names the fields of its state and how each is merged
 (`aggr.fields`), and writes two methods: one from values to fields, one from fields to results. Everything
-else is derived here, once: the merge, the identity, the types, the version and the parameters that travel in
-every state, and the checks.
+else is derived here, once: the merge, the identity, the types, the name, the version and the parameters that
+travel in every state, and the checks.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,10 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.fields import Field
-from aggr.groups import Groups
-from aggr.plain import plain
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups, check_groups, type_name
+from aggr.kernels.normalize import normalize, with_nulls
+from aggr.parameters import default_of, distinct, repeated
 
+FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
+EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 _MOST_ROWS = 1 << 24  # exact sums keep int64 headroom for this many rows at once
+_READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
 
 @dataclass(frozen=True)
@@ -32,52 +38,71 @@ class Function(ABC):
     Class attributes that a function sets
     -------------------------------------
     name : the word it is called by
+    aliases : other words that it is found by; a class that inherits from it does not inherit them
+    state_name : what its states say they are of; its own name, or that of a function whose states are the same
     keeps, returns, guarantee : a few words each, for people
-    shape : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
+    inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
+        is the event time, and is given by ``by=``; others are given by their names
+    tolerates : names of inputs in which a null does not make the row skipped
+    state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
-    covers : names of functions whose states this one's state contains, for the same column
-    timed : whether it takes events, structs of value and time
+    answers_for : names of functions whose states this one's state contains, for the same column
     version : of the state's layout
 
     Guarantee
     ---------
     ``merge`` gives the state that ``reduce`` gives for the merged rows, to the bit, whatever the order or tree.
-    `aggr.laws.check` proves it for a function of yours.
+    `aggr.testing.laws.check` proves it for a function of yours.
     """
 
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    state_name: ClassVar[str]
     keeps: ClassVar[str]
     returns: ClassVar[str]
     guarantee: ClassVar[str]
-    shape: ClassVar[Mapping[str, pa.DataType]] = {}
-    covers: ClassVar[frozenset[str]] = frozenset()
-    timed: ClassVar[bool] = False
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
+    answers_for: ClassVar[frozenset[str]] = frozenset()
+    inputs: ClassVar[tuple[str, ...]] = ("value",)
+    tolerates: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Note whose states the function reads."""
+        super().__init_subclass__(**kwargs)
+        name = cls.__dict__.get("name")
+        if isinstance(name, str):
+            cls.state_name = cls.__dict__.get("state_name", name)
+            _READERS.setdefault(cls.state_name, set()).update({name, *cls.answers_for})
 
     # What a function writes.
 
     @property
     @abstractmethod
-    def merges(self) -> Mapping[str, Field]:
+    def state_fields(self) -> Mapping[str, Field]:
         """Name the fields of the state, each with the operation that merges it."""
 
     @abstractmethod
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        """Reduce values, none null, to the fields of one state per group."""
+        """Reduce values, none null, to the fields of one state per group; several inputs are a struct of them."""
 
     @abstractmethod
     def _finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state, none null; never change a state. Nothing to read from: null."""
 
-    def check_input(self, kind: pa.DataType) -> None:
+    def check_input(self, dtype: pa.DataType) -> None:
         """Raise ``TypeError`` for a type of input that the function does not take; by default it takes any."""
         return
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
-        """Leave out the rows that do not count: those that are null."""
-        if not values.null_count:
+        """Leave out the rows that do not count: those that are null, or null in an input that is not tolerated."""
+        needed = [values]
+        if len(self.inputs) > 1:
+            needed += [values.field(name) for name in self.inputs if name not in self.tolerates]
+        if not any(column.null_count for column in needed):
             return values, groups
-        return values.drop_null(), groups.where(values.is_valid().to_numpy(zero_copy_only=False))
+        valid = reduce(pc.and_, (column.is_valid() for column in needed))
+        return values.filter(valid), groups.filter(valid.to_numpy(zero_copy_only=False))
 
     # What every function has.
 
@@ -85,13 +110,14 @@ class Function(ABC):
         """Make ``n`` identity states for inputs of a type."""
         return self.reduce(pa.array([], input_type), Groups.of([], n))
 
-    def reduce(self, values: pa.Array, groups: Groups) -> pa.StructArray:
+    def reduce(self, values: pa.Array | Sequence[pa.Array], groups: Groups) -> pa.StructArray:
         """Reduce grouped rows to one state per group.
 
         Parameters
         ----------
         values : array, shape (rows,)
-            Nulls are skipped.
+            Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
+            a row is skipped that has a null in any input which the function does not tolerate.
         groups : Groups
             As many rows as ``values``.
 
@@ -106,55 +132,106 @@ class Function(ABC):
         ValueError
             If a value is refused by name, or the lengths differ.
         """
-        values = plain(values)
+        values = self._as_one(values)
+        check_groups(self.name, groups)
         if len(values) != len(groups):
             raise ValueError(f"{self.name}: {len(values)} values for {len(groups)} group ids")
         self.check_input(values.type)
         if len(values) > _MOST_ROWS:
             starts = range(0, len(values), _MOST_ROWS)
             slices = [slice(start, start + _MOST_ROWS) for start in starts]
-            parts = [self.reduce(values[s], Groups(groups.ids[s], groups.n)) for s in slices]
+            parts = [self.reduce(values[s], groups.part(s)) for s in slices]
             return self.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n))
         return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+
+    def _as_one(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
+        """Take one array, or a struct of all inputs in their order."""
+        if len(self.inputs) == 1:
+            return normalize(self._arrow(values))
+        if isinstance(values, (pa.Array, pa.ChunkedArray)):
+            dtype = values.type
+            found = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
+            if sorted(found) != sorted(self.inputs):
+                raise refuse(self, dtype, f"a struct of {' and '.join(self.inputs)}")
+            if isinstance(values, pa.ChunkedArray):
+                values = values.combine_chunks()
+            columns, missing = [pc.struct_field(values, name) for name in self.inputs], values.is_null()
+        else:
+            columns, missing = self._columns(values), None
+            if len(columns) != len(self.inputs):
+                raise ValueError(f"{self.name}: values are {' and '.join(self.inputs)}; got {len(columns)} columns")
+        columns = [normalize(self._arrow(column)) for column in columns]
+        return pa.StructArray.from_arrays(columns, names=list(self.inputs), mask=missing)
+
+    def _columns(self, values: Any) -> list[Any]:
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes):
+            takes = f"Arrow arrays of {' and '.join(self.inputs)}, or a struct of them"
+            raise TypeError(f"{self.name}: values are {takes}; got {type_name(values)}")
+        return list(values)
+
+    def _arrow(self, values: Any) -> Any:
+        if not isinstance(values, pa.Array | pa.ChunkedArray):
+            raise TypeError(f"{self.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
+        return values
 
     def merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
         """Merge grouped states into one state per group; null states count as identities.
 
         Raises ``ValueError`` for states of another function, of unequal parameters, or of a newer version.
         """
-        states = plain(states)
+        states = self._received(states)
+        check_groups(self.name, groups)
         if len(states) != len(groups):
             raise ValueError(f"{self.name}: {len(states)} states for {len(groups)} group ids")
         if states.null_count:
-            groups = groups.where(states.is_valid().to_numpy(zero_copy_only=False))
+            groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
-        self.check_states(states)
-        if len(states) == groups.n and self._is_current(states) and (groups.counts() == 1).all():
+        alone = len(states) == groups.n and (groups.counts() == 1).all()
+        self.check_states(states, merging=not alone)
+        if alone and self._is_current(states):
             in_order = (np.diff(groups.ids) > 0).all()
             return states if in_order else states.take(pa.array(np.argsort(groups.ids)))
         return self._merge(states, groups)
 
     def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        merged = {name: field.merge(states.field(name), groups) for name, field in self.merges.items()}
+        merged = {}
+        for name, field in self.state_fields.items():
+            try:
+                merged[name] = field.merge(states.field(name), groups)
+            except DamagedState as damage:
+                raise self._damaged(name, damage) from None
         return self._pack(merged, groups.n)
+
+    def _received(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Take a column of states as one array; refuse what is none, or whose buffers lead out of bounds."""
+        if not isinstance(states, pa.Array | pa.ChunkedArray):
+            raise TypeError(f"{self.name}: states are an Arrow column; got {type_name(states)}")
+        try:
+            states.validate(full=True)
+        except pa.ArrowException:
+            raise DamagedState(f"a damaged state of {self.name}: the column leads out of its bounds") from None
+        return normalize(states)
+
+    def _damaged(self, name: str, damage: DamagedState) -> DamagedState:
+        return DamagedState(f"a damaged state of {self.name}: its field {name!r} {damage}")
 
     def _is_current(self, states: pa.StructArray) -> bool:
         """Say whether all states have the layout of this release, so that one alone is its own merge."""
-        if states.type != _merged_type(self, states.type):
+        try:
+            merged_type = _merged_type(self, states.type)
+        except TypeError:  # a parameter that cannot be hashed, such as a struct given as a dict
+            merged_type = _merged_type.__wrapped__(self, states.type)
+        if states.type != merged_type:
             return False
-        versions = states.field("version")
+        versions = states.field(VERSION)
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
 
     def finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state; a null state gives null. The states stay as they are."""
-        states = plain(states)
+        states = self._received(states)
         kept = states.drop_null() if states.null_count else states
         self.check_states(kept)
-        if kept is states:
-            return self._finish(states)
-        valid = states.is_valid().to_numpy(zero_copy_only=False)
-        rows = np.where(valid, np.cumsum(valid) - 1, -1)
-        return self._finish(kept).take(pa.array(rows, mask=~valid))
+        return with_nulls(self._finish(kept), states.is_valid())
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type."""
@@ -166,52 +243,100 @@ class Function(ABC):
 
     def state(self) -> Self:
         """Return the function that keeps this one's state: the same, with whatever only reads at its default."""
-        reading = {f.name: f.default for f in fields(self) if f.name not in self.shape}
+        reading = {f.name: default_of(f) for f in fields(self) if f.name not in self.state_parameters}
         return replace(self, **reading)
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def check_states(self, states: pa.StructArray) -> None:
-        """Raise ``ValueError`` unless this function can merge and finish these states, none of them null."""
-        kind = states.type
+    def shape_columns(self, n: int) -> dict[str, pa.Array]:
+        """Repeat the parameters that shape a state ``n`` times, as the columns that travel in it.
+
+        Raises ``TypeError`` for a parameter that is not of its type in ``shape``.
+        """
+        return {name: repeated(name, getattr(self, name), dtype, n) for name, dtype in self.state_parameters.items()}
+
+    def check_whole(self, states: pa.StructArray) -> None:
+        """Raise `DamagedState` for fields that contradict each other; each alone has been checked."""
+        return
+
+    def check_states(self, states: pa.StructArray, *, merging: bool = False) -> None:
+        """Raise ``ValueError`` unless this function can merge and finish these states, none of them null.
+
+        With ``merging``, fields whose merge makes the same check on its way are left to it.
+        """
+        dtype = states.type
         missing = [
             name
-            for name in ("version", *self.shape, *self.merges)
-            if not pa.types.is_struct(kind) or kind.get_field_index(name) < 0
+            for name in (FUNCTION, VERSION, *self.state_parameters, *self.state_fields)
+            if not pa.types.is_struct(dtype) or dtype.get_field_index(name) < 0
         ]
         if missing:
-            raise ValueError(f"these are not states of {self.name}: no field {missing[0]!r} in {kind}")
-        newest = pc.max(states.field("version")).as_py()
+            raise ValueError(f"these are not states of {self.name}: no field {missing[0]!r} in {dtype}")
+        for given in _distinct_names(states.field(FUNCTION), self.state_name):
+            if given != self.state_name and self.name not in _READERS.get(given, ()):
+                raise ValueError(f"these are states of {given}, not of {self.name}; read them with {given}")
+        versions = states.field(VERSION)
+        if not pa.types.is_integer(versions.type) or versions.null_count:
+            raise DamagedState(f"a damaged state of {self.name}: it has no version")
+        oldest, newest = pc.min_max(versions).as_py().values()
+        if oldest is not None and oldest < 1:
+            raise DamagedState(f"a damaged state of {self.name}: its version is {oldest}")
         if newest is not None and newest > self.version:
             raise ValueError(
                 f"a {self.name} state has version {newest}, and this release reads up to {self.version}; "
                 "upgrade tiltframe"
             )
-        for name in self.shape:
-            mine = getattr(self, name)
-            for given in pc.unique(states.field(name)).to_pylist():
-                if given != mine:
+        for name, state_parameters in self.state_parameters.items():
+            mine = repeated(name, getattr(self, name), state_parameters, 1)
+            try:
+                values = distinct(name, states.field(name), state_parameters)
+            except ValueError as error:
+                raise ValueError(f"these are not states of {self.name}: {error}") from None
+            for given in values:
+                if not same_bits(pa.repeat(given, 1), mine):
                     raise ValueError(
-                        f"states of {self.name} with {name}={given} cannot be merged or read as {name}={mine}; "
+                        f"states of {self.name} with {name}={given} cannot be merged or read as {name}={mine[0]}; "
                         f"use the same {name} everywhere"
                     )
+        for name, field in self.state_fields.items():
+            if check := None if merging and getattr(field, "checks_in_merge", False) else getattr(field, "check", None):
+                try:
+                    check(states.field(name))
+                except DamagedState as damage:
+                    raise self._damaged(name, damage) from None
+        try:
+            self.check_whole(states)
+        except DamagedState as damage:
+            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
 
     def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        columns = {"version": pa.array(np.full(n, self.version, np.int8))}
-        for name, kind in self.shape.items():
-            columns[name] = pa.repeat(pa.scalar(getattr(self, name), kind), n)
-        columns |= {name: parts[name] for name in self.merges}
+        columns = {FUNCTION: pa.repeat(pa.scalar(self.state_name), n)}
+        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.shape_columns(n)}
+        columns |= {name: parts[name] for name in self.state_fields}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
 @lru_cache(maxsize=512)
-def _merged_type(function: Function, kind: pa.StructType) -> pa.DataType:
+def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     """Return the type that states of a type have once merged."""
-    return function._merge(pa.array([], kind), Groups.of([], 0)).type
+    return function._merge(pa.array([], dtype), Groups.of([], 0)).type
 
 
-def refuse(function: Function, kind: pa.DataType, takes: str, hint: str = "") -> TypeError:
+def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
+    """List the functions that states name; comparing all with the one expected costs less than telling them apart."""
+    if column.type == pa.string() and pc.all(pc.equal(column, expected), skip_nulls=False).as_py():
+        return [expected]
+    names: list[Any] = pc.unique(column).to_pylist()
+    return names
+
+
+def refuse(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
     """Say which input a function does not take, which it does, and what to do."""
-    return TypeError(f"{function.name} cannot take a column of type {kind}; it takes {takes}{hint}")
+    return TypeError(f"{function.name} cannot take a column of type {dtype}; it takes {takes}{hint}")
+
+
+def keyword(role: str) -> str:
+    """Return the word by which the column of a further input is given: ``by`` for event times, else its name."""
+    return "by" if role == EVENT_TIME else role

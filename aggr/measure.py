@@ -7,11 +7,13 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from aggr.function import Function
-from aggr.groups import Groups
-from aggr.plain import one_array
+from aggr import predicate
+from aggr.arguments import is_name, shown
+from aggr.function import EVENT_TIME, Function, keyword
+from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import one_array
+from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get
-from aggr.where import checked_condition, columns_of, rows_where
 
 T = TypeVar("T")
 
@@ -27,8 +29,8 @@ class Measure:
         None counts rows; only ``count`` takes that.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
-    by : str or None
-        For first and last, the column of event times; None means the frame's own.
+    others : column names
+        Of the function's further inputs, in their order; None for an event time that is the frame's own.
 
     Examples
     --------
@@ -40,42 +42,51 @@ class Measure:
     function: Function
     column: str | None
     where: str | None = None
-    by: str | None = None
+    others: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        if self.by is not None and not self.timed:
-            raise ValueError(f"{name} has no use for by={self.by!r}; first and last do")
+        self.function.shape_columns(0)  # refuses a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
-        if self.column is not None and (not isinstance(self.column, str) or not self.column):
-            raise ValueError(f"the column of {name} must be a name; got {self.column!r}")
+        if self.column is not None and not is_name(self.column):
+            raise ValueError(f"the column of {name} must be a name; got {shown(self.column)}")
+        self._check_others()
         if self.where is not None:
-            checked_condition(self.where)
+            predicate.check_condition(self.where)
 
-    @property
-    def timed(self) -> bool:
-        """Whether the function needs event times beside the values."""
-        return self.function.timed
+    def _check_others(self) -> None:
+        """Check the further inputs: as many as the function takes, and only event times may be left out."""
+        name, inputs = self.function.name, self.function.inputs[1:]
+        if not self.others:
+            object.__setattr__(self, "others", (None,) * len(inputs))
+        if len(self.others) != len(inputs):
+            raise ValueError(f"{name} takes {' and '.join(self.function.inputs)}; got {1 + len(self.others)} columns")
+        for given, role in zip(self.others, inputs, strict=True):
+            if given is None and role != EVENT_TIME:
+                raise ValueError(f"{name} needs {keyword(role)}=, the column of its {role}")
+            if given is not None and not is_name(given):
+                what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
+                raise ValueError(f"{what}, {keyword(role)}, must be a name; got {shown(given)}")
 
     def columns(self) -> tuple[str, ...]:
         """Name the columns it reads, but for the frame's own time."""
-        named = [c for c in (self.column, self.by) if c is not None]
-        return tuple(dict.fromkeys([*named, *columns_of(self.where)]))
+        named = [c for c in (self.column, *self.others) if c is not None]
+        asked = () if self.where is None else predicate.columns_of(self.where)
+        return tuple(dict.fromkeys([*named, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
         """Return the type of what the function gets, for data of a schema and event times of a type."""
         if self.column is None:
             return pa.int64()
-        kind = schema.field(self.column).type
-        if not self.timed:
-            return kind
-        if self.by is not None:
-            time = schema.field(self.by).type
-        return pa.struct([("value", kind), ("time", self._timed(time))])
+        dtype = schema.field(self.column).type
+        if not self.others:
+            return dtype
+        others = [self._known(time) if name is None else schema.field(name).type for name in self.others]
+        return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
         """Reduce the grouped rows of a table, and their event times, to one state per group.
@@ -92,30 +103,33 @@ class Measure:
             if name not in table.schema.names:
                 raise ValueError(f"the data has no column {name!r}; there are {', '.join(table.schema.names)}")
         table = table.select(list(self.columns()))
-        if self.by is not None:
-            times = one_array(table.column(self.by))
         if self.where is not None:
-            rows = rows_where(self.where, table)
-            table, groups = table.filter(pa.array(rows)), groups.where(rows)
+            rows = predicate.rows_where(self.where, table)
+            table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
         if self.column is None:
             return self.function.reduce(pa.array(groups.ids), groups)
         values = one_array(table.column(self.column))
-        if self.timed:
-            values = pa.StructArray.from_arrays([values, self._timed(times)], names=["value", "time"])
+        if self.others:
+            others = [self._known(times) if name is None else one_array(table.column(name)) for name in self.others]
+            return self.function.reduce([values, *others], groups)
         return self.function.reduce(values, groups)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
-        parameters = {k: list(v) if isinstance(v, tuple) else v for k, v in self.function.parameters().items()}
-        given = {"column": self.column, "where": self.where, "by": self.by}
+        parameters = {name: described(value) for name, value in self.function.parameters().items()}
+        given = {"column": self.column, "where": self.where, **self.named_inputs()}
         return {
             "function": self.function.name,
             **{k: v for k, v in given.items() if v is not None},
             **({"parameters": parameters} if parameters else {}),
         }
 
-    def _timed(self, times: T | None) -> T:
+    def named_inputs(self) -> dict[str, str | None]:
+        """Return the columns of the further inputs by the words that they are given by."""
+        return {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+
+    def _known(self, times: T | None) -> T:
         if times is None:
             raise ValueError(f"{self.function.name} needs event times: name their column as by='…'")
         return times
@@ -125,13 +139,16 @@ class Measure:
         given = [repr(self.column)] if self.column is not None else []
         for f in fields(self.function):
             value = getattr(self.function, f.name)
-            if value != f.default:
-                given.append(f"{f.name}={list(value) if isinstance(value, tuple) else value!r}")
-        given += [f"{name}={getattr(self, name)!r}" for name in ("by", "where") if getattr(self, name) is not None]
+            if value != default_of(f):
+                given.append(f"{f.name}={as_written(value)}")
+        named = {**self.named_inputs(), "where": self.where}
+        given += [f"{name}={value!r}" for name, value in named.items() if value is not None]
         return f"{self.function.name}({', '.join(given)})"
 
 
-def from_description(described: dict[str, Any]) -> Measure:
+def from_description(description: dict[str, Any]) -> Measure:
     """Make a measure from what `Measure.describe` returned."""
-    function = get(described["function"])(**described.get("parameters", {}))
-    return Measure(function, described.get("column"), described.get("where"), described.get("by"))
+    parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
+    function = get(description["function"])(**parameters)
+    others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
+    return Measure(function, description.get("column"), description.get("where"), others)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
 
 import pyarrow as pa
 
+from aggr.arguments import shown
+
 DEFAULT = (0.5, 0.9, 0.99)
 
 
-def checked(quantiles: Iterable[float] | float) -> tuple[float, ...]:
+def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     """Return quantiles as a tuple of floats; raises ``ValueError`` for one outside [0, 1] or given twice.
 
-    >>> checked([0.5, 1])
+    >>> check_quantiles([0.5, 1])
     (0.5, 1.0)
     """
+    if isinstance(quantiles, str | bytes | Mapping | set | frozenset):
+        raise ValueError(f"quantiles must be a list of numbers from 0 to 1; got {shown(quantiles)}")
     given = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
     for q in given:
         if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
@@ -28,9 +32,9 @@ def checked(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     return tuple(float(q) for q in given)
 
 
-def record(quantiles: tuple[float, ...], results: list[pa.Array], kind: pa.DataType) -> pa.Array:
+def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
     """Make the struct of quantiles, its fields named as people write them: ``0.5``, ``0.99``, ``1``."""
-    fields = [pa.field(label(q), kind) for q in quantiles]
+    fields = [pa.field(label(q), dtype) for q in quantiles]
     return pa.StructArray.from_arrays(results, fields=fields)
 
 

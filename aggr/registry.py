@@ -8,12 +8,14 @@ A distribution brings functions by entry points of the group ``aggr.functions``:
 
 from __future__ import annotations
 
-import difflib
 import warnings
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import entry_points
+from keyword import iskeyword
 
-from aggr.function import Function
+from aggr.arguments import checked_name, nearest, shown
+from aggr.function import Function, keyword
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -22,20 +24,74 @@ _FUNCTIONS: dict[str, type[Function]] = {}
 def register(function: type[Function]) -> type[Function]:
     """Add a function under its name; also a class decorator.
 
-    Raises ``ValueError`` if the name is taken by another class or is no identifier.
+    Raises
+    ------
+    TypeError
+        For what is no subclass of `aggr.Function`, or lacks one of its methods.
+    ValueError
+        If the name, or an alias, is no word or is taken by another class; if the function cannot be made without
+        arguments: every parameter needs a default, because states are recognised by a function that is made without
+        any; if a parameter or a field of the state has a name that is taken, or shapes the state but is no parameter.
+
+    Examples
+    --------
+    >>> register(int)
+    Traceback (most recent call last):
+    TypeError: register takes a subclass of aggr.Function; got <class 'int'>
     """
-    name = getattr(function, "name", None)
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {name!r}")
-    if _FUNCTIONS.setdefault(name, function) is not function:
-        taken = _FUNCTIONS[name]
-        raise ValueError(f"the name {name!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+    if not (isinstance(function, type) and issubclass(function, Function)):
+        raise TypeError(f"register takes a subclass of aggr.Function; got {function!r}")
+    words = [getattr(function, "name", None), *function.__dict__.get("aliases", ())]
+    for word in words:
+        if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):
+            raise ValueError(f"a function's name must be a word such as 'geomean'; {function.__name__} has {word!r}")
+        taken = _FUNCTIONS.get(word, function)
+        if taken is not function:
+            raise ValueError(f"the name {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
+    _check(words[0], function)
+    _FUNCTIONS.update(dict.fromkeys(words, function))
     return function
+
+
+def register_own(*functions: type[Function]) -> None:
+    """Add the functions of this package, whose checks are tests: `register` makes Arrow values, which loads pandas."""
+    for function in functions:
+        _FUNCTIONS.update(dict.fromkeys([function.name, *function.__dict__.get("aliases", ())], function))
+
+
+def _check(name: str, function: type[Function]) -> None:
+    """Refuse a function that would fail later on, in the middle of other work."""
+    if missing := sorted(getattr(function, "__abstractmethods__", ())):
+        raise TypeError(f"{function.__name__} does not define {', '.join(missing)}; aggr.Function says what each does")
+    if missing := [
+        word for word in ("keeps", "returns", "guarantee") if not isinstance(getattr(function, word, None), str)
+    ]:
+        raise ValueError(
+            f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
+        )
+    parameters = [f.name for f in fields(function)]
+    if taken := {"column", "where", *map(keyword, function.inputs[1:])} & set(parameters):
+        raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call has already; choose another name")
+    if unknown := set(function.state_parameters) - set(parameters):
+        raise ValueError(f"{name} names {unknown.pop()!r} in state_parameters; its parameters are {parameters}")
+    try:
+        made = function()
+    except Exception as error:  # another's code: whatever it raises is told by name
+        raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
+    try:
+        kept = list(made.state_fields)
+        made.shape_columns(0)
+    except Exception as error:
+        raise ValueError(f"{name} does not say what its states keep: {error}") from None
+    if taken := {"version", *function.state_parameters} & set(kept):
+        raise ValueError(f"{name} has a field {taken.pop()!r} in its state, a name that is taken; choose another")
 
 
 def unregister(name: str) -> None:
     """Take a function out again; unknown names raise as in `get`."""
-    del _FUNCTIONS[get(name).name]
+    gone = get(name)
+    for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
+        del _FUNCTIONS[word]
 
 
 def get(name: str) -> type[Function]:
@@ -45,17 +101,25 @@ def get(name: str) -> type[Function]:
     'quantiles within α·|x| of the true one; the rest exact'
     """
     _load_others()
-    if name not in _FUNCTIONS:
-        near = difflib.get_close_matches(name, _FUNCTIONS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}"
-        raise UnknownFunction(f"there is no function {name!r}; {hint}")
+    if checked_name(name, "a function") not in _FUNCTIONS:
+        raise UnknownFunction(f"there is no function {shown(name)}; {nearest(name, names())}")
     return _FUNCTIONS[name]
 
 
 def names() -> list[str]:
-    """Return the names of all functions, sorted."""
+    """Return the names of all functions, sorted; aliases are left out."""
     _load_others()
-    return sorted(_FUNCTIONS)
+    return sorted({function.name for function in _FUNCTIONS.values()})
+
+
+def aliases() -> dict[str, str]:
+    """Return the other names that functions are found by, each with the name of its function.
+
+    >>> aliases()["mean"]
+    'avg'
+    """
+    _load_others()
+    return {word: function.name for word, function in _FUNCTIONS.items() if word != function.name}
 
 
 @cache
@@ -63,10 +127,7 @@ def _load_others() -> None:
     """Register the functions of other distributions, once, when the first is asked for; warn of those that fail."""
     for point in entry_points(group=GROUP):
         try:
-            function = point.load()
-            if not (isinstance(function, type) and issubclass(function, Function)):
-                raise TypeError(f"{function!r} is no subclass of aggr.Function")
-            register(function)
+            register(point.load())
         except Exception as error:  # another's code: whatever it raises must not take ours along
             whose = point.dist.name if point.dist else "an unknown distribution"
             warnings.warn(f"the function {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=3)

@@ -19,7 +19,7 @@ from benchmarks.costs import Cost
 from benchmarks.samples import QUANTILES, draw
 from benchmarks.timing import Call, alternate
 from tiltframe import TiltFrame
-from tiltframe.rollup import finish, labelled, merge_level, partial_states
+from tiltframe.level_chain import finish, labelled, merge_panes, partial_states
 
 HOSTS, WINDOW = 10, 10  # of 10 seconds
 ROWS_A_GROUP = 555
@@ -85,7 +85,7 @@ def batches(path: Path) -> Iterator[pa.RecordBatch]:
 def states(path: Path) -> pa.Table:
     """Reduce to one state per window, host and measure."""
     measured = frame()
-    return merge_level(pa.concat_tables(partial_states(batches(path), measured)), measured, measured.levels[0])
+    return merge_panes(pa.concat_tables(partial_states(batches(path), measured)), measured)
 
 
 def results(path: Path) -> pa.Table:

@@ -15,9 +15,9 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
-from spark_udaf.scan import ParquetScan
-from spark_udaf.session import local_session
-from spark_udaf.udf import pandas_udf
+from spark_udaf.jobs.scan import ParquetScan
+from spark_udaf.jobs.session import local_session
+from spark_udaf.udaf.typed_udf import pandas_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from rich.progress import track
 from rich.table import Table
 
 import aggr
-from aggr.bits import same_bits
 from aggr.function import Function
-from aggr.groups import Groups
-from aggr.histograms import Histograms
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
 from benchmarks.timing import alternate, circumstances
 
 ROWS, GROUPS = 1_000_000, 1_800

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
-from aggr.bits import same_bits
 from aggr.function import Function
-from aggr.groups import Groups
-from aggr.histograms import Histograms
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
 from benchmarks import sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import SEVEN

@@ -3,7 +3,8 @@
     python -m benchmarks.retrieval [--quick] [--out FILE] [--plots DIR]
 
 The month is written a day a commit, as a stream would, and compacted. The files that a query reads are counted by the
-plan it makes; answers are compared with Spark's before anything is timed. How it grows: with more keys the files keep
+plan it makes, and in another month, of 100 hosts, the bytes that one host takes (`benchmarks.narrowing`); answers are
+compared with Spark's before anything is timed. How it grows: with more keys the files keep
 their number and grow in rows, with more days one more of each bucket is added, and a day's hours stay in one file.
 """
 
@@ -27,10 +28,11 @@ from benchmarks.costs import heading
 from benchmarks.costs import show as print_table
 from benchmarks.jobs import session
 from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.narrowing import month_of_hours, share_of_a_key
 from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.answer import pieces_asked
-from tiltframe.store.question import question
+from tiltframe.store.query.execution import pieces_asked
+from tiltframe.store.query.plan import plan_query
 
 DAY = 86_400_000  # milliseconds
 BEGIN = 1_714_521_600_000  # 2024-05-01
@@ -72,10 +74,12 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
             for name, seconds in one_round(calls, number).items():
                 taken[name].append(seconds)
         read, files, rows = counted(store)
+        share = share_of_a_key(month_of_hours(Path(folder)))
     medians = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
     lines = [
         MustHold("files read / files of the store", 0.01 * FULL.days / extent.days, read / files),
         MustHold("the store / Spark over the rows", 1 / 50, medians["the store"] / medians["Spark over the rows"]),
+        MustHold("bytes read for one key of 100 / for all, a month", 1 / 5, share),
     ]
     table = heading(f"Hours of one day, of {rows:,} states in {files:,} files", ["", "ms"])
     for name, median in medians.items():
@@ -84,7 +88,15 @@ def main(extent: Extent, out: Path | None) -> list[MustHold]:
     show_must_hold(lines)
     if out is not None:
         held = [{**asdict(line), "verdict": line.verdict} for line in lines]
-        figures = {"seconds": medians, "all": taken, "states": rows, "files": files, "read": read, "must_hold": held}
+        figures = {
+            "seconds": medians,
+            "all": taken,
+            "states": rows,
+            "files": files,
+            "read": read,
+            "share_of_a_key": share,
+            "must_hold": held,
+        }
         out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
     return lines
 
@@ -135,8 +147,8 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    pieces, _ = pieces_asked(store.tables, question(FRAME, "1h", WITHIN))
-    parts = [part for view in store.tables.view([level.name for level in FRAME.levels]) for part in view.parts]
+    pieces, _ = pieces_asked(store.backend, plan_query(FRAME, "1h", WITHIN))
+    parts = [part for view in store.backend.view([level.name for level in FRAME.levels]) for part in view.parts]
     return len({part.name for part, _ in pieces}), len(parts), sum(part.rows for part in parts)
 
 

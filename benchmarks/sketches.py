@@ -16,7 +16,7 @@ from ddsketch.pb.proto import DDSketchProto
 from hdrh.histogram import HdrHistogram
 
 import aggr
-from aggr.groups import Groups
+from aggr.kernels.groups import Groups
 from benchmarks.samples import Floats
 
 ACCURACY = 0.01  # α of every sketch that promises a relative accuracy
@@ -101,7 +101,7 @@ class Ours(Sketch):
         return [float(value) for value in asking.finish(sketch)[0].as_py()["quantiles"].values()]
 
     def _shape(self) -> dict[str, Any]:
-        return {name: getattr(self.function, name) for name in self.function.shape}
+        return {name: getattr(self.function, name) for name in self.function.state_parameters}
 
 
 class DDSketchPackage(Sketch):

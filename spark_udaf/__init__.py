@@ -12,15 +12,16 @@ from spark_udaf import functions as A          # aggregate functions for groupBy
 su.register(spark)                             # and for SQL
 """
 
-from spark_udaf.accessors import count, mean, quantile, rank, stdev
-from spark_udaf.aggregate import aggregate, merge
-from spark_udaf.finish import finish
-from spark_udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
-from spark_udaf.rollup import rollup
-from spark_udaf.scan import scan_parquet
-from spark_udaf.source import TiltframeSource, read
-from spark_udaf.sql import register
-from spark_udaf.store import append, rollup_into
+from spark_udaf.jobs.aggregate import aggregate, merge
+from spark_udaf.jobs.finish import finish
+from spark_udaf.jobs.rollup import rollup
+from spark_udaf.jobs.running import ordered_rollup, running
+from spark_udaf.jobs.scan import scan_parquet
+from spark_udaf.store.source import TiltframeSource, read
+from spark_udaf.store.write import append, rollup_into
+from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
+from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
+from spark_udaf.udaf.sql import register
 
 __all__ = [
     "TiltframeSource",
@@ -32,12 +33,14 @@ __all__ = [
     "from_hdr_v2",
     "mean",
     "merge",
+    "ordered_rollup",
     "quantile",
     "rank",
     "read",
     "register",
     "rollup",
     "rollup_into",
+    "running",
     "scan_parquet",
     "stdev",
     "to_dds_proto",

@@ -10,6 +10,7 @@ is faster, for it reduces the rows where they are.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 import aggr
-from spark_udaf.udaf import arrow_udaf, pandas_udaf, reading
+from aggr.function import EVENT_TIME, keyword
+from spark_udaf.udaf import typed_udf
+from spark_udaf.udaf.aggregate_function import arrow_udaf, pandas_udaf, reading
 
 _MAKERS = {"arrow": arrow_udaf, "pandas": pandas_udaf}
 
@@ -33,21 +36,29 @@ def __getattr__(name: str) -> Callable[..., Column]:
     def call(
         column: Column | str | None = None,
         *parameters: Any,
-        by: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
         via: str | None = None,
         **named: Any,
     ) -> Column:
-        timed = {} if by is None else {"by": "by"}
-        measure = caller(None if column is None else "value", *parameters, **timed, **named)
-        if measure.timed and by is None:
+        roles = aggr.get(name).inputs[1:]
+        others = {keyword(role): named.pop(keyword(role)) for role in roles if keyword(role) in named}
+        given: list[Any] = [None if column is None else "value", *parameters]
+        inputs = dict.fromkeys(others, "other")
+        try:
+            inspect.signature(caller).bind(*given, **inputs, **named)
+        except TypeError as error:
+            takes = ", ".join(inspect.signature(caller).parameters)
+            raise TypeError(f"{name}: {error}; it is {name}({takes})") from None
+        measure = caller(*given, **inputs, **named)
+        if EVENT_TIME in roles and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
-        values = F.lit(1) if column is None else _column(column)
+        values = F.lit(1) if column is None else typed_udf.column(column)
         if where is not None:
-            values = F.when(F.expr(where) if isinstance(where, str) else where, values)
+            values = F.when(_condition(where), values)
         label = f"{name}({'' if column is None else _text(column)})"
-        return _maker(via)(reading(measure.function, label, type))(values, None if by is None else _column(by))
+        columns = [typed_udf.column(others[keyword(role)]) for role in roles]
+        return _maker(via)(reading(measure.function, label, type))(values, *columns)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
@@ -63,17 +74,17 @@ def _maker(via: str | None) -> Callable[..., Callable[..., Column]]:
     """Choose between Arrow and pandas: Arrow where Spark has it."""
     if via is None:
         via = "arrow" if hasattr(F, "arrow_udf") else "pandas"
-    if via not in _MAKERS:
+    if not isinstance(via, str) or via not in _MAKERS:
         raise ValueError(f"via must be 'arrow' or 'pandas'; got {via!r}")
     return _MAKERS[via]
 
 
-def _column(given: Column | str) -> Column:
+def _condition(given: Column | str) -> Column:
     if isinstance(given, str):
-        return F.col(given)
+        return F.expr(given)
     if isinstance(given, Column):
         return given
-    raise TypeError(f"a column must be a Column or a name; got {given!r}")
+    raise TypeError(f"where must be a Column or a condition in SQL; got {given!r}")
 
 
 def _text(given: Column | str) -> str:
@@ -88,11 +99,13 @@ def _describe(name: str) -> str:
     Parameters
     ----------
     column : Column or name
-        Nulls are skipped. Only count takes none: it counts rows.
+        A name as Spark reads one: in backticks where it has a dot in it. Nulls are skipped. Only count takes none: it
+        counts rows.
     parameters
         As `aggr.{name}` takes them.
     by : Column or name
-        For first and last, the event times.
+        For first and last, the event times; for arg_min and arg_max, what is least or greatest. Other functions of
+        several inputs take these by their names as well.
     where : Column or SQL condition
         Only rows for which it is true.
     type : Spark type or its name, say 'bigint'

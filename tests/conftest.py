@@ -34,7 +34,7 @@ def needs_a_buffer(case: dict) -> bool:
         return False
     level = window(case["finest"], case["timezone"])
     starts = level.starts(np.array([row["ts_ms"] for row in case["rows"]]) * 1000)
-    return bool((np.maximum.accumulate(starts) - starts > kept * level.sort_key).any())
+    return bool((np.maximum.accumulate(starts) - starts > kept * level.length).any())
 
 
 def conformance(file: str, choose=lambda case: True):

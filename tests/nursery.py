@@ -39,7 +39,7 @@ def replaced(number: int) -> pa.Table:
 
 def append(path: str, acknowledge, writer: str = "w") -> None:
     store = FrameStore(path, FRAME)
-    number = store._tables.view(["10s"], [writer])[0].covers.get(writer, -1)
+    number = store._backend.view(["10s"], [writer])[0].txn_versions.get(writer, -1)
     if number >= 0:
         assert not store.append(rollup(rows(writer, number), FRAME), writer, number)
     while True:
@@ -58,7 +58,7 @@ def compact(path: str, acknowledge) -> None:
 def expire(path: str, acknowledge) -> None:
     store = FrameStore(path, FRAME)
     while True:
-        last = max(store._tables.view(["10s"], ["w", "w0"])[0].covers.get(name, 0) for name in ("w", "w0"))
+        last = max(store._backend.view(["10s"], ["w", "w0"])[0].txn_versions.get(name, 0) for name in ("w", "w0"))
         store.expire(now=BEGIN + last * 20_000)
         acknowledge(0)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggr.bits import same_bits
-from aggr.buckets import Buckets
-from aggr.groups import Groups
-from aggr.histograms import HISTOGRAM_TYPE, Histograms
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
+from aggr.kernels.histogram.field import Buckets
 
 NEAR, FAR = st.integers(-300, 300), st.integers(-(2**31), 2**31 - 1)
 KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60)
@@ -105,7 +105,7 @@ def test_damaged_states_are_refused_and_never_read_beyond():
             try:
                 Buckets().merge(damaged, groups)
             except ValueError as error:
-                assert "damaged state" in str(error)  # noqa: PT017
+                assert "holds buckets that break off" in str(error)  # noqa: PT017
                 refused += 1
     assert refused > 1000
 
@@ -116,13 +116,13 @@ def test_a_damaged_state_is_refused_when_read():
     for field, value in [*ends, *(("counts", data) for data in cut)]:
         columns = {f.name: whole.field(f.name) for f in HISTOGRAM_TYPE}
         columns[field] = pa.array([value], columns[field].type)
-        with pytest.raises(ValueError, match="damaged state"):
+        with pytest.raises(ValueError, match="holds buckets that break off"):
             Histograms.of(pa.StructArray.from_arrays(list(columns.values()), fields=list(HISTOGRAM_TYPE)))
 
 
 @given(st.lists(st.integers(0, 4), max_size=50))
 def test_rows_of_groups(ids):
-    rows, until = Groups.of(ids, 5).rows()
+    rows, until = Groups.of(ids, 5).by_group()
     for group in range(5):
         mine = rows[until[group] : until[group + 1]].tolist()
         assert mine == [i for i, id_ in enumerate(ids) if id_ == group]

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.bits import same_bits
+from aggr.kernels.digest import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
-from tiltframe.rollup import climb, labelled, merge_level, partial_states, rollup_batches
-from tiltframe.times import event_times
+from tiltframe.event_time import event_times
+from tiltframe.level_chain import climb, joined, labelled, merge_level, partial_states, rollup_batches
 
 COUNT = {"n": aggr.count()}
 
@@ -59,12 +59,12 @@ def test_levels_that_nest(levels):
     [
         ({"measures": {}}, "at least one measure"),
         ({"measures": {"n": "count()"}}, "must be made by aggr"),
-        ({"measures": {"level": aggr.count()}}, "'level' is taken twice"),
+        ({"measures": {"level": aggr.count()}}, "'level' is tiltframe's own"),
         ({"keys": ["n"]}, "'n' is taken twice"),
-        ({"keys": ["a", "a"]}, "'a' is taken twice"),
+        ({"keys": ["a", "a"]}, "'a' is given twice"),
         ({"keys": "host"}, r"write \['host'\]"),
-        ({"keys": [1]}, "must be text"),
-        ({"time": ""}, "time must name"),
+        ({"keys": [1]}, "each of them text that is not blank; got 1"),
+        ({"time": ""}, "the column of event times, must be a name"),
         ({"timezone": "Mars"}, "there is no time zone 'Mars'"),
     ],
 )
@@ -248,7 +248,7 @@ def test_batches_and_their_order_do_not_show(seed, cuts, merge_early):
         partials = [
             next(partial_states(p.to_batches() or [pa.RecordBatch.from_pylist([], p.schema)], frame)) for p in pieces
         ]
-        states = climb(merge_level(pa.concat_tables(partials), frame, frame.levels[0]), frame)
+        states = joined(climb(merge_level(pa.concat_tables(partials), frame, frame.levels[0]), frame), frame)
     else:
         states = rollup_batches([b for p in pieces for b in p.to_batches()], frame)
     whole = rollup(table, frame)
@@ -266,7 +266,7 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 
 
 def test_many_partial_states_are_merged_as_they_come(monkeypatch):
-    module = importlib.import_module("aggr.partial")
+    module = importlib.import_module("aggr.states.partial_aggregation")
     monkeypatch.setattr(module, "_REDUCE_ROWS", 100)
     monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
     table, frame = events(3000), sketchy(["1h", "1d"])
@@ -274,7 +274,7 @@ def test_many_partial_states_are_merged_as_they_come(monkeypatch):
     whole = rollup(table, frame)
     states = rollup_batches(batches, frame)
     assert all(same_bits(states.column(c), whole.column(c)) for c in whole.column_names)
-    handed_on = list(partial_states(batches, frame, most=25_000))
+    handed_on = list(partial_states(batches, frame, max_bytes=25_000))
     assert len(handed_on) > 3
     level = frame.levels[0]
     merged = labelled(merge_level(pa.concat_tables(handed_on), frame, level), frame, level)
@@ -354,7 +354,7 @@ def test_keys_may_come_as_dictionaries_of_any_kind():
 
 
 def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
-    monkeypatch.setattr("aggr.partial._REDUCE_ROWS", 10)
+    monkeypatch.setattr("aggr.states.partial_aggregation._REDUCE_ROWS", 10)
     batch = pa.RecordBatch.from_pydict({"ts": [0] * 10, "x": [1.5] * 10})
     frame, fetched = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()}), []
 
@@ -365,8 +365,8 @@ def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
             fetched.append(number)
             yield batch
 
-    given = partial_states(batches(None), frame, most=1)
-    monkeypatch.setattr("aggr.partial._MERGE_BYTES", 1)
+    given = partial_states(batches(None), frame, max_bytes=1)
+    monkeypatch.setattr("aggr.states.partial_aggregation._MERGE_BYTES", 1)
     next(given)
     given.close()
     assert 1 <= len(fetched) <= 3
@@ -378,6 +378,6 @@ def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
     frame = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()})
     apart = [pa.RecordBatch.from_pydict({"ts": [n * 1000 + 1]}) for n in (0, 1, 2, 2)]
     parts = pa.concat_tables([next(partial_states([batch], frame)) for batch in apart])
-    assert merge_level(parts, frame, frame.levels[0], worth=0.7) is parts
-    assert merge_level(parts, frame, frame.levels[0], worth=0.8).num_rows == 3
+    assert merge_level(parts, frame, frame.levels[0], max_ratio=0.7) is parts
+    assert merge_level(parts, frame, frame.levels[0], max_ratio=0.8).num_rows == 3
     assert merge_level(parts, frame, frame.levels[0]).num_rows == 3

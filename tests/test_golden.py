@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from aggr.bits import same_bits
-from aggr.groups import Groups
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
 from tests.golden.make import CASES, IDS
 
+GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted((Path(__file__).parent / "golden").glob("v*/*.arrow"))
 
 
@@ -30,6 +31,20 @@ def test_golden(file):
     own = function.reduce(values, IDS)
     both = function.merge(pa.concat_arrays([states, function.zero(IDS.n, values.type).cast(states.type)]), twice(IDS.n))
     assert same_bits(both, function.merge(own, Groups.each(IDS.n)))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_naming_states_changed_nothing_else(name):
+    """States as they were before they carried their function's name, field by field."""
+    before, now = (pa.ipc.open_file(GOLDEN / v / f"{name}.arrow").read_all() for v in ("unnamed", "v1"))
+    for column in before.column_names:
+        old, new = (table.column(column).combine_chunks() for table in (before, now))
+        if column in ("states", "merged"):
+            assert {f.name for f in new.type} - {f.name for f in old.type} == {"function"}
+            assert set(new.drop_null().field("function").to_pylist()) == {CASES[name][0].state_name}
+            parts = [new.field(f.name) for f in old.type]
+            new = pa.StructArray.from_arrays(parts, fields=list(old.type), mask=new.is_null())
+        assert same_bits(new, old)
 
 
 def twice(n: int) -> Groups:

@@ -10,9 +10,9 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 import aggr
-from aggr.groups import Groups
-from aggr.hdr import Layout
-from aggr.histograms import Histograms
+from aggr.functions.hdrhistogram import Layout
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)

@@ -17,13 +17,13 @@ from hdrh.histogram import HdrHistogram
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggr import zigzag
-from aggr.dds import Dds
-from aggr.dds_proto import from_dds_proto, to_dds_proto
-from aggr.groups import Groups
-from aggr.hdr import Hdr
-from aggr.hdr_v2 import from_hdr_v2, to_hdr_v2
-from aggr.histograms import Histograms
+from aggr.functions.ddsketch import Dds
+from aggr.functions.hdrhistogram import Hdr
+from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
+from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
+from aggr.kernels import leb128
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(17)
@@ -164,7 +164,8 @@ def test_the_largest_values_and_counts():
         rolled = np.roll(counts, at)
         row = Histograms(np.array([4, 0, 5]), np.arange(9) * 3, rolled).to_arrow()
         states = Hdr()._pack(
-            {"nan": pa.array([0] * 3), "min": pa.array([0, None, 0]), "max": pa.array([9, None, 9]), "buckets": row}, 3
+            {"nan": pa.array([0] * 3), "min": pa.array([0, None, 12]), "max": pa.array([9, None, 24]), "buckets": row},
+            3,
         )
         assert from_hdr_v2(to_hdr_v2(states, Hdr()), Hdr()).field("buckets").equals(row)
 
@@ -204,7 +205,7 @@ def test_histograms_are_written_as_numbers(rows):
     first = np.array([min(row, default=0) for row in rows], np.int64)
     sizes = np.array([len(row) for row in rows], np.int64)
     keys, counts = (np.array([v for row in rows for v in part(row)], np.int64) for part in (dict.keys, dict.values))
-    written = zigzag.write(first, sizes, keys, counts)
+    written = leb128.write(first, sizes, keys, counts)
     for low, row, data in zip(first.tolist(), rows, written.to_pylist(), strict=True):
         numbers, next_key = [], low
         for key, count in row.items():
@@ -214,7 +215,7 @@ def test_histograms_are_written_as_numbers(rows):
         assert data == leb(*numbers)
         assert numbers_of(data) == numbers
     padded = pa.concat_arrays([pa.array([b"\x02"]), written]).slice(1)  # rows that do not begin at the first byte
-    found, ends, broken = zigzag.read(first, padded)
+    found, ends, broken = leb128.read(first, padded)
     assert [part.tolist() for part in found] == [sizes.tolist(), keys.tolist(), counts.tolist()]
     assert ends.tolist() == [max(row) + 1 if row else 0 for row in rows]
     assert not broken.any()
@@ -223,7 +224,7 @@ def test_histograms_are_written_as_numbers(rows):
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=6)), st.integers(0, 9))
 def test_any_numbers_are_read(rows, cut):
     data = [leb(*row)[: -cut or None] for row in rows]
-    (sizes, keys, counts), ends, broken = zigzag.read(np.full(len(rows), 5), pa.array(data, pa.binary()))
+    (sizes, keys, counts), ends, broken = leb128.read(np.full(len(rows), 5), pa.array(data, pa.binary()))
     expected, whole = [], []
     for row, part in zip(rows, data, strict=True):
         key, found, at = 5, [], 0
@@ -232,7 +233,7 @@ def test_any_numbers_are_read(rows, cut):
             if at > len(part):
                 break
             found += [(key, number)] if number > 0 else []
-            key = min(key + max(-number, 1), zigzag.FAR)
+            key = min(key + max(-number, 1), leb128.FAR)
         expected.append((found, key))
         whole.append(not part or len(part) in np.cumsum([len(leb(number)) for number in row]))
     assert list(zip(keys.tolist(), counts.tolist(), strict=True)) == [entry for found, _ in expected for entry in found]
@@ -600,9 +601,10 @@ def test_dds_refuses_what_the_message_cannot_hold():
         zero = dict.fromkeys(("zero", "nan", "positive_infinity", "negative_infinity"), none)
         histogram = Histograms(np.array([len(keys)]), np.array(keys), np.array(counts)).to_arrow()
         empty = states_of(Dds(), [1.0])
+        ends = Dds(relative_accuracy=alpha).mapping.values(np.array(keys))
         rest = {
-            "min": pa.array([0.0]),
-            "max": pa.array([1.0]),
+            "min": pa.array(ends[:1]),
+            "max": pa.array(ends[-1:]),
             "sum": empty.field("sum"),
             "negative": empty.field("negative"),
         }

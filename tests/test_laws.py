@@ -17,8 +17,8 @@ import pytest
 import aggr
 from aggr.fields import ADD, LEAST, Field
 from aggr.function import Function
-from aggr.laws import LAWS, LawBroken, check
-from aggr.ugly import ugly
+from aggr.testing.edge_cases import edge_cases
+from aggr.testing.laws import LAWS, LawBroken, check
 
 NUMBERS = [
     pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 20),
@@ -28,6 +28,8 @@ ORDERED = [
     pa.timestamp("ns"), pa.timestamp("s", "Europe/Paris"),
 ]  # fmt: skip
 EVENTS = [pa.struct([("value", kind), ("time", pa.timestamp("us", "UTC"))]) for kind in ORDERED]
+PAIRS = [pa.struct([("value", a), ("by", b)]) for a, b in zip(ORDERED, reversed(ORDERED), strict=True)]
+WEIGHTED = [pa.struct([("value", a), ("weight", b)]) for a, b in zip(NUMBERS, [*NUMBERS[1:], NUMBERS[0]], strict=True)]
 
 TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     "count": [(aggr.Count(), kind) for kind in ORDERED],
@@ -41,6 +43,12 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     "hdr": [(aggr.Hdr(digits=d, unit=u), k) for k in NUMBERS for d, u in ((2, None), (3, 0.25))],
     "first": [(aggr.First(), kind) for kind in EVENTS],
     "last": [(aggr.Last(), kind) for kind in EVENTS],
+    "arg_min": [(aggr.ArgMin(), kind) for kind in PAIRS],
+    "arg_max": [(aggr.ArgMax(), kind) for kind in PAIRS],
+    "collect": [(aggr.Collect(*p), kind) for kind in EVENTS for p in ((), (3, "earliest"), (2, "latest"))],
+    "collect_set": [(aggr.CollectSet(), kind) for kind in ORDERED],
+    "count_distinct": [(aggr.CountDistinct(), kind) for kind in ORDERED],
+    "weighted_avg": [(aggr.WeightedAvg(), kind) for kind in WEIGHTED],
 }
 CASES = [
     pytest.param(function, kind, marks=[pytest.mark.slow] if i else [], id=f"{name}-{kind}-{i}"[:60])
@@ -54,7 +62,7 @@ def source_of(function: Function, kind: pa.DataType):
     if function.name == "hdr":
 
         def whole(size: int, seed: int) -> pa.Array:
-            drawn = ugly(pa.float64(), size, seed, least=0, special=False)
+            drawn = edge_cases(pa.float64(), size, seed, least=0, special=False)
             small = pa.array([None if v is None else float(int(v) % 2**40) for v in drawn.to_pylist()])
             if pa.types.is_decimal(kind) or pa.types.is_integer(kind):
                 small = [None if v is None else Decimal(int(v) % 100) for v in small.to_pylist()]
@@ -67,7 +75,7 @@ def source_of(function: Function, kind: pa.DataType):
     ):
 
         def bounded(size: int, seed: int) -> pa.Array:
-            drawn = ugly(kind, size, seed)
+            drawn = edge_cases(kind, size, seed)
             most = 2**56 if pa.types.is_integer(kind) else 10**15
             return pa.array([None if v is None or abs(v) > most else v for v in drawn.to_pylist()], kind)
 
@@ -154,7 +162,7 @@ def test_oracle_stdev():
         oracle=exact_stdev,
         rounds=30,
         seed=3,
-        source=lambda size, seed: ugly(pa.float64(), size, seed, special=True),
+        source=lambda size, seed: edge_cases(pa.float64(), size, seed, special=True),
     )
 
 
@@ -211,7 +219,7 @@ def test_oracle_first_and_last():
 
 
 def test_ugly_values_appear():
-    drawn = [v for seed in range(80) for v in ugly(pa.float64(), 60, seed).to_pylist()]
+    drawn = [v for seed in range(80) for v in edge_cases(pa.float64(), 60, seed).to_pylist()]
     numbers = [v for v in drawn if v is not None]
     assert None in drawn
     assert any(math.isnan(v) for v in numbers)
@@ -220,8 +228,8 @@ def test_ugly_values_appear():
     assert any(0 < abs(v) < 2.3e-308 for v in numbers)
     assert any(abs(v) >= 1e308 and math.isfinite(v) for v in numbers)
     assert any(abs(v - 1e9) < 5 for v in numbers)
-    assert any(ugly(pa.float64(), 60, seed).null_count == 60 for seed in range(80))
-    whole = [v for seed in range(40) for v in ugly(pa.int64(), 60, seed).to_pylist()]
+    assert any(edge_cases(pa.float64(), 60, seed).null_count == 60 for seed in range(80))
+    whole = [v for seed in range(40) for v in edge_cases(pa.int64(), 60, seed).to_pylist()]
     assert {2**63 - 1, -(2**63)} <= set(whole)
 
 
@@ -234,7 +242,7 @@ class Broken(Function):
     keeps = returns = guarantee = "nothing"
 
     @property
-    def merges(self) -> Mapping[str, Field]:
+    def state_fields(self) -> Mapping[str, Field]:
         return {"count": ADD, "value": LEAST}
 
     def _reduce(self, values, groups):
@@ -253,7 +261,7 @@ class FloatSum(Broken):
     """Adds floats as they come."""
 
     @property
-    def merges(self):
+    def state_fields(self):
         return {"total": AddFloats()}
 
     def _reduce(self, values, groups):
@@ -267,7 +275,7 @@ class FinishedMean(FloatSum):
     """Keeps a finished number: the mean of means."""
 
     @property
-    def merges(self):
+    def state_fields(self):
         return {"mean": MeanOfMeans()}
 
     def _reduce(self, values, groups):
@@ -294,7 +302,7 @@ class ByArrival(Broken):
     """Takes whichever row came first."""
 
     @property
-    def merges(self):
+    def state_fields(self):
         return {"value": FirstArrival()}
 
     def _reduce(self, values, groups):
@@ -349,7 +357,7 @@ class ForgetsState(Broken):
     """Keeps the last batch only."""
 
     @property
-    def merges(self):
+    def state_fields(self):
         return {"count": Latest(), "value": LEAST}
 
 
@@ -365,9 +373,9 @@ class AnyParameter(Broken):
     """Merges states of unequal parameters."""
 
     size: int = 5
-    shape: ClassVar = {"size": pa.int32()}
+    state_parameters: ClassVar = {"size": pa.int32()}
 
-    def check_states(self, states):
+    def check_states(self, states, *, merging=False):
         if states.type.get_field_index("count") < 0:
             raise ValueError("not mine")
 

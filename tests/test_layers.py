@@ -1,9 +1,9 @@
 """The rule of layers against interleavings: writers, compactions, expiries, replacements, readers and crashes.
 
-Tables are kept in memory, rows are *tokens* (which commit, which finest window), and every call of `Tables` is a
-point at which a scheduler decides who goes on. What the finest level went through, commit by commit, is the truth;
-a reader of any level must see a state of it: every change that was there when it began, none that came after it
-ended, and each in between wholly or not at all.
+Tables are those of `tiltframe.store.testing.MemoryBackend`, rows are *tokens* (which commit, which finest window), and
+every call of the backend is a point at which a scheduler decides who goes on. What the finest level
+went through, commit by commit, is the truth; a reader of any level must see a state of it: every change that was there
+when it began, none that came after it ended, and each in between wholly or not at all.
 
 Longer, by hand:  python -m tests.test_layers 600 7     # seconds, first seed
 """
@@ -18,19 +18,22 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from tiltframe.store import commits, compact, retention
-from tiltframe.store import replace as replacing
-from tiltframe.store.layers import layer
-from tiltframe.store.ranges import minus
-from tiltframe.store.tables import EXPIRED, OWN, Conflict, Part, Range, StoreError, View
+from tiltframe.store.core import catching_up, commits, compaction, merging, retention, retry, snapshots
+from tiltframe.store.core import replacement as replacing
+from tiltframe.store.core.backend import Conflict, Part, Range, StoreError
+from tiltframe.store.core.content import NOTHING
+from tiltframe.store.core.read_plan import read_plan
+from tiltframe.store.core.writers import EXPIRED, OWN
+from tiltframe.store.testing import MemoryBackend, memory
 
 SECOND = 1_000_000
 END = 8  # finest windows: 0 … 7
@@ -60,23 +63,29 @@ NAMES = [level.name for level in LEVELS]
 BUCKET = Fixed("4s", 4 * SECOND)
 
 
-class Rows(list):
-    """Rows of (window start, token)."""
+SCHEMA = pa.schema([("window_start", pa.int64()), ("who", pa.string()), ("at", pa.int64())])
 
-    @property
-    def num_rows(self) -> int:
-        return len(self)
+
+def rows_of(tokens: Iterable[Token]) -> pa.Table:
+    """Make states of the finest level: a row for each token."""
+    rows = [{"window_start": at * SECOND, "who": who, "at": at} for who, at in sorted(tokens)]
+    return pa.Table.from_pylist(rows, SCHEMA)
+
+
+def tokens_of(rows: pa.Table) -> list[Token]:
+    return list(zip(rows.column("who").to_pylist(), rows.column("at").to_pylist(), strict=True))
 
 
 DESCRIPTION = SimpleNamespace(
     frame=SimpleNamespace(levels=LEVELS),
-    schema=SimpleNamespace(names=["window_start", "token"], empty_table=Rows),
+    schema=SCHEMA,
     retention={"1s": "1s", "2s": "3s"},
 )
 
 
-def merge_level(rows: Rows, frame: Any, level: Fixed) -> Rows:
-    return Rows((at // level.sort_key * level.sort_key, token) for at, token in rows)
+def merge_level(rows: pa.Table, frame: Any, level: Fixed) -> pa.Table:
+    starts = level.starts(rows.column("window_start").to_numpy())
+    return rows.set_column(0, "window_start", pa.array(starts, pa.int64()))
 
 
 class Crash(BaseException):
@@ -197,87 +206,50 @@ class Change:
     removed: set[Token]
 
 
-@dataclass
-class Memory:
-    """`Tables` in memory, and the truth."""
+@dataclass(frozen=True)
+class Memory(MemoryBackend):
+    """A backend in memory that lets others go on before each call, and knows the truth."""
 
-    schedule: Schedule
-    keeps: bool  # whether rows that were cut or merged can still be read, as files can and rows of a database not
-    uri: str = "memory"
-    parts: dict[str, dict[str, Part]] = field(default_factory=lambda: {name: {} for name in NAMES})
-    covers: dict[str, dict[str, int]] = field(default_factory=lambda: {name: {} for name in NAMES})
-    files: dict[str, Rows] = field(default_factory=dict)
+    schedule: Schedule = None
     changes: list[Change] = field(default_factory=list)
-    serial: Any = field(default_factory=itertools.count)
     kind: dict[str, tuple[str, Any]] = field(default_factory=dict)  # actor -> what it is doing
-    spurious: float = 0.02
+    spurious: list[float] = field(default_factory=lambda: [0.02])  # how often a commit is refused by chance
 
-    def view(self, levels, writers=()):
-        seen = []
-        for name in levels:
-            self.schedule.point(f"view {name}")
-            seen.append((tuple(self.parts[name].values()), dict(self.covers[name])))
-        asked = {EXPIRED, *writers, *(part.writer for parts, _ in seen for part in parts)}
-        return [
-            View(name, parts, {writer: number for writer, number in covers.items() if writer in asked})
-            for name, (parts, covers) in zip(levels, seen, strict=True)
-        ]
+    def __post_init__(self):
+        super().__post_init__()
+        self.tables.schema = SCHEMA
 
-    def write(self, level, states, writer, commit):
-        return [
-            self._file(level, Rows(rows), writer, commit)
-            for _, rows in itertools.groupby(sorted(states), key=lambda row: row[0] // BUCKET.sort_key)
-        ] or [self._file(level, Rows(), writer, commit)]
+    def window(self, level):
+        return LEVELS[NAMES.index(level)]
 
-    def _file(self, level, rows, writer, commit):
-        name = f"f{next(self.serial)}"
-        self.files[name] = rows
-        starts = [at for at, _ in rows] or [0]
-        return Part(level, writer, commit, min(starts), max(starts), len(rows), 0, name)
+    def level_now(self, level):
+        self.schedule.point(f"view {level}")
+        return super().level_now(level)
 
-    def commit(self, level, add, cut=(), covers=None, seen=None):
-        covers = covers or {}
-        told = f"commit {level} +{[_told(p) for p in add]} -{[(_told(p), s) for p, s in cut]} {covers}"
+    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
+        told = f"commit {level} +{[_told(p) for p in add]} -{[(_told(p), s) for p, s in cut]} {txn_versions or {}}"
         self.schedule.point(told)
-        if self.schedule.current and self.schedule.random.random() < self.spurious:
+        if self.schedule.current and self.schedule.random.random() < self.spurious[0]:
             raise Conflict("by chance")
-        if any(part.name not in self.parts[level] for part, _ in cut):
-            self.schedule.trace.append("     … conflict: parts")
-            raise Conflict("parts are gone")
-        last = self.covers[level]
-        changed = seen is not None and any(last.get(w, -1) != seen.covers.get(w, -1) for w in covers)
-        if changed or any(last.get(writer, -1) >= number for writer, number in covers.items()):
-            self.schedule.trace.append("     … conflict: numbers")
-            raise Conflict("already there")
         before = self._tokens(level)
-        gone: dict[Part, list[Range]] = {}
-        for part, span in cut:
-            gone.setdefault(part, []).append(span)
-        for part, spans in gone.items():
-            left = minus([(part.least, part.greatest + 1)], spans)
-            rows = Rows(row for row in self.files[part.name] if any(low <= row[0] < high for low, high in left))
-            del self.parts[level][part.name]
-            if rows:
-                kept = self._file(level, rows, part.writer, part.commit)
-                self.parts[level][kept.name] = kept
-            if not self.keeps:
-                del self.files[part.name]
-        self.parts[level] |= {part.name: part for part in add}
-        self.covers[level] |= covers
+        try:
+            super().commit(level, add, cut, txn_versions, seen, notes)
+        except Conflict as conflict:
+            self.schedule.trace.append(f"     … conflict: {conflict}")
+            raise
         if level == NAMES[0]:
             self._note(before, self._tokens(level))
 
-    def read(self, parts, columns):
+    def read(self, parts, columns, where=None):
         self.schedule.point("read")
-        found = Rows()
-        for part, (low, high) in parts:
-            if part.name not in self.files:
-                raise Conflict("gone")
-            found += [row for row in self.files[part.name] if low <= row[0] < high]
-        return found
+        return super().read(parts, columns)
+
+    def number(self, writer):
+        return self.tables.txn_versions.get(NAMES[0], {}).get(writer, 0)
 
     def _tokens(self, level):
-        tokens = Counter(token for name in self.parts[level] for _, token in self.files[name])
+        names = self.tables.parts.get(level, {})
+        tokens = Counter(token for name in names for token in tokens_of(self.tables.rows[name]))
         if double := [token for token, count in tokens.items() if count > 1]:
             raise AssertionError(f"{level} holds {double} twice")
         return set(tokens)
@@ -311,7 +283,7 @@ class Memory:
 
     def _is_replacement(self, about):
         """Whether this commit is the replacement itself: the number of its range has grown."""
-        number = self.covers[NAMES[0]].get(about["writer"], 0)
+        number = self.number(about["writer"])
         if number > about["number"]:
             about["number"] = number
             return True
@@ -337,7 +309,7 @@ class World:
     def __init__(self, seed: int, *, zombies: bool = False, replaces: bool = True, expires: bool = True) -> None:
         self.schedule = Schedule(seed)
         self.random = self.schedule.random
-        self.tables = Memory(self.schedule, keeps=self.random.random() < 0.6)
+        self.backend = Memory(retains=self.random.random() < 0.6, schedule=self.schedule)
         self.acknowledged: list[tuple[set[Token], str]] = []
         choose = self.random
         self.schedule.crashes = choose.choice([0.0, 0.0, 0.01, 0.04])
@@ -370,19 +342,29 @@ class World:
                         break  # someone else goes on with the next number, or nobody
                     continue
                 if new:
-                    seen = any(tokens == change.added for change in self.tables.changes)
+                    seen = any(tokens == change.added for change in self.backend.changes)
                     assert seen, f"{writer} {number} was acknowledged and is not there"
                 break
 
     def append(self, actor, writer, number, tokens, finest_only):
-        self.tables.kind[actor] = ("append", None)
-        if self.tables.view(NAMES[:1], [writer])[0].covers.get(writer, -1) >= number:
-            return commits.commit_parts(self.tables, DESCRIPTION, [], writer, number)
-        rows = Rows((at * SECOND, (who, at)) for who, at in sorted(tokens))
+        try:
+            return self.commit(actor, writer, number, tokens, finest_only)
+        except StoreError as error:
+            if "none of the last" not in str(error):
+                raise
+            return False  # a number below the last, which nobody has committed
+
+    def commit(self, actor, writer, number, tokens, finest_only):
+        self.backend.kind[actor] = ("append", None)
+        if self.backend.view(NAMES[:1], [writer])[0].txn_versions.get(writer, -1) >= number:
+            return commits.commit_parts(self.backend, DESCRIPTION, [], writer, number, NOTHING)
+        rows = rows_of(tokens)
         parts = []
         for level in LEVELS[: 1 if finest_only else 3]:
-            parts += self.tables.write(level.name, merge_level(rows, None, level), writer, number)
-        return compact.again(lambda: commits.commit_parts(self.tables, DESCRIPTION, parts, writer, number))
+            parts += self.backend.write(level.name, merge_level(rows, None, level), writer, number)
+        return retry.retry_on_conflict(
+            lambda: commits.commit_parts(self.backend, DESCRIPTION, parts, writer, number, NOTHING)
+        )
 
     def replace(self, actor):
         for number in range(self.random.randrange(1, 3)):
@@ -398,13 +380,13 @@ class World:
 
     def replace_one(self, actor, low, high, tokens):
         span = (low * SECOND, high * SECOND)
-        states = None if tokens is None else Rows((at * SECOND, (who, at)) for who, at in sorted(tokens))
+        states = None if tokens is None else rows_of(tokens)
         about = {"span": span, "begun": self.schedule.now, "states": tokens or set(), "anew": states is not None}
         about["writer"] = replacing.replaced_by(span)
-        about["number"] = self.tables.covers[NAMES[0]].get(about["writer"], 0)
-        self.tables.kind[actor] = ("replace", about)
+        about["number"] = self.backend.number(about["writer"])
+        self.backend.kind[actor] = ("replace", about)
         try:
-            replacing.replace_range(self.tables, DESCRIPTION, states, span)
+            replacing.replace_range(self.backend, DESCRIPTION, states, span)
         except ValueError as error:
             assert "expired" in str(error) or "is held from" in str(error), error  # noqa: PT017
         else:
@@ -412,13 +394,13 @@ class World:
 
     def compact(self):
         for _ in range(self.random.randrange(1, 3)):
-            compact.catch_up(self.tables, DESCRIPTION)
-            compact.merge_parts(self.tables, DESCRIPTION, self.random.randrange(END + 1) * SECOND)
+            catching_up.catch_up(self.backend, DESCRIPTION)
+            compaction.merge_parts(self.backend, DESCRIPTION, self.random.randrange(END + 1) * SECOND)
 
     def expire(self, actor):
-        self.tables.kind[actor] = ("expire", None)
+        self.backend.kind[actor] = ("expire", None)
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
-            retention.expire(self.tables, DESCRIPTION, now * SECOND)
+            retention.expire(self.backend, DESCRIPTION, now * SECOND)
 
     def reader(self, actor):
         for _ in range(self.random.randrange(1, 6)):
@@ -433,16 +415,16 @@ class World:
     def read(self, at, low, high):
         def attempt():
             begun = self.schedule.now
-            views = compact.look(self.tables, LEVELS, at + 1)
+            views = snapshots.snapshot(self.backend, LEVELS, at + 1)
             ended = self.schedule.now
-            held = max(low, views[-1].covers.get(EXPIRED, EVERY[0]))
-            pieces = layer(views, LEVELS[: at + 1], [(held, high)] if held < high else []).pieces
-            return begun, ended, held, self.tables.read(pieces, [])
+            held = max(low, views[-1].txn_versions.get(EXPIRED, EVERY[0]))
+            pieces = read_plan(views, LEVELS[: at + 1], [(held, high)] if held < high else []).pieces
+            return begun, ended, held, self.backend.read(pieces, ["who", "at"])
 
-        begun, ended, held, rows = compact.again(attempt)
-        seen = Counter(token for _, token in rows)
+        begun, ended, held, rows = retry.retry_on_conflict(attempt)
+        seen = Counter(tokens_of(rows))
         self.check(at, begun, ended, seen, held, high)
-        for start, (_, window) in rows:
+        for start, window in zip(rows["window_start"].to_pylist(), rows["at"].to_pylist(), strict=True):
             size = LEVELS[at].sort_key
             assert start // size == window * SECOND // size, "a row of another window"
         return seen
@@ -454,8 +436,8 @@ class World:
         def inside(tokens):
             return {token for token in tokens if low <= token[1] * SECOND < high}
 
-        sure = [change for change in self.tables.changes if change.at <= begun]
-        maybe = [change for change in self.tables.changes if begun < change.at <= ended]
+        sure = [change for change in self.backend.changes if change.at <= begun]
+        maybe = [change for change in self.backend.changes if begun < change.at <= ended]
         allowed = []
         for chosen in itertools.product([True, False], repeat=len(maybe)):
             tokens: set[Token] = set()
@@ -474,18 +456,18 @@ class World:
     def run(self):
         try:
             self.schedule.run()
-            self.tables.spurious = 0
-            self.tables.kind.clear()
+            self.backend.spurious[0] = 0
+            self.backend.kind.clear()
             for _ in range(2):
                 for at in range(3):
                     self.read(at, *EVERY)  # lagging
-            compact.catch_up(self.tables, DESCRIPTION)
+            catching_up.catch_up(self.backend, DESCRIPTION)
             for at in range(3):
                 self.read(at, *EVERY)
-            compact.merge_parts(self.tables, DESCRIPTION, 2**62)
+            compaction.merge_parts(self.backend, DESCRIPTION, 2**62)
             for at in range(3):
                 self.read(at, *EVERY)
-            assert compact.catch_up(self.tables, DESCRIPTION) == 0
+            assert catching_up.catch_up(self.backend, DESCRIPTION) == 0
         except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
             raise AssertionError(
                 f"{type(failure).__name__}: {failure}\n"
@@ -499,12 +481,15 @@ class Patches:
     """What stands for Arrow, the calendar and the clock."""
 
     def __enter__(self):
-        self.were = compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE, compact.time
-        compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE = merge_level, lambda level: BUCKET, 2
-        compact.time = SimpleNamespace(sleep=lambda seconds: None)
+        self.patch = pytest.MonkeyPatch()
+        for module in (merging, compaction, memory):
+            self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
+        self.patch.setattr(merging, "merge_level", merge_level)
+        self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
+        self.patch.setattr(retry.time, "sleep", lambda seconds: None)
 
     def __exit__(self, *_):
-        compact.merge_level, compact.bucket_of, compact._ROWS_AT_ONCE, compact.time = self.were
+        self.patch.undo()
 
 
 @pytest.fixture
@@ -526,7 +511,7 @@ class Play(World):
     def __init__(self) -> None:
         self.schedule = Schedule(0)
         self.random = self.schedule.random
-        self.tables = Memory(self.schedule, keeps=True, spurious=0)
+        self.backend = Memory(retains=True, schedule=self.schedule, spurious=[0])
         self.until = self.schedule.until
         self.seen: list[set[Token]] = []
 
@@ -538,15 +523,15 @@ class Play(World):
         self.schedule.add(name, lambda: self.replace_one(name, low, high, {(name, at) for at in starts}))
 
     def catches_up(self, name):
-        self.schedule.add(name, lambda: compact.catch_up(self.tables, DESCRIPTION))
+        self.schedule.add(name, lambda: catching_up.catch_up(self.backend, DESCRIPTION))
 
     def compacts(self, name):
-        self.schedule.add(name, lambda: compact.merge_parts(self.tables, DESCRIPTION, 2**62))
+        self.schedule.add(name, lambda: compaction.merge_parts(self.backend, DESCRIPTION, 2**62))
 
     def expires(self, name, now):
         def work():
-            self.tables.kind[name] = ("expire", None)
-            retention.expire(self.tables, DESCRIPTION, now * SECOND)
+            self.backend.kind[name] = ("expire", None)
+            retention.expire(self.backend, DESCRIPTION, now * SECOND)
 
         self.schedule.add(name, work)
 

@@ -10,11 +10,11 @@ import pytest
 
 import aggr
 import aggr.function
-from aggr.bits import same_bits
 from aggr.fields import ADD
-from aggr.groups import Groups
-from aggr.where import columns_of, rows_where
-from tiltframe.call import measure_from, measures_from
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
+from aggr.predicate import columns_of, rows_where
+from tiltframe.cli.measure_parser import measure_from, measures_from
 
 TABLE = pa.table(
     {
@@ -68,7 +68,7 @@ def test_conditions(condition, rows):
         ("nope = 1", "names a column 'nope'"),
         ("host > 5", "cannot compute|cannot compare"),
         ("status + 1", "not true or false"),
-        ("upper(host) = 'A'", "cannot use"),
+        ("soundex(host) = 'A'", "cannot use"),
         ("status IN (SELECT 1)", "cannot use"),
         ("", "cannot read the condition"),
     ],
@@ -152,7 +152,7 @@ def test_calls(text, measure):
         ("sum(__import__('os'))", "cannot read"),
         ("sum()", "missing a required argument: 'column'; sum takes column, where"),
         ("sum(x, y)", "cannot read 'y'"),
-        ("dds(x, acuracy=1)", "unexpected keyword argument 'acuracy'; dds takes column, quantiles"),
+        ("dds(x, acuracy=1)", "no parameter 'acuracy'; dds takes column, quantiles"),
         ("dds(x, **y)", "one by one"),
         ("hdr(x, digits=9)", "digits must be"),
         ("dds(x, quantiles=[1.5])", "from 0 to 1; got 1.5"),
@@ -165,8 +165,8 @@ def test_a_bad_call_is_one_clear_error(text, message):
 
 def test_an_unknown_function_gets_a_suggestion():
     with pytest.raises(KeyError, match="did you mean 'stdev'"):
-        measure_from("stddev(x)")
-    with pytest.raises(KeyError, match="there are avg, count"):
+        measure_from("stdeb(x)")
+    with pytest.raises(KeyError, match="there are arg_max, arg_min, avg, collect, collect_set, count"):
         aggr.get("zzz")
 
 
@@ -184,7 +184,7 @@ def test_names_are_taken_once():
     class Mine(aggr.Count):
         name = "count"
 
-    with pytest.raises(ValueError, match=r"'count' is taken by aggr\.count\.Count"):
+    with pytest.raises(ValueError, match=r"'count' is taken by aggr\.functions\.count\.Count"):
         aggr.register(Mine)
     Mine.name = "not a word"
     with pytest.raises(ValueError, match="must be a word"):
@@ -215,7 +215,8 @@ def test_groups_are_checked():
 
 def test_states_of_a_newer_version_are_refused():
     states = aggr.Count().reduce(pa.array([1]), Groups.single(1))
-    newer = pa.StructArray.from_arrays([pa.array([9], pa.int8()), states.field("count")], names=["version", "count"])
+    fields = [pa.array(["count"]), pa.array([9], pa.int8()), states.field("count")]
+    newer = pa.StructArray.from_arrays(fields, names=["function", "version", "count"])
     with pytest.raises(ValueError, match=r"version 9.*upgrade"):
         aggr.Count().finish(newer)
     with pytest.raises(ValueError, match="not states of count"):

@@ -100,7 +100,10 @@ for warning in caught: print(warning.message)
 """
     said = run(code, environment)
     assert "the function 'broken' of aggr-broken is left out: No module named 'aggr_not_there'" in said
-    assert "the function 'int' of aggr-broken is left out: <class 'int'> is no subclass of aggr.Function" in said
+    assert (
+        "the function 'int' of aggr-broken is left out: register takes a subclass of aggr.Function; got <class 'int'>"
+        in said
+    )
 
 
 def test_a_function_of_the_notebook_travels_with_its_frame():

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 )
 
 import spark_udaf as su
-from aggr.where import rows_where
-from spark_udaf.options import from_options, to_options
-from spark_udaf.pushdown import condition
-from spark_udaf.source import PushingReader
+from aggr.predicate import rows_where
+from spark_udaf.store.options import from_options, to_options
+from spark_udaf.store.pushdown import condition
+from spark_udaf.store.source import PushingReader
 from tests.test_spark_store import answered, local, rows, same  # noqa: F401
 
 START = ("window_start",)

@@ -11,16 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
-from aggr.bits import same_bits
-from spark_udaf.failures import clear
-from spark_udaf.options import from_options, to_options
-from spark_udaf.source import TiltframeReader, TiltframeSource
+from aggr.kernels.digest import same_bits
+from spark_udaf.jobs.task_errors import clear
+from spark_udaf.store.options import from_options, to_options
+from spark_udaf.store.source import TiltframeReader, TiltframeSource
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe.store.core.commits import commit_parts
+from tiltframe.store.core.content import content_of
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +82,105 @@ def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
 
 
 @pytest.mark.spark
-def test_a_commit_that_is_there_starts_no_job_and_completes_coarser_levels(spark, rows, wanted, tmp_path):
+def test_a_commit_that_is_there_is_compared_and_completes_coarser_levels(spark, rows, wanted, tmp_path):
     store = FrameStore(tmp_path / "s", KEPT)
     states = rollup(rows, KEPT)
     description = store.prepare(states.schema)
     finest = states.filter(pc.equal(states.column("level"), "1m"))
-    parts = store.tables.write("1m", finest, "w", 5)
-    store.tables.commit("1m", parts, (), {"w": 5})  # and its writer was killed
+    parts = store.backend.write("1m", finest, "w", 5)
+    content = content_of(states, KEPT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.backend.__class__, "commit", only_once(store.backend.__class__.commit))
+        with pytest.raises(KeyboardInterrupt):  # its writer was killed
+            commit_parts(
+                store.backend,
+                description,
+                [*parts, *store.backend.write("1h", states.filter(pc.equal(states.column("level"), "1h")), "w", 5)],
+                "w",
+                5,
+                content,
+            )
     assert store.inspect().levels[2].behind == 1
-    never = spark.createDataFrame(rows.slice(0, 5)).mapInArrow(engines._never, spark.createDataFrame(rows).schema)
-    assert su.rollup_into(never, store, "w", 4) is False
-    assert su.rollup_into(never, store, "w", 5) is False
+    df = spark.createDataFrame(rows)
+    files = set((tmp_path / "s").rglob("*.parquet"))
+    assert su.rollup_into(df.repartition(3), store, "w", 5) is False
     assert store.inspect().levels[2].behind == 0
-    assert su.append(su.rollup(never, KEPT), store, "w", 5) is False
+    assert su.append(su.rollup(df, KEPT), store, "w", 5) is False
+    with pytest.raises(StoreError, match="holds other states under 'w', commit 5"):
+        su.rollup_into(df.limit(5000), store, "w", 5)
+    with pytest.raises(StoreError, match="holds other states under 'w', commit 5"):
+        su.append(su.rollup(df.limit(5000), KEPT), store, "w", 5)
+    with pytest.raises(StoreError, match="none of the last 64 is a commit 4 of these states"):
+        su.rollup_into(df, store, "w", 4)
+    new = {file.parent.parent.name for file in set((tmp_path / "s").rglob("*.parquet")) - files}
+    assert "frame_1m" not in new
+    assert store.append(states, "w", 5) is False
     assert kept(store) == wanted
-    assert description.schema.names == ["window_start", "host", "shelf", "rows", "money", "d", "first"]
+    assert description.schema.names == ["window_start", "host", "shelf", *KEPT.measures]
+
+
+def only_once(commit):
+    """Let one commit through, and then the process is gone."""
+    calls = []
+
+    def once(*given, **named):
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return commit(*given, **named)
+
+    return once
+
+
+@pytest.mark.spark
+def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows, tmp_path):
+    """A DataFrame's columns say what frame states are of, also after select, filter, union and Parquet."""
+    df = spark.createDataFrame(rows.slice(0, 300))
+    store = FrameStore(tmp_path / "s", KEPT)
+    changed = {**KEPT.measures, "rows": aggr.count(where="i > 5")}
+    other = TiltFrame([level.name for level in KEPT.levels], "ts", changed, KEPT.keys, KEPT.timezone)
+    states = su.rollup(df, other)
+    states.write.parquet(str(tmp_path / "parquet"))
+    pq.write_table(rollup(rows.slice(0, 300), other), tmp_path / "local.parquet")
+    for travelled in (
+        states,
+        states.filter("level = '1m'").select("*"),
+        states.unionByName(states),
+        spark.read.parquet(str(tmp_path / "parquet")),
+        su.scan_parquet(spark, str(tmp_path / "local.parquet")),
+    ):
+        with pytest.raises(
+            ValueError, match=r"'rows' is count\(\) in the frame and count\(where='i > 5'\) in the states"
+        ):
+            su.append(travelled, store, "w", 1)
+    with pytest.raises(ValueError, match=r"not states of this frame: 'rows' is count\(\) in the frame"):
+        su.finish(states, KEPT)
+    mine = su.rollup(df, KEPT)
+    for damaged, message in (
+        (mine.withColumn("level", F.lit("2h")), "the frame has no level '2h'"),
+        (
+            mine.withColumn("window_start", F.col("window_start") + F.expr("interval 1 second")),
+            "no window of 1m in Ame",
+        ),
+        (mine.filter("level <> '1m' OR window_start < '2013-11-03'"), "are not those of 1m merged|are missing"),
+        (mine.filter("level = '1m' OR host = 'a'"), "are not those of 1m merged|others of 1m"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            su.append(damaged, store, "w", 1)
+    assert store.numbers(["w"]) == {}
+    assert su.append(mine.unionByName(mine), store, "w", 1)
+    assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), KEPT)] * 2), "w", 1) is False
+
+
+@pytest.mark.spark
+def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
+    frame = TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}, ["k"])
+    df = spark.createDataFrame([(0, 2**62, "a"), (61_000, 2**62, "a"), (0, 1, "b")], "ts long, x long, k string")
+    store = FrameStore(tmp_path / "s", frame)
+    for write, given in ((su.rollup_into, df), (su.append, su.rollup(df, frame))):
+        with pytest.raises(OverflowError, match=rf"level='1h', .* k='a': the sum {2**63} does not fit into int64"):
+            write(given, store, "w", 1)
+    assert store.numbers(["w"]) == {}
 
 
 @pytest.mark.spark
@@ -104,7 +191,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
         su.append(states, str(tmp_path), "w", 1)
     with pytest.raises(ValueError, match="does not begin with 'tiltframe:'"):
         su.append(states, local, "tiltframe:merged", 1)
-    with pytest.raises(ValueError, match="a commit number is a whole number"):
+    with pytest.raises(ValueError, match="a commit number, which grows with every commit, must be a whole number"):
         su.rollup_into(df, local, "w", -1)
     with pytest.raises(ValueError, match="not states of this frame"):
         su.append(df, local, "v", 1)
@@ -123,9 +210,10 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     store = FrameStore(tmp_path / "s", KEPT)
     store.prepare(rollup(rows, KEPT).schema)
     (tmp_path / "s" / "frame_1h").touch()
-    with pytest.raises(StoreError, match=r"the store .* cannot be read or written: .*frame_1h") as caught:
+    with pytest.raises(StoreError, match=r"the store .* is damaged: .*frame_1h is a file") as caught:
         su.rollup_into(df, store, "w", 1)
     assert len(str(caught.value).splitlines()) == 1
+    (tmp_path / "s" / "frame_1h").unlink()
     assert not store.numbers(["w"])
     hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
     with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr takes numbers from 0"):
@@ -249,9 +337,17 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
     monkeypatch.chdir(tmp_path)
     store = FrameStore("here", KEPT)
     assert pickle.loads(pickle.dumps(store)).uri == str(tmp_path / "here")
-    assert pickle.loads(pickle.dumps(store.tables)).uri == str(tmp_path / "here")
+    assert pickle.loads(pickle.dumps(store.backend)).uri == str(tmp_path / "here")
     assert to_options("here", None, None, {"REGION": "eu"})["path"] == str(tmp_path / "here")
     assert to_options("s3://b/p", None, None, {"REGION": "eu"}) == {"path": "s3://b/p", "storage.REGION": "eu"}
+
+
+def test_new_measures_of_several_inputs_are_options(local):
+    asked = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
+    options = to_options(local.uri, asked, None, None, per="1h")
+    assert from_options(options).question.measures == {name: (name, measure) for name, measure in asked.items()}
+    with pytest.raises(ValueError, match="there are function, column, by, where and parameters"):
+        from_options(options | {"measures": '{"q": {"function": "arg_max", "column": "word", "weight": "i"}}'})
 
 
 @pytest.mark.spark

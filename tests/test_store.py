@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from aggr.bits import same_bits
+from aggr.kernels.digest import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tests.engines import FRAME as UGLY
 from tests.engines import rows as ugly_rows
@@ -373,7 +373,7 @@ def test_a_query_reads_only_the_files_it_needs(tmp_path):
     store.compact()
     store.clean("1s")
     day = store.query("1h", within=("2024-05-07", "2024-05-08"))
-    parts = [part for view in store.tables.view(["1s", "1m", "1h"]) for part in view.parts]
+    parts = [part for view in store.backend.view(["1s", "1m", "1h"]) for part in view.parts]
     assert len(parts) == 720 + 30 + 1
     (hours,) = (part for part in parts if part.level == "1h")
     for part in parts:
@@ -409,15 +409,15 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
     assert list((tmp_path / "s" / "frame_1s" / "_delta_log").glob("*.checkpoint.parquet"))
     again = FrameStore(tmp_path / "s")
     assert again.query("1m")["n"].to_pylist() == [60, 60]
-    assert not again.append(rollup(pa.table({"ts": [0]}), frame), "w2", 119)
+    assert not again.append(rollup(pa.table({"ts": [119_000]}), frame), "w2", 119)
     again.compact()
     assert FrameStore(tmp_path / "s").query("1m")["n"].to_pylist() == [60, 60]
 
 
 def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
-    from tiltframe.store import compact
+    from tiltframe.store.core import merging
 
-    monkeypatch.setattr(compact, "_ROWS_AT_ONCE", 200)
+    monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
     store = FrameStore(tmp_path / "s", FRAME)
     tables = [rows(i) for i in range(3)]
     for i, table in enumerate(tables):
@@ -425,7 +425,7 @@ def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
     done = store.compact()
     assert done["10s"][0] == 9
     assert done["10s"][1] > 3
-    parts = store.tables.view(["10s"])[0].parts
+    parts = store.backend.view(["10s"])[0].parts
     assert max(part.rows for part in parts) < 500
     assert_holds(store, tables)
     store.compact()  # small neighbours

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aggr.bits import digest
+from aggr.kernels.digest import digest
 from tests.nursery import FRAME, RETENTION, Nursery, append, compact, expire, replace, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
-from tiltframe.store.tables import EXPIRED
+from tiltframe.store.core.writers import EXPIRED
 
 pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
 
@@ -23,7 +23,7 @@ ROLES = [append, compact, expire, replace]
 def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     """Compare the store with what must be in it, bit for bit; return its last commit and replacement."""
     store = FrameStore(path)
-    last = store._tables.view(["10s"], ["w"])[0].covers.get("w", -1)
+    last = store._backend.view(["10s"], ["w"])[0].txn_versions.get("w", -1)
     assert last in (acknowledged, acknowledged + 1)
     found = store.query("10m")
     there = {int(key[2:]) for key in found.column("k").to_pylist() if key.startswith("r:")}
@@ -33,7 +33,7 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in there]
     wanted = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
     for level in ("10s", "1m", "10m"):
-        held = store._tables.view([level])[0].covers.get(EXPIRED, -(2**62))
+        held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
         mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
         mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
         got = store.query(level)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aggr.bits import digest
+from aggr.kernels.digest import digest
 from tests.nursery import FRAME, RETENTION, Nursery, replaced, rows
 from tiltframe import FrameStore, finish, rollup
-from tiltframe.frame import LEVEL, START
-from tiltframe.store.tables import EXPIRED
+from tiltframe.frame import END, LEVEL, START
+from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.delta.table import make_level
 
 pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
 
@@ -40,7 +42,7 @@ def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, req
     nursery.close()
     store, parts, commits = FrameStore(path), [], 0
     for writer in writers:
-        last = store._tables.view(["10s"], [writer])[0].covers.get(writer, -1)
+        last = store._backend.view(["10s"], [writer])[0].txn_versions.get(writer, -1)
         assert last - max(told[writer], default=-1) <= 1 + (writer == "w0" and not told[writer])
         parts += [rows(writer, number) for number in range(last + 1)]
         commits += last + 1
@@ -50,7 +52,7 @@ def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, req
     wanted = rollup(pa.concat_tables([*parts, *(replaced(number) for number in there)]), FRAME)
     for state in ("as it is", "compacted"):
         for level in ("10s", "1m", "10m"):
-            held = store._tables.view([level])[0].covers.get(EXPIRED, -(2**62))
+            held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
             mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
             mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
             got = store.query(level)
@@ -97,3 +99,13 @@ def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
         mine = finish(wanted.filter(pc.equal(wanted.column(LEVEL), level)), FRAME)
         got = FrameStore(path).query(level)
         assert all(digest(got.column(name)) == digest(mine.column(name)) for name in mine.column_names), level
+
+
+def test_a_level_that_many_make_at_once_is_made_once(tmp_path):
+    """A second entry that makes the table would be one without a seal: a store that is damaged from the start."""
+    schema = rollup(rows("w", 0), FRAME).drop_columns([LEVEL, END]).schema
+    with ThreadPoolExecutor(8) as pool:
+        for at in range(20):
+            path = str(tmp_path / f"frame_{at}")
+            list(pool.map(lambda _, path=path: make_level(path, schema, ()), range(8)))
+            assert [file.name for file in Path(path, "_delta_log").glob("*.json")] == [f"{0:020d}.json"]

@@ -26,6 +26,14 @@ TYPES = {  # column of engines.rows -> what Spark calls its type
     "raw": "binary",
     "small": "float",
 }
+OTHERS = {
+    "first": {"by": "ts"},
+    "last": {"by": "ts"},
+    "collect": {"by": "ts"},
+    "arg_min": {"by": "x"},
+    "arg_max": {"by": "x"},
+    "weighted_avg": {"weight": "x"},
+}
 PARAMETERS = {"dds": ([0.5, 0.99], 0.02), "hdr": ([0.5, 0.99], 2, 0.5), "var": (0,)}
 
 
@@ -51,8 +59,9 @@ def calls() -> list[tuple[str, str]]:
     for name in aggr.names():
         for column in TYPES:
             kind = schema.field(column).type
-            if name in ("first", "last"):
-                kind = pa.struct([("value", kind), ("time", pa.timestamp("us", "UTC"))])
+            others = [schema.field(other).type for other in OTHERS.get(name, {}).values()]
+            if others:
+                kind = pa.struct(list(zip(aggr.get(name).inputs, [kind, *others], strict=True)))
             try:
                 aggr.get(name)().state_type(kind)
             except TypeError:
@@ -65,7 +74,7 @@ def calls() -> list[tuple[str, str]]:
 def expected(name: str, column: str, parameters: tuple) -> dict:
     """Answer by the local engine, host by host."""
     rows, answers = table(), {}
-    measure = aggr.caller(name)(column, *parameters, **({"by": "ts"} if name in ("first", "last") else {}))
+    measure = aggr.caller(name)(column, *parameters, **OTHERS.get(name, {}))
     for host in (None, "a", "b", "c"):
         mask = (
             rows["host"].is_null()
@@ -92,18 +101,23 @@ def same(a: object, b: object) -> bool:
 
 
 @pytest.mark.parametrize("via", ["arrow", "pandas"])
-@pytest.mark.parametrize(("name", "column"), calls())
-def test_every_function_and_type_gives_the_local_answer(name, column, via, df):
+@pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in calls()))
+def test_every_function_and_type_gives_the_local_answer(name, via, df):
+    """All columns that a function takes, in one job."""
     from spark_udaf import functions as A
 
-    parameters = PARAMETERS.get(name, ())
-    timed = {"by": "ts"} if name in ("first", "last") else {}
-    call = getattr(A, name)(column, *parameters, type=TYPES[column], via=via, **timed)
-    answers = given(df.groupBy("host").agg(call).toArrow())
-    wanted = expected(name, column, parameters)
-    assert answers.keys() == wanted.keys()
-    for host in wanted:
-        assert same(answers[host], wanted[host]), host
+    parameters, others = PARAMETERS.get(name, ()), OTHERS.get(name, {})
+    columns = [column for each, column in calls() if each == name]
+    call = getattr(A, name)
+    asked = [call(column, *parameters, type=TYPES[column], via=via, **others).alias(column) for column in columns]
+    answers = df.groupBy("host").agg(*asked).toArrow()
+    hosts = answers["host"].to_pylist()
+    for column in columns:
+        wanted = expected(name, column, parameters)
+        found = dict(zip(hosts, answers[column].to_pylist(), strict=True))
+        assert found.keys() == wanted.keys()
+        for host in wanted:
+            assert same(found[host], wanted[host]), (column, host)
 
 
 def test_conditions_expressions_and_rows(df):
@@ -207,6 +221,9 @@ def test_sql(spark, df):
         "aggr_avg_timestamp(ts)": ("avg", "ts", ()),
         "aggr_last_string(word, ts)": ("last", "word", ()),
         "aggr_count(x)": ("count", "x", ()),
+        "aggr_arg_max_string(word, x)": ("arg_max", "word", ()),
+        "aggr_arg_min_bigint(i, x)": ("arg_min", "i", ()),
+        "aggr_weighted_avg(i, x)": ("weighted_avg", "i", ()),
     }
     for call, (name, column, parameters) in asked.items():
         answers = given(spark.sql(f"SELECT host, {call} FROM rows GROUP BY host").toArrow())
@@ -242,9 +259,50 @@ def test_sql_in_two_steps(spark, df):
                 assert dict(answers[host]["quantiles"]) == {"0.99": wanted["quantiles"]["0.99"]}
             else:
                 assert 0.5 < answers[host] < 1.0
+    several = {
+        "arg_max_string": ("arg_max", "word", "x"),
+        "weighted_avg": ("weighted_avg", "i", "x"),
+        "first_bigint": ("first", "i", "ts"),
+    }
+    for call, (name, column, other) in several.items():
+        spark.sql(
+            f"SELECT host, shelf, aggr_{call}_state({column}, {other}) AS s FROM rows GROUP BY host, shelf"
+        ).createOrReplaceTempView("states")
+        united = f"(SELECT host, aggr_{call}_merge(s) AS s FROM states GROUP BY host)"
+        read = spark.sql(f"SELECT host, aggr_{call}_finish(s) FROM {united}").toArrow()
+        assert all(same(given(read)[host], wanted) for host, wanted in expected(name, column, ()).items()), call
     with pytest.raises(Exception, match="aggr_dds: a quantile must be a number from 0 to 1"):
         spark.sql("SELECT aggr_dds(x, array(1.5D)) FROM rows").collect()
     with pytest.raises(Exception, match="aggr_var: ddof must be the same in all rows"):
         spark.sql("SELECT aggr_var(x, i) FROM rows").collect()
     with pytest.raises(Exception, match="aggr_first: it needs event times"):
         spark.sql("SELECT aggr_first(x) FROM rows").collect()
+
+
+@pytest.mark.parametrize(
+    ("times", "micros"),
+    [
+        (pa.array([-1, None, 1500, -1001]).cast(pa.timestamp("ns", "UTC")), [-1, None, 1, -2]),
+        (pa.array([-1, None, 1, 0]).cast(pa.timestamp("us")), [-1, None, 1, 0]),
+        (pa.array([-1, None, 1, 0], pa.int64()), [-1000, None, 1000, 0]),
+        (pa.array([None] * 4, pa.date32()), [None] * 4),
+    ],
+)
+def test_states_keep_event_times_as_frames_do(times, micros):
+    """In microseconds, rounded down, also before 1970; integers are Unix milliseconds; rows without one are skipped."""
+    from spark_udaf.udaf.aggregate_function import Reading
+
+    values = pa.array([10, 20, 30, 40])
+    reading = Reading(aggr.First(), "first(v)", pa.int64(), states=True)
+    found = reading.results(pa.StructArray.from_arrays([values, times], names=["value", "time"]))
+    assert found.type == reading.result
+    known = pa.array(micros).cast(pa.timestamp("us", "UTC"))
+    wanted = aggr.First().reduce([values, known], Groups.single(4))
+    assert found.to_pylist() == wanted.to_pylist()
+    assert (
+        aggr.First().finish(found)[0].as_py()
+        == min(
+            ((at, value) for at, value in zip(micros, values.to_pylist(), strict=True) if at is not None),
+            default=(None, None),
+        )[1]
+    )

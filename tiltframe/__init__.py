@@ -7,7 +7,22 @@
 """
 
 from tiltframe.frame import TiltFrame
-from tiltframe.rollup import finish, rollup
+from tiltframe.level_chain import finish, rollup
+from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
+from tiltframe.ordered.running import running
 from tiltframe.store import FrameStore, StoreError
 
-__all__ = ["FrameStore", "StoreError", "TiltFrame", "finish", "rollup"]
+__all__ = [
+    "FrameStore",
+    "OrderedFrame",
+    "OrderedRollup",
+    "RunningAggregation",
+    "StoreError",
+    "TiltFrame",
+    "finish",
+    "finish_ordered",
+    "ordered_rollup",
+    "rollup",
+    "running",
+]

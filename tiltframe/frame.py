@@ -11,11 +11,25 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description
-from aggr.keyed import check_rows, columns_read, states_fields
-from aggr.plan import StateColumn, plan
-from windows import Window, window
+from aggr.arguments import (
+    checked_list,
+    checked_mapping,
+    checked_name,
+    checked_names,
+    checked_type,
+    nearest,
+    shown,
+)
+from aggr.kernels.normalize import normalized_type
+from aggr.state_plan import StateColumn, plan
+from aggr.states.grouped_tables import check_rows, columns_read, states_fields
+from tiltframe import provenance
+from tiltframe.names import END as END
+from tiltframe.names import LEVEL as LEVEL
+from tiltframe.names import START as START
+from tiltframe.names import check_names
+from windows import TimeWindow, as_window, check_timezone
 
-LEVEL, START, END = "level", "window_start", "window_end"
 INSTANT = pa.timestamp("us", "UTC")
 
 
@@ -25,8 +39,10 @@ class TiltFrame:
 
     Parameters
     ----------
-    levels : window sizes, from the finest to the coarsest
-        Each must be made of whole windows of the one before: ``["10s", "1m", "10m", "1h"]``.
+    levels : windows, from the finest to the coarsest
+        By name, as `windows.read_window` reads them, or as values. Each must be made of whole windows of the one
+        before, ``["10s", "1m", "10m", "1h"]``, a hopping window's by its panes: ``["hopping(1h, 10m)", "1d"]``. A
+        session, ``["session(30m)"]``, is a level alone.
     time : str
         The column of event times: timestamps (naive ones are UTC), dates, ISO 8601 strings, or whole numbers,
         which are Unix milliseconds.
@@ -40,7 +56,7 @@ class TiltFrame:
     Raises
     ------
     ValueError
-        If the levels do not nest, a name is taken twice or reserved, or the zone is unknown.
+        If the levels do not nest or are of another zone, a name is taken twice or reserved, or the zone is unknown.
 
     Examples
     --------
@@ -49,7 +65,7 @@ class TiltFrame:
     TiltFrame(10s → 1m by host; requests=count())
     """
 
-    levels: tuple[Window, ...]
+    levels: tuple[TimeWindow, ...]
     time: str
     measures: Mapping[str, Measure]
     keys: tuple[str, ...]
@@ -57,22 +73,22 @@ class TiltFrame:
 
     def __init__(
         self,
-        levels: Sequence[str],
+        levels: Sequence[str | TimeWindow],
         time: str,
         measures: Mapping[str, Measure],
         keys: Sequence[str] = (),
         timezone: str = "UTC",
     ) -> None:
         """Check everything that can be known without data."""
-        if isinstance(levels, str) or not levels:
-            raise ValueError(f"levels must be a list of window sizes, say ['10s', '1m', '1h']; got {levels!r}")
-        if isinstance(keys, str):
-            raise ValueError(f"keys must be a list of column names; got {keys!r}: write [{keys!r}]")
+        sizes = tuple(window_in(level, timezone) for level in checked_list(levels, "levels", _SIZES))
+        if not sizes:
+            raise ValueError(f"levels must be a list of {_SIZES}; got {shown(levels)}")
         set_field = object.__setattr__
-        set_field(self, "levels", tuple(window(level, timezone) for level in levels))
-        set_field(self, "time", time)
-        set_field(self, "measures", MappingProxyType(dict(measures)))
-        set_field(self, "keys", tuple(keys))
+        check_timezone(timezone)
+        set_field(self, "levels", sizes)
+        set_field(self, "time", checked_name(time, "time, the column of event times,"))
+        set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))
+        set_field(self, "keys", checked_names(keys, "keys", "column names"))
         set_field(self, "timezone", timezone)
         self._check_levels()
         self._check_names()
@@ -87,21 +103,46 @@ class TiltFrame:
         """The input columns that the frame reads, time first."""
         return tuple(dict.fromkeys([self.time, *columns_read(self.keys, self.states)]))
 
-    def level(self, name: str) -> Window:
-        """Find a level by its size; raises ``ValueError`` naming those there are."""
+    @cached_property
+    def level_field(self) -> pa.Field:
+        """The field of the column ``level`` in states: its metadata says what frame they are of."""
+        described = self.describe()
+        said = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
+        said["states"] = {column.name: provenance.describe_states(column) for column in self.states}
+        return pa.field(LEVEL, pa.string(), metadata=provenance.noted(said))
+
+    @property
+    def states_columns(self) -> tuple[str, ...]:
+        """The columns of its states: level, window_start, window_end, keys, states."""
+        return (LEVEL, START, END, *self.keys, *(column.name for column in self.states))
+
+    @property
+    def panes(self) -> TimeWindow:
+        """The windows that rows are reduced to: the panes of the finest level."""
+        return self.levels[0].pane
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether the windows of every level are disjoint, so that each lies in one window of the coarsest level."""
+        return all(level.disjoint for level in self.levels)
+
+    def level(self, name: str | TimeWindow) -> TimeWindow:
+        """Find a level by its name; raises ``ValueError`` naming those there are."""
+        wanted = as_window(name).name
         for level in self.levels:
-            if level.name == window(name).name:
+            if wanted == level.name:
                 return level
-        raise ValueError(f"the frame has no level {name!r}; it has {', '.join(w.name for w in self.levels)}")
+        raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(w.name for w in self.levels)}")
 
     def check(self, schema: pa.Schema) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
-        check_rows(schema, self.columns, self.keys, self.states, INSTANT)
+        check_rows(checked_type(schema, pa.Schema, "the schema of data"), self.columns, self.keys, self.states, INSTANT)
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema: level, window_start, window_end, keys, states."""
         self.check(schema)
-        return pa.schema([*_WINDOW_FIELDS, *states_fields(schema, self.keys, self.states, INSTANT)])
+        kept = states_fields(schema, self.keys, self.states, INSTANT)
+        return pa.schema([self.level_field, *_INTERVAL, *kept])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
         """Return the schema of the results for states of a schema."""
@@ -110,18 +151,36 @@ class TiltFrame:
             pa.field(name, measure.function.result_type(states.field(self.state_of(name)).type))
             for name, measure in self.measures.items()
         ]
-        return pa.schema([*_WINDOW_FIELDS, *(states.field(k) for k in self.keys), *results])
+        return pa.schema([pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys), *results])
 
     def state_of(self, measure: str) -> str:
         """Name the column of states that a measure is read from."""
+        if checked_name(measure, "a measure") not in self.measures:
+            raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
         return next(column.name for column in self.states if measure in column.serves)
 
-    def check_states(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` unless these are states of this frame."""
-        wanted = [LEVEL, START, END, *self.keys, *(c.name for c in self.states)]
-        missing = [name for name in wanted if name not in schema.names]
+    def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
+        """Raise ``ValueError`` unless these are states of this frame, or, if not ``exactly``, hold what it reads.
+
+        States say what frame they are of in the metadata of ``level``; where that was lost, their columns and types
+        must do.
+        """
+        there = checked_type(schema, pa.Schema, "the schema of states").names
+        missing = [name for name in self.states_columns if name not in there]
         if missing:
             raise ValueError(f"these are not states of this frame: they have no column {missing[0]!r}")
+        mine = provenance.description_in(self.level_field)
+        theirs = provenance.description_in(schema.field(LEVEL))
+        if mine is not None and theirs is not None and (said := provenance.difference(mine, theirs, exactly)):
+            raise ValueError(f"these are not states of this frame: {said}")
+        if normalized_type(schema.field(LEVEL).type) != pa.string():
+            raise ValueError(f"the column {LEVEL!r} must be of texts; this is {schema.field(LEVEL).type}")
+        for name in (START, END):
+            kind = schema.field(name).type
+            if not pa.types.is_timestamp(kind) or kind.tz is None:
+                raise ValueError(f"the column {name!r} must be of timestamps with a time zone; this is {kind}")
+        for column in self.states:
+            column.measure.function.check_states(pa.array([], schema.field(column.name).type))
 
     def describe(self) -> dict[str, Any]:
         """Describe the frame as plain data, for JSON; `from_dict` reads it back."""
@@ -135,13 +194,21 @@ class TiltFrame:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
-        """Make a frame from its description."""
-        measures = {name: from_description(m) for name, m in described["measures"].items()}
+        """Make a frame from its description; raises ``ValueError`` for what is none."""
+        missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
+        if missing:
+            raise ValueError(f"a described frame has {', '.join(_PARTS)}; it says nothing of {missing[0]}")
+        measures = {}
+        for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
+            try:
+                measures[name] = from_description(measure)
+            except (KeyError, TypeError, AttributeError):
+                raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
         return cls(described["levels"], described["time"], measures, described["keys"], described["timezone"])
 
     def difference(self, other: TiltFrame) -> str | None:
         """Name the first thing in which another frame differs; None if it is the same."""
-        mine, theirs = self.describe(), other.describe()
+        mine, theirs = self.describe(), checked_type(other, TiltFrame, "a frame").describe()
         for part, value in mine.items():
             if part == "measures":
                 for name in [*value, *theirs[part]]:
@@ -154,7 +221,7 @@ class TiltFrame:
 
     def __eq__(self, other: object) -> bool:
         """Compare by description."""
-        return isinstance(other, TiltFrame) and self.describe() == other.describe()
+        return isinstance(other, TiltFrame) and self.levels == other.levels and self.describe() == other.describe()
 
     def __hash__(self) -> int:
         """Hash by description."""
@@ -169,17 +236,18 @@ class TiltFrame:
         return f"TiltFrame({chain}{zone}{by}; {measures})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by what it was made of; functions travel themselves, also those that are registered nowhere else."""
-        levels = [level.name for level in self.levels]
-        return TiltFrame, (levels, self.time, dict(self.measures), self.keys, self.timezone)
+        """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
+        return TiltFrame, (self.levels, self.time, dict(self.measures), self.keys, self.timezone)
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
-            if fine.sort_key == coarse.sort_key:
+            if fine.sort_key == coarse.sort_key and fine.made_of(coarse) and coarse.made_of(fine):
                 raise ValueError(f"the levels {fine.name} and {coarse.name} are the same size; give each once")
-            if not fine.nests_in(coarse):
+            longer = f"{fine.name} is longer" if fine.length > coarse.length else None
+            problem = coarse.nesting_problem(fine) or longer
+            if problem:
                 raise ValueError(
-                    f"{coarse.name} is not made of whole windows of {fine.name}: {_why(fine, coarse)}; "
+                    f"{coarse.name} is not made of whole windows of {fine.name}: {problem}; "
                     "give levels from fine to coarse, each a whole multiple of the one before"
                 )
 
@@ -188,27 +256,24 @@ class TiltFrame:
             raise ValueError("a frame needs at least one measure, say measures={'requests': aggr.count()}")
         for name, measure in self.measures.items():
             if not isinstance(measure, Measure):
-                raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
-        names = [LEVEL, START, END, *self.keys, *self.measures]
-        for name in names:
-            if not isinstance(name, str) or not name:
-                raise ValueError(f"names of keys and measures must be text; got {name!r}")
-            if names.count(name) > 1:
-                raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, {START}, {END}, keys and measures")
-        if not isinstance(self.time, str) or not self.time:
-            raise ValueError(f"time must name the column of event times; got {self.time!r}")
+                raise ValueError(
+                    f"the measure {shown(name)} must be made by aggr, say aggr.sum('x'); got {shown(measure)}"
+                )
+        check_names(self.keys, self.measures)
 
 
-_WINDOW_FIELDS = (pa.field(LEVEL, pa.string()), pa.field(START, INSTANT), pa.field(END, INSTANT))
+_PARTS = ("levels", "time", "keys", "timezone", "measures")
+_SIZES = "window sizes, say ['10s', '1m', '1h']"
+_MEASURES = "name -> measure, say {'requests': aggr.count()}"
+_INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
 
 
-def _why(fine: Window, coarse: Window) -> str:
-    if fine.sort_key > coarse.sort_key:
-        return f"{fine.name} is longer"
-    if fine.unit == "w":
-        return "weeks run across the ends of months and years"
-    if coarse.unit == "w":
-        return f"weeks begin on Monday, and windows of {fine.name} do not all"
-    if coarse.unit in ("mo", "q", "y") and fine.unit not in ("mo", "q", "y"):
-        return f"windows of {fine.name} run across the ends of months"
-    return f"{coarse.name} is no whole multiple of {fine.name}"
+def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
+    """Read a window by its name in a zone, or take it as it is; raises ``ValueError`` for one of another zone."""
+    window = as_window(window, timezone)
+    if window.timezone not in (None, timezone):
+        raise ValueError(
+            f"windows of {window.name} are aligned in {window.timezone} and the frame in {timezone}; "
+            f"make them with timezone={timezone!r}, or give their name"
+        )
+    return window

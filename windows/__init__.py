@@ -7,8 +7,29 @@
 array(['2013-07-04T12:00:00.000000'], dtype='datetime64[us]')
 """
 
-from windows.aligned import Window, window
-from windows.hopping import Hopping, hopping, read_hopping
-from windows.zone import zone
+from windows.contract import BEGINNING, NEVER, Intervals, Merged, TimeWindow
+from windows.kinds.hopping import Hopping, hopping
+from windows.kinds.session import Session, session
+from windows.kinds.tumbling import Tumbling, window
+from windows.kinds.whole import Whole
+from windows.read import as_window, read_window, read_windows
+from windows.timezone import check_timezone
 
-__all__ = ["Hopping", "Window", "hopping", "read_hopping", "window", "zone"]
+__all__ = [
+    "BEGINNING",
+    "NEVER",
+    "Hopping",
+    "Intervals",
+    "Merged",
+    "Session",
+    "TimeWindow",
+    "Tumbling",
+    "Whole",
+    "as_window",
+    "check_timezone",
+    "hopping",
+    "read_window",
+    "read_windows",
+    "session",
+    "window",
+]

@@ -1,7 +1,7 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
-from tiltframe.store.answer import Expired
+from tiltframe.store.core.backend import StoreError
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.tables import StoreError
+from tiltframe.store.query.execution import Expired
 
 __all__ = ["Expired", "FrameStore", "StoreError"]

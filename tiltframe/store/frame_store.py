@@ -10,23 +10,28 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
 from tiltframe.frame import TiltFrame
-from tiltframe.rollup import labelled
-from tiltframe.store.answer import answer, moment, read_states
-from tiltframe.store.commits import check_writer, commit_parts, write_levels
-from tiltframe.store.compact import again
-from tiltframe.store.description import Description, schema_of
-from tiltframe.store.place import check_types, described, tables_at
-from tiltframe.store.question import question
-from tiltframe.store.retention import checked_retention
-from tiltframe.store.tables import StoreError, Tables, check_name, whole_path
-from tiltframe.store.upkeep import Upkeep
-from windows import Hopping, Window
+from tiltframe.level_chain import labelled
+from tiltframe.store.core.backend import Backend, StoreError
+from tiltframe.store.core.checked_states import checked
+from tiltframe.store.core.commits import by_level, check_made_from, check_writer, commit_parts, write_levels
+from tiltframe.store.core.content import content_of
+from tiltframe.store.core.manifest import Manifest, check_levels, check_name, schema_of
+from tiltframe.store.core.retention import checked_retention
+from tiltframe.store.core.retry import retry_on_conflict
+from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.maintenance import Maintenance
+from tiltframe.store.open import backend_at, check_options, check_types, checked_uri, described
+from tiltframe.store.query.execution import execute, moment, read_states
+from tiltframe.store.query.plan import plan_query
+from tiltframe.store.query.results import checked_order
+from windows import TimeWindow
 
 DEFAULT_NAME = "frame"
 
 
-class FrameStore(Upkeep):
+class FrameStore(Maintenance):
     """States of a tilt frame that last: in a folder or object store (Delta Lake), or in PostgreSQL.
 
     Append-only: a commit adds states, also to windows that are already there, and reading merges. Each commit is
@@ -34,8 +39,9 @@ class FrameStore(Upkeep):
 
     Parameters
     ----------
-    uri : str or path
-        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``.
+    uri : str, path or Backend
+        A folder, an object store's URI such as ``s3://bucket/path``, or ``postgresql://user@host/database``; or a
+        backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
     frame : TiltFrame, optional
         What the store is to keep; may be left out for a store that is there. Nothing is written before the first
         commit.
@@ -47,6 +53,9 @@ class FrameStore(Upkeep):
         for a store that is there, it replaces what was agreed.
     storage_options : str -> str, optional
         Of the object store, as deltalake names them.
+    durable : bool
+        Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive the loss
+        of power; without, they survive the end of the process. Object stores and databases look after that themselves.
 
     Raises
     ------
@@ -68,47 +77,56 @@ class FrameStore(Upkeep):
 
     def __init__(
         self,
-        uri: str | os.PathLike[str],
+        uri: str | os.PathLike[str] | Backend,
         frame: TiltFrame | None = None,
         *,
         name: str | None = None,
         retention: Mapping[str, str | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        durable: bool = False,
     ) -> None:
         """Look what is there."""
         if name is not None:
             check_name(name)
-        self.uri = os.fspath(uri)
-        self._options = dict(storage_options or {})
-        self._tables: Tables = tables_at(uri, name, self._options)
+        given = uri if isinstance(uri, Backend) else None
+        self.uri = uri.uri if isinstance(uri, Backend) else checked_uri(uri)
+        self._options = check_options(storage_options)
+        self._durable = checked_truth(durable, "durable")
+        if given is not None and (self._options or durable is not False):
+            raise ValueError("a backend has its options itself: leave out storage_options and durable")
+        self._given = given
+        if frame is not None:
+            checked_type(frame, TiltFrame, "frame")
+        self._backend: Backend = given or backend_at(self.uri, name, self._options, durable)
         self._name = name or DEFAULT_NAME
-        self._kept = described(self._tables, name)
+        self._kept = described(self._backend, name)
         if self._kept is None and frame is None:
             raise StoreError(f"there is no store {self.place}")
         if self._kept is not None and frame is not None:
             self._check_frame(frame)
         kept = self._kept.frame if self._kept else frame
         assert kept is not None
+        check_levels(kept)
         self.frame: TiltFrame = kept
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._kept is not None:
-            self._tables = self._tables.named(self._kept.name)
+            self._backend = self._backend.named(self._kept.name)
             if retention is not None and self._retention != self._kept.retention:
                 self._kept = replace(self._kept, retention=self._retention)
-                self._tables.alter(self._kept.to_dict())
+                self._backend.alter(self._kept.to_dict())
 
     @property
     def place(self) -> str:
         """Where it is, as may be shown: without a password."""
-        return self._tables.place
+        return self._backend.place
 
     @property
-    def tables(self) -> Tables:
+    def backend(self) -> Backend:
         """What keeps the states: it pickles, so that tasks in other processes write and read through it."""
-        return self._tables
+        return self._backend
 
     @property
-    def description(self) -> Description:
+    def manifest(self) -> Manifest:
         """What the store says of itself; raises `StoreError` where it holds nothing yet."""
         return self._held()
 
@@ -129,14 +147,16 @@ class FrameStore(Upkeep):
 
     def holds(self, writer: str, commit: int) -> bool:
         """Say whether a writer's commit is in the store."""
+        check_writer(writer, commit)
         return self.numbers([writer]).get(writer, -1) >= commit
 
     def numbers(self, writers: Iterable[str]) -> dict[str, int]:
         """Return the last numbers of those writers, and of what commits were made from, that have any."""
+        writers = checked_names(writers, "writers")
         if self._kept is None:
             return {}
-        covers = self._tables.view([self.frame.levels[0].name], writers := list(writers))[0].covers
-        return {writer: covers[writer] for writer in writers if writer in covers}
+        txn_versions = self._backend.view([self.frame.levels[0].name], writers)[0].txn_versions
+        return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
 
     def append(self, states: pa.Table, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
         """Add states under a writer's commit number, at once or not at all.
@@ -148,8 +168,8 @@ class FrameStore(Upkeep):
         writer : str
             Who writes.
         commit : int
-            Grows from commit to commit of one writer; one that is not above the last changes nothing, so a commit
-            that is tried again counts once.
+            Grows from commit to commit of one writer. One that is there already, with the same states, changes
+            nothing, so a commit that is tried again counts once; with others it is an error.
         made_from : name -> number, optional
             What else counts as committed with it, such as files; `numbers` tells of these too.
 
@@ -160,42 +180,52 @@ class FrameStore(Upkeep):
 
         Raises
         ------
-        ValueError, StoreError
-            If they are not states of this frame, or of other types than those in the store.
+        ValueError, OverflowError
+            If they are not states of this frame: of other levels, windows, time zone, measures or conditions, or
+            levels that do not fit together; if a result could not be read. Nothing is written.
+        StoreError
+            If they are of other types than those in the store, or the number is there with other states, or is below
+            the last one of the writer and not known to be of these.
         """
-        check_writer(writer, commit)
+        commit = check_writer(writer, commit)
+        made_from = check_made_from(made_from, writer)
+        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        content = content_of(states, self.frame)
+        self._backend.check_values(states)
         kept = self.prepare(states.schema)
         if self.holds(writer, commit):
-            return commit_parts(self._tables, kept, [], writer, commit)
-        parts = write_levels(self._tables, kept, states, writer, commit)
-        return again(lambda: commit_parts(self._tables, kept, parts, writer, commit, made_from))
+            return commit_parts(self._backend, kept, [], writer, commit, content)
+        parts = write_levels(self._backend, by_level(states, kept.frame), writer, commit)
+        return retry_on_conflict(lambda: commit_parts(self._backend, kept, parts, writer, commit, content, made_from))
 
-    def prepare(self, states: pa.Schema) -> Description:
+    def prepare(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there, for states of a schema; check that it can take them.
 
         What `append` does first; for those who write parts in many processes.
         """
-        self.check(states)
+        states = self.check_states(states)
         if self._kept is None:
-            made = Description(self._name, self.frame, schema_of(states, self.frame), self._retention)
-            self._tables = self._tables.named(made.name)
-            self._tables.create(made.to_dict(), made.schema)
-            self._kept = described(self._tables, self._name)
+            made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
+            self._backend = self._backend.named(made.name)
+            self._backend.create(made.to_dict(), made.schema)
+            self._kept = described(self._backend, self._name)
             self._check_frame(self.frame)
-            self.check(states)
+            self.check_states(states)
         assert self._kept is not None
         return self._kept
 
-    def check(self, states: pa.Schema) -> None:
-        """Raise ``ValueError`` or `StoreError` unless states of this schema can be added."""
-        self.frame.check_states(states)
+    def check_states(self, states: pa.Schema) -> pa.Schema:
+        """Raise ``ValueError`` or `StoreError` unless states of this schema can be added; return it in plain types."""
+        checked_type(states, pa.Schema, "the schema of states")
+        states = checked(states.empty_table(), self.frame).schema
         schema_of(states, self.frame)
         if self._kept is not None:
             check_types(self._kept, states, self.place)
+        return states
 
     def query(
         self,
-        per: str | Window | Hopping | None = None,
+        per: str | TimeWindow | None = None,
         within: Any = None,
         where: str | None = None,
         measures: Sequence[str] | Mapping[str, Measure] | None = None,
@@ -243,18 +273,21 @@ class FrameStore(Upkeep):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = question(self.frame, per, within, where, measures, keys)
-        return answer(self._tables, self._held(), asked, fill, order_by, limit, moment(now, self.frame.timezone))
+        asked = plan_query(self.frame, per, within, where, measures, keys)
+        checked_truth(fill, "fill")
+        order, at = checked_order(order_by), moment(now, self.frame.timezone)
+        limit = None if limit is None else checked_whole(limit, "limit")
+        return execute(self._backend, self._held(), asked, fill, order, limit, at)
 
-    def states(self, per: str | Window, within: Any = None, where: str | None = None) -> pa.Table:
+    def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read merged states of a level: level, window_start, window_end, keys, states; arguments as for `query`."""
-        asked = question(self.frame, self.frame.level(str(getattr(per, "name", per))), within, where)
-        states = read_states(self._tables, self._held(), asked)[0]
+        asked = plan_query(self.frame, self.frame.level(per), within, where)
+        states = read_states(self._backend, self._held(), asked)[0]
         return labelled(states, self.frame, self.frame.level(asked.per))
 
-    def _held(self) -> Description:
+    def _held(self) -> Manifest:
         if self._kept is None:
-            self._kept = described(self._tables, None)
+            self._kept = described(self._backend, None)
         if self._kept is None:
             raise StoreError(f"the store {self.place} holds nothing yet")
         return self._kept
@@ -271,8 +304,16 @@ class FrameStore(Upkeep):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a place: it is opened anew where it arrives."""
-        return _opened, (whole_path(self.uri), None if self._kept else self.frame, self.name, self._options)
+        return _opened, (
+            whole_path(self.uri) if self._given is None else self._given,
+            None if self._kept else self.frame,
+            self.name,
+            self._options,
+            self._durable,
+        )
 
 
-def _opened(uri: str, frame: TiltFrame | None, name: str, options: Mapping[str, str]) -> FrameStore:
-    return FrameStore(uri, frame, name=name, storage_options=options)
+def _opened(
+    uri: str | Backend, frame: TiltFrame | None, name: str, options: Mapping[str, str], durable: bool
+) -> FrameStore:
+    return FrameStore(uri, frame, name=name, storage_options=options, durable=durable)

@@ -10,7 +10,7 @@ import pytest
 from aggr_geomean import Geomean, Prefix
 
 from aggr import Groups
-from aggr.laws import check
+from aggr.testing.laws import check
 
 
 def positive(n: int, seed: int) -> pa.Array:
@@ -40,8 +40,8 @@ def test_geomean_obeys_the_laws_and_agrees_with_statistics():
 
 def test_geomean_takes_every_kind_of_number_and_refuses_the_rest():
     function = Geomean()
-    for kind in (pa.int32(), pa.uint64(), pa.float32(), pa.decimal128(21, 2)):
-        states = function.reduce(pa.array([2, 8]).cast(kind), Groups.single(2))
+    for dtype in (pa.int32(), pa.uint64(), pa.float32(), pa.decimal128(21, 2)):
+        states = function.reduce(pa.array([2, 8]).cast(dtype), Groups.single(2))
         assert function.finish(states)[0].as_py() == pytest.approx(4)
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="geomean takes positive finite numbers"):

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import Function, Groups
-from aggr.exact import Limbs
 from aggr.fields import ADD, EXACT, Field
-from aggr.numbers import as_floats
-from aggr.rounding import quotient
-from aggr.sums import sum_exactly
+from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.numbers import as_floats
+from aggr.kernels.rounding import quotient
+from aggr.kernels.superaccumulator import Limbs
 
 
 @dataclass(frozen=True)
@@ -30,14 +30,14 @@ class Geomean(Function):
     guarantee = "the same whatever the order; within 1e-13 of the true mean for numbers of 1e-100 to 1e100"
 
     @property
-    def merges(self) -> Mapping[str, Field]:
+    def state_fields(self) -> Mapping[str, Field]:
         """Counts and sums add up."""
         return {"count": ADD, "logs": EXACT}
 
-    def check_input(self, kind: pa.DataType) -> None:
+    def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals."""
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-            raise TypeError(f"geomean cannot take a column of type {kind}; it takes integers, floats and decimals")
+        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
+            raise TypeError(f"geomean cannot take a column of type {dtype}; it takes integers, floats and decimals")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         x = as_floats(values)

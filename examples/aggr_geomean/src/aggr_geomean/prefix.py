@@ -20,10 +20,10 @@ class Prefix(PerGroup):
     state_kind = pa.string()
     result_kind = pa.string()
 
-    def check_input(self, kind: pa.DataType) -> None:
+    def check_input(self, dtype: pa.DataType) -> None:
         """Take strings."""
-        if not pa.types.is_string(kind):
-            raise TypeError(f"prefix cannot take a column of type {kind}; it takes strings")
+        if not pa.types.is_string(dtype):
+            raise TypeError(f"prefix cannot take a column of type {dtype}; it takes strings")
 
     def start(self) -> str | None:
         """Begin with nothing known."""

@@ -1,0 +1,1 @@
+"""The aggregate functions, one file each."""

@@ -1,0 +1,57 @@
+"""arg_min, arg_max: the value of the row in which another column is least, or greatest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.fields import Field, Ordered
+from aggr.function import Function, refuse
+from aggr.kernels.groups import Groups
+from aggr.kernels.sort_keys import has_order
+
+
+@dataclass(frozen=True)
+class ArgMin(Function):
+    """The value where another column is least; of several, the least value."""
+
+    name = "arg_min"
+    keeps = "the least of the other column, and the value beside it"
+    returns = "the value's type; null where there is nothing"
+    guarantee = "exact; ties broken by value, never by arrival"
+    inputs = ("value", "by")
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The least of the least."""
+        return {"least": Ordered("by", greatest=False)}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take two columns that have an order."""
+        for field in dtype:
+            if not has_order(field.type):
+                raise refuse(self, field.type, "types that have an order")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        names = [*self.inputs[1:], "value"]  # what orders comes first
+        rows = pa.StructArray.from_arrays([values.field(name) for name in names], names=names)
+        return {name: field.merge(rows, groups) for name, field in self.state_fields.items()}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return pc.struct_field(states.field(next(iter(self.state_fields))), "value")
+
+
+@dataclass(frozen=True)
+class ArgMax(ArgMin):
+    """The value where another column is greatest; of several, the greatest value. NaN is greatest, as in Spark."""
+
+    name = "arg_max"
+    keeps = "the greatest of the other column, and the value beside it"
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The greatest of the greatest."""
+        return {"greatest": Ordered("by", greatest=True)}

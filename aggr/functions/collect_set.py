@@ -1,0 +1,55 @@
+"""collect_set: every distinct value once, in the order of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from aggr.fields import Field
+from aggr.function import Function, refuse
+from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max
+from aggr.kernels.groups import Groups
+from aggr.kernels.sort_keys import has_order
+
+
+@dataclass(frozen=True)
+class CollectSet(Function):
+    """The distinct values, in their order; both zeros are one value, and all NaN are one, the greatest.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error.
+    """
+
+    max: int = DEFAULT_MAX
+
+    name = "collect_set"
+    keeps = "the distinct values"
+    returns = "list of the input's type; empty where there is nothing"
+    guarantee = "exact, in the order of values"
+    answers_for = frozenset({"collect_set", "count_distinct"})
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+
+    def __post_init__(self) -> None:
+        """Check the parameter."""
+        check_max(self.max)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """Sets are united."""
+        return {"values": ValueSet(self.max)}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take a column that has an order."""
+        if not has_order(dtype):
+            raise refuse(self, dtype, "types that have an order")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return {"values": ValueSet(self.max).of(values, groups)}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return states.field("values")

@@ -1,0 +1,33 @@
+"""count: rows, or the values of a column that are not null."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.fields import COUNT, Field
+from aggr.function import Function
+from aggr.kernels.groups import Groups
+
+
+@dataclass(frozen=True)
+class Count(Function):
+    """How many values are not null; of no column, how many rows."""
+
+    name = "count"
+    keeps = "the count"
+    returns = "int64; 0 where there is nothing"
+    guarantee = "exact"
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """Counts add up."""
+        return {"count": COUNT}
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return {"count": pa.array(groups.counts())}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return states.field("count")

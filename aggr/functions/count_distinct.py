@@ -1,0 +1,29 @@
+"""count_distinct: how many distinct values there are, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.functions.collect_set import CollectSet
+
+
+@dataclass(frozen=True)
+class CountDistinct(CollectSet):
+    """How many distinct values there are, from the set of them; both zeros are one value, and all NaN are one.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error.
+    """
+
+    name = "count_distinct"
+    state_name = "collect_set"
+    returns = "int64; 0 where there is nothing"
+    guarantee = "exact"
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return pc.list_value_length(states.field("values")).cast(pa.int64())

@@ -1,0 +1,322 @@
+"""dds: DDSketch, quantiles with relative accuracy, exact under merge.
+
+Source: Masson, Rim, Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
+VLDB 2019. The buckets are those of DataDog's ``LogarithmicMapping``, key for key.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.grouped import ends_of_numbers
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.field import Buckets
+from aggr.kernels.histogram.reading import Packed
+from aggr.kernels.jit import Int, compiled
+from aggr.kernels.leb128 import FAR
+from aggr.kernels.logarithmic import Floats, LogarithmicMapping
+from aggr.kernels.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
+from aggr.kernels.rounding import quotient, rounded
+from aggr.kernels.superaccumulator import Limbs
+from aggr.quantile import DEFAULT, check_quantiles, record
+
+
+@dataclass(frozen=True)
+class Dds(Function):
+    """DDSketch: count, sum, min, max, mean and quantiles of numbers of either sign.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What `finish` reads; new ones can be asked of old states.
+    relative_accuracy : float in (0, 1)
+        α: each quantile is within ``α·|true value|``.
+    max_bins : int or None
+        Keep at most so many buckets a sign, folding the lowest ones together; None keeps all.
+    """
+
+    quantiles: tuple[float, ...] = DEFAULT
+    relative_accuracy: float = 0.01
+    max_bins: int | None = None
+
+    name = "dds"
+    keeps = "DDSketch buckets, exact Σx, count, min, max"
+    returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
+    guarantee = "quantiles within α·|x| of the true one; the rest exact"
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        accuracy = self.relative_accuracy
+        if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
+            raise ValueError(f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {accuracy!r}")
+        most = self.max_bins
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
+            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {most!r}")
+
+    @property
+    def mapping(self) -> LogarithmicMapping:
+        """The mapping between values and buckets."""
+        return LogarithmicMapping(self.relative_accuracy)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """Counts, sums and buckets add up."""
+        lowest, highest = self.mapping.reach
+        buckets = Buckets(self.max_bins, lowest, highest)
+        counts = {"zero": COUNT, "nan": COUNT, "positive_infinity": COUNT, "negative_infinity": COUNT}
+        return {
+            **counts,
+            "min": LEAST,
+            "max": GREATEST,
+            "sum": EXACT,
+            "positive": buckets,
+            "negative": buckets,
+        }
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take integers, floats and decimals, as float64."""
+        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
+            raise refuse(self, dtype, "integers, floats and decimals")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        x = as_floats(values)
+        none = pa.array(np.zeros(groups.n, np.int64))
+        columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
+        finite = x
+        inside = groups
+        if len(x) and not np.isfinite(groups.min_max(x)).all():
+            tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
+            columns = {name: _count(test, groups) for name, test in zip(columns, tests, strict=True)}
+            rows = np.isfinite(x)
+            finite, inside = x[rows], groups.filter(rows)
+            x, groups = x[~tests[0]], groups.filter(~tests[0])
+        columns["min"] = LEAST.merge(pa.array(x), groups)
+        columns["max"] = GREATEST.merge(pa.array(x), groups)
+        whole = pa.types.is_integer(values.type)  # beyond 2^53 the sum still counts every unit
+        columns["sum"] = sum_exactly(parts_of(values, groups)[0] if whole else [finite], inside)
+        return columns | self._buckets(finite, inside)
+
+    def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:
+        buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
+        if len(x) and groups.min_max(x)[0] > least:  # the common case: nothing to sort out
+            none = pa.array(np.zeros(groups.n, np.int64))
+            keys, ends = mapping._keys_within(x, groups.min_max(x)), self._ends(x, groups)
+            nothing = buckets.reduce(np.zeros(0, np.int32), groups.part(slice(0)))
+            return {"zero": none, "positive": buckets.reduce(keys, groups, ends), "negative": nothing}
+        above, below = x > least, x < -least
+        signs = {
+            "positive": (x[above], groups.filter(above)),
+            "negative": (-x[below], groups.filter(below)),
+        }
+        zero = _count(~(above | below), groups)
+        columns = {
+            sign: buckets.reduce(mapping._keys_within(part, of.min_max(part)), of) for sign, (part, of) in signs.items()
+        }
+        return {"zero": zero, **columns}
+
+    def _ends(self, x: Floats, groups: Groups) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
+        ends = ends_of_numbers(x, groups)
+        if ends is None:
+            return None
+        low, high = (self.mapping.keys(pc.fill_null(end, 1.0).to_numpy()).astype(np.int64) for end in ends)
+        empty = ends[0].is_null().to_numpy(zero_copy_only=False)
+        return np.where(empty, 1, low), np.where(empty, 0, high)
+
+    def check_whole(self, states: pa.StructArray) -> None:
+        """Refuse states whose least and greatest value do not lie in the outermost buckets, or sum without values."""
+        ends = [end for sign in ("negative", "positive") for end in self._held(states.field(sign))]
+        counted = [_whole(states, name) for name in ("negative_infinity", "zero", "positive_infinity")]
+        values = [(_floats(states.field(name)), states.field(name).is_null()) for name in ("min", "max")]
+        (least, no_least), (most, no_most) = ((end, none.to_numpy(zero_copy_only=False)) for end, none in values)
+        held = pc.list_value_length(states.field("sum").field("limbs")).to_numpy()
+        mapping, folded = self.mapping, self.max_bins or FAR
+        multiplier = mapping._multiplier / math.log(2.0)
+        given: tuple[Any, ...] = (
+            *ends,
+            *counted,
+            least,
+            no_least,
+            most,
+            no_most,
+            held,
+            mapping.least,
+            multiplier,
+            folded,
+        )
+        if not _all_agree(*given):
+            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
+
+    @staticmethod
+    def _held(column: pa.StructArray) -> list[NDArray[Any]]:
+        return [column.field(name).to_numpy() for name in ("low", "high", "total")]
+
+    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most ``value``, exact for a value within α of it; null where empty."""
+        parts = _Parts.of(states)
+        low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
+        if value > self.mapping.least:
+            key = int(self.mapping.keys(np.array([value]))[0]) if value < np.inf else 2**31
+            upto = low + below + zero + parts.positive.up_to(key) + (parts.high if value == np.inf else 0)
+        elif value < -self.mapping.least:
+            key = int(self.mapping.keys(np.array([-value]))[0]) if value > -np.inf else 2**31
+            upto = low + below - parts.negative.up_to(key - 1)
+        else:
+            upto = low + below + zero
+        least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
+        upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
+        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        parts = _Parts.of(states)
+        counts = parts.counts
+        present = counts > 0
+        limbs = Limbs.of_arrow(states.field("sum"))
+        special = ((parts.high > 0) * POSITIVE + (parts.low > 0) * NEGATIVE).astype(np.int8)
+        means = with_special(quotient(limbs, np.maximum(counts, 1)), special)
+        children = {
+            "count": pa.array(counts),
+            "sum": pa.array(with_special(rounded(limbs), special), mask=~present),
+            "min": states.field("min"),
+            "max": states.field("max"),
+            "mean": pa.array(means, mask=~present),
+            "quantiles": record(self.quantiles, self._quantiles(states, parts), pa.float64()),
+        }
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+
+    def _quantiles(self, states: pa.StructArray, parts: _Parts) -> list[pa.Array]:
+        """Find the value at the rank of each quantile, all in one pass over the buckets."""
+        low, zero, counts = parts.low, parts.zero, parts.counts
+        order = np.argsort(self.quantiles, kind="stable")
+        ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
+        below = parts.negative.totals
+        middle = low + below  # where the zeros begin
+        keys = parts.positive.keys_at(ranks - (middle + zero))
+        mirrored = np.zeros(0, np.bool_)
+        if below.any():
+            mirrored = ranks < middle
+            keys = np.where(mirrored, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
+        values = self.mapping.values(keys)
+        if len(mirrored):
+            values = np.where(mirrored, -values, values)
+        if zero.any():
+            values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
+        values = np.clip(values, *(_floats(states.field(name)) for name in ("min", "max")))
+        if low.any() or parts.high.any():
+            values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
+        place, empty = np.argsort(order), counts == 0
+        return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
+
+    @staticmethod
+    def _rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
+        ranks: NDArray[np.int64] = np.floor(q * (counts - 1.0)).astype(np.int64)
+        return ranks
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
+
+    low: NDArray[np.int64]
+    negative: Packed
+    zero: NDArray[np.int64]
+    positive: Packed
+    high: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, states: pa.StructArray) -> _Parts:
+        positive, negative = Packed.of(states.field("positive")), Packed.of(states.field("negative"))
+        high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
+        return cls(low, negative, zero, positive, high, low + negative.totals + zero + positive.totals + high)
+
+
+def _count(rows: NDArray[np.bool_], groups: Groups) -> pa.Array:
+    return pa.array(groups.filter(rows).counts())
+
+
+def _whole(states: pa.StructArray, name: str) -> NDArray[np.int64]:
+    numbers: NDArray[np.int64] = states.field(name).to_numpy()
+    return numbers
+
+
+@compiled
+def _all_agree(
+    low_below: Any,
+    high_below: Any,
+    below: Any,
+    low_above: Any,
+    high_above: Any,
+    above: Any,
+    minus: Any,
+    zero: Any,
+    plus: Any,
+    least: Floats,
+    no_least: Any,
+    most: Floats,
+    no_most: Any,
+    held: Any,
+    tiny: float,
+    multiplier: float,
+    folded: Int,
+) -> bool:
+    for i in range(len(zero)):
+        some = below[i] + zero[i] + above[i] > 0 or below[i] > 0 or above[i] > 0
+        if no_least[i] != no_most[i] or no_least[i] == (some or minus[i] > 0 or plus[i] > 0):
+            return False
+        if (not some and held[i]) or not least[i] <= most[i]:
+            return False
+        # infinities are read as the greatest doubles
+        if some and minus[i] == 0:
+            wrong = False
+            if below[i]:
+                wrong = _outside(-least[i], high_below[i], high_below[i], multiplier)
+            elif zero[i]:
+                wrong = abs(least[i]) > tiny
+            else:
+                lowest = low_above[i] if high_above[i] - low_above[i] + 1 < folded else -FAR
+                wrong = _outside(least[i], lowest, low_above[i], multiplier)
+            if wrong:
+                return False
+        if some and plus[i] == 0:
+            wrong = False
+            if above[i]:
+                wrong = _outside(most[i], high_above[i], high_above[i], multiplier)
+            elif zero[i]:
+                wrong = abs(most[i]) > tiny
+            else:
+                lowest = low_below[i] if high_below[i] - low_below[i] + 1 < folded else -FAR
+                wrong = _outside(-most[i], lowest, low_below[i], multiplier)
+            if wrong:
+                return False
+    return True
+
+
+@compiled
+def _outside(value: float, first: Int, last: Int, multiplier: float) -> bool:
+    """Say whether a value lies in none of the buckets from ``first`` to ``last``, their edges taken generously."""
+    if value <= 0.0:
+        return True
+    place = math.log(value) * multiplier
+    return not first - 1.01 <= place <= last + 0.01
+
+
+def _floats(column: pa.Array) -> Floats:
+    """Read finite bounds; null is 0, an infinity the largest double, so that clipping works."""
+    bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
+    return bounds

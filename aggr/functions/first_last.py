@@ -1,0 +1,39 @@
+"""first, last: the value of the earliest and of the latest event, by event time, never by arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from aggr.fields import EARLIEST, LATEST, Field
+from aggr.function import EVENT_TIME
+from aggr.functions.arg_min_max import ArgMin
+
+
+@dataclass(frozen=True)
+class First(ArgMin):
+    """The value with the earliest event time; of several, the least value."""
+
+    name = "first"
+    keeps = "value and event time of the earliest event"
+    returns = "the input's type; null where there is nothing"
+    guarantee = "exact; ties in time broken by value, never by arrival"
+    inputs = ("value", EVENT_TIME)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The earliest of the earliest."""
+        return {"earliest": EARLIEST}
+
+
+@dataclass(frozen=True)
+class Last(First):
+    """The value with the latest event time; of several, the greatest value."""
+
+    name = "last"
+    keeps = "value and event time of the latest event"
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The latest of the latest."""
+        return {"latest": LATEST}

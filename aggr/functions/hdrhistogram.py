@@ -1,0 +1,310 @@
+"""hdr: HdrHistogram, quantiles to so many significant digits, exact under merge.
+
+Source: Gil Tene, HdrHistogram (hdrhistogram.org). The buckets are its counts array, index for index, with a
+lowest discernible value of 1 and no highest one: the histogram grows by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.fields import COUNT, GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.field import Buckets
+from aggr.kernels.histogram.reading import Packed, next_number
+from aggr.kernels.jit import Int, compiled
+from aggr.kernels.leb128 import Bytes
+from aggr.kernels.numbers import as_floats
+from aggr.quantile import DEFAULT, check_quantiles, percentile, record
+
+Whole = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Whole numbers from 0 to indices of HdrHistogram's counts array, and back.
+
+    >>> Layout(3).index(np.array([1, 2047, 2048, 2049, 2050]))
+    array([   1, 2047, 2048, 2048, 2049])
+    """
+
+    digits: int
+
+    @property
+    def half_magnitude(self) -> int:
+        """The binary logarithm of half the number of sub-buckets."""
+        return math.ceil(math.log2(2 * 10**self.digits)) - 1
+
+    @property
+    def last(self) -> int:
+        """The index of the greatest int64."""
+        half = self.half_magnitude
+        return ((2**63 - 1) >> (62 - half)) + ((62 - half) << half)
+
+    def index(self, values: Whole) -> Whole:
+        """Find the index of each value."""
+        half = self.half_magnitude
+        if not len(values) or values.max() < 2 << half:
+            return values
+        return _index(values, half)
+
+    def lowest(self, index: Whole) -> Whole:
+        """Return the lowest value of each index."""
+        bucket, sub = self._parts(index)
+        return sub << bucket
+
+    def highest(self, index: Whole) -> Whole:
+        """Return the highest value of each index."""
+        bucket, sub = self._parts(index)
+        return (sub << bucket) + ((np.int64(1) << bucket) - 1)
+
+    def middle(self, index: Whole) -> Whole:
+        """Return the value that stands for each index in means and variances."""
+        bucket, sub = self._parts(index)
+        return (sub << bucket) + ((np.int64(1) << bucket) >> 1)
+
+    def _parts(self, index: Whole) -> tuple[Whole, Whole]:
+        half = self.half_magnitude
+        bucket = np.maximum((index >> half) - 1, 0)
+        return bucket, index - (bucket << half)
+
+
+@compiled
+def _index(values: Whole, half: int) -> Whole:
+    index = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        # Beyond 2^53 a double may have been rounded up to the next power of two; such a value lies in the last
+        # index of its bucket, and one bucket further the sum below comes to the same.
+        magnitude = (np.float64(values[i]).view(np.int64) >> 52) - 1023
+        bucket: Int = max(magnitude - half, 0)
+        index[i] = (values[i] >> bucket) + (bucket << half)
+    return index
+
+
+@dataclass(frozen=True)
+class Hdr(Function):
+    """HdrHistogram: count, min, max, mean, stdev, var and quantiles of numbers from 0.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What `finish` reads; new ones can be asked of old states.
+    digits : int, 1 to 5
+        Significant decimal digits of every value.
+    unit : float or None
+        The size of 1: values are counted as multiples of it, rounded to the nearest. Without one, values must
+        be whole.
+    """
+
+    quantiles: tuple[float, ...] = DEFAULT
+    digits: int = 3
+    unit: float | None = None
+
+    name = "hdr"
+    keeps = "HdrHistogram buckets, min, max"
+    returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
+    guarantee = "all but count, min and max to the given significant digits"
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+        if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 1 <= self.digits <= 5:
+            raise ValueError(f"digits must be a whole number from 1 to 5; got {self.digits!r}")
+        if self.unit is not None:
+            if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
+                raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
+            object.__setattr__(self, "unit", float(self.unit))
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the buckets."""
+        return Layout(self.digits)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """Buckets add up."""
+        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": Buckets(None, 0, self.layout.last)}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take integers, floats and decimals."""
+        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
+            raise refuse(self, dtype, "integers, floats and decimals")
+
+    def check_whole(self, states: pa.StructArray) -> None:
+        """Refuse states whose least and greatest value do not lie in the outermost buckets."""
+        buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
+        for name, end in (("min", "low"), ("max", "high")):
+            kept = checked_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
+            empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
+            index = self.layout.index(np.maximum(kept, 0))
+            if (empty != (counts == 0)).any() or (kept < 0).any() or (index != buckets.field(end).to_numpy()).any():
+                raise DamagedState(f"its {name} and its buckets contradict each other")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        nan = pa.array(np.zeros(groups.n, np.int64))
+        if pa.types.is_integer(values.type) and self.unit is None:
+            whole = _whole(values)
+            least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
+        else:
+            x = as_floats(values)
+            if len(x) and np.isnan(groups.min_max(x)[1]):
+                missing = np.isnan(x)
+                nan = pa.array(groups.filter(missing).counts())
+                x, groups = x[~missing], groups.filter(~missing)
+            whole = self._units(x, groups.min_max(x))
+            # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
+            least, most = (self._edges(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
+        return {
+            "nan": nan,
+            "min": least,
+            "max": most,
+            "buckets": Buckets().reduce(self.layout.index(whole), groups),
+        }
+
+    def _edges(self, extremes: pa.Array) -> pa.Array:
+        """Count the extremes of groups in units; null stays null."""
+        ends = pc.fill_null(extremes, 0.0).to_numpy()
+        units = self._units(ends, (ends.min(initial=np.inf), ends.max(initial=-np.inf)))
+        return pa.array(units, mask=extremes.is_null().to_numpy(zero_copy_only=False))
+
+    def _units(self, x: NDArray[np.float64], span: tuple[float, float]) -> Whole:
+        """Count floats in units; ``span`` is from where to where they lie."""
+        if not len(x):
+            return x.astype(np.int64)
+        low, high = span
+        if low < 0:
+            raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
+        if math.isinf(high):
+            raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
+        with np.errstate(over="ignore"):
+            counted = x if self.unit is None else x / self.unit
+        whole = np.rint(counted)
+        if self.unit is None and (fraction := np.flatnonzero(whole != counted)).size:
+            given = x[fraction[0]]
+            raise ValueError(
+                f"hdr counts whole numbers; got {given}; give the size of one as unit, say unit=0.001, "
+                "and values are counted in multiples of it"
+            )
+        if float(whole.max()) >= 2.0**63:
+            raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
+        return whole.astype(np.int64)
+
+    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most ``value``, to the significant digits; null where empty."""
+        buckets = Packed.of(states.field("buckets"))
+        counts = buckets.totals
+        units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
+        upto = buckets.up_to(int(self.layout.index(np.array([int(units)]))[0])) if units >= 0 else np.zeros_like(counts)
+        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        buckets = Packed.of(states.field("buckets"))
+        counts = buckets.totals
+        present = counts > 0
+        order = np.argsort(self.quantiles, kind="stable")
+        ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
+        keys, mean, variance = _described(
+            buckets.low, counts, buckets.data, buckets.places, ranks, buckets.entries(), self.layout.half_magnitude
+        )
+        unit, place = self.unit or 1.0, np.argsort(order)
+        variance, mean = variance * unit * unit, mean * unit
+
+        def at(q: float, key: Whole) -> pa.Array:
+            return self._value(self.layout.highest(key) if q else self.layout.lowest(key), ~present)
+
+        quantiles = [at(q, keys[i]) for q, i in zip(self.quantiles, place, strict=True)]
+        dtype = pa.int64() if self.unit is None else pa.float64()
+        children = {
+            "count": pa.array(counts),
+            "min": self._value(*_edge(states, "min")),
+            "max": self._value(*_edge(states, "max")),
+            "mean": pa.array(mean, mask=~present),
+            "stdev": pa.array(np.sqrt(variance), mask=~present),
+            "var": pa.array(variance, mask=~present),
+            "quantiles": record(self.quantiles, quantiles, dtype),
+        }
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+
+    @staticmethod
+    def _rank(q: float, counts: Whole) -> Whole:
+        """Find the rank of a quantile, from 0, among so many values, as HdrHistogram does: the nearest, from 1."""
+        ranks: Whole = np.maximum(np.floor(percentile(q) * counts / 100.0 + 0.5), 1.0).astype(np.int64) - 1
+        return ranks
+
+    def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
+        """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
+        if self.unit is None:
+            return pa.array(units, mask=mask)
+        parts = round(1.0 / self.unit)
+        exactly = parts > 1 and 1.0 / parts == self.unit
+        return pa.array(units / parts if exactly else units * self.unit, mask=mask)
+
+
+def _whole(values: pa.Array) -> Whole:
+    """Read integers; those beyond int64 are refused."""
+    try:
+        whole: Whole = values.cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        raise ValueError(f"hdr counts up to 2^63 - 1; got {pc.max(values)}; use a unit, or dds") from None
+    if len(whole) and whole.min() < 0:
+        raise ValueError(f"hdr takes numbers from 0; got {whole.min()}; dds takes numbers of both signs")
+    return whole
+
+
+def _edge(states: pa.StructArray, name: str) -> tuple[Whole, NDArray[np.bool_]]:
+    column = states.field(name)
+    return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)
+
+
+@compiled
+def _described(
+    low: NDArray[np.int32],
+    totals: Whole,
+    data: Bytes,
+    places: NDArray[np.int32],
+    ranks: Whole,
+    entries: int,
+    half: int,
+) -> tuple[Whole, Floats, Floats]:
+    """Find the keys at ranks, as `Packed.keys_at`, and HdrHistogram's mean and variance, of the population.
+
+    Mean and variance are those of the middles of the buckets.
+    """
+    asked, n = ranks.shape
+    keys, means, variances = np.zeros((asked, n), np.int64), np.empty(n), np.empty(n)
+    middles, counts = np.empty(entries + 1), np.empty(entries + 1)
+    for row in range(n):
+        key, seen, at, end, found = np.int64(low[row]), np.int64(0), places[row], places[row + 1], 0
+        size, total = 0, 0.0
+        while at < end:
+            number, at = next_number(data, at, end)
+            count = max(number, 0)
+            seen += count
+            while found < asked and ranks[found, row] < seen:
+                keys[found, row] = key
+                found += 1
+            bucket: Int = max((key >> half) - 1, 0)
+            middle = np.float64(((key - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
+            middles[size], counts[size] = middle, count  # overwritten by the next, where this one is empty
+            total += middle * counts[size]
+            size += count > 0
+            key += max(-number, 1)
+        values = np.float64(max(totals[row], 1))
+        mean, spread = total / values, 0.0
+        for i in range(size):
+            off = middles[i] - mean
+            spread += off * off * counts[i]
+        means[row], variances[row] = mean, spread / values
+    return keys, means, variances

@@ -1,0 +1,52 @@
+"""min, max: the least and the greatest value of any ordered type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.fields import GREATEST, LEAST, Field
+from aggr.function import Function, refuse
+from aggr.kernels.groups import Groups
+from aggr.kernels.sort_keys import has_order
+
+
+@dataclass(frozen=True)
+class Min(Function):
+    """The least value; NaN is greater than all numbers, as in Spark."""
+
+    name = "min"
+    keeps = "the least value"
+    returns = "the input's type; null where there is nothing"
+    guarantee = "exact"
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The least of the least."""
+        return {"least": LEAST}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take every type that has an order."""
+        if not has_order(dtype):
+            raise refuse(self, dtype, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes")
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return {name: field.merge(values, groups) for name, field in self.state_fields.items()}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        return states.field(next(iter(self.state_fields)))
+
+
+@dataclass(frozen=True)
+class Max(Min):
+    """The greatest value; NaN is greater than all numbers, as in Spark."""
+
+    name = "max"
+    keeps = "the greatest value"
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """The greatest of the greatest."""
+        return {"greatest": GREATEST}

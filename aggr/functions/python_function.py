@@ -1,0 +1,120 @@
+"""PerGroup: an adapter for functions written in plain Python, one group and one value at a time. Slow, and simple."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.groups import Groups
+
+
+class PerGroup(Function):
+    """A function written as four methods over plain Python values.
+
+    Class attributes that a function sets, beside those of `Function`
+    -----------------------------------------------------------------
+    state_kind : the Arrow type that states are kept as
+    result_kind : the Arrow type of results
+
+    Guarantee
+    ---------
+    What `Function` guarantees, if ``combine`` is associative and commutative, ``start()`` changes nothing, ``add`` is
+    ``combine`` with a single value, and equal states are equal Python values (sort what has no order).
+    `aggr.testing.laws.check` proves it. Some microseconds a row: a columnar function takes nanoseconds.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> from aggr.kernels.groups import Groups
+    >>> @dataclass(frozen=True)
+    ... class Product(PerGroup):
+    ...     name, keeps, returns, guarantee = "product", "the product", "int64", "exact"
+    ...     state_kind = result_kind = pa.int64()
+    ...     def start(self): return 1
+    ...     def add(self, state, value): return state * value
+    ...     def combine(self, a, b): return a * b
+    ...     def result(self, state): return state
+    >>> states = Product().reduce(pa.array([2, 3, 7]), Groups.of([0, 0, 1], 2))
+    >>> Product().finish(Product().merge(states, Groups.single(2))).to_pylist()
+    [42]
+    """
+
+    state_kind: ClassVar[pa.DataType]
+    result_kind: ClassVar[pa.DataType]
+
+    @abstractmethod
+    def start(self) -> Any:
+        """Return the state of no values at all."""
+
+    @abstractmethod
+    def add(self, state: Any, value: Any) -> Any:
+        """Return the state with one more value, which is never None."""
+
+    @abstractmethod
+    def combine(self, a: Any, b: Any) -> Any:
+        """Return the state of the values of both."""
+
+    @abstractmethod
+    def result(self, state: Any) -> Any:
+        """Read the result; None where there is nothing to read from."""
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """States combine one by one."""
+        return {"state": _Folded(self.start, self.combine, self.state_kind)}
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return {"state": _Folded(self.start, self.add, self.state_kind).merge(values, groups)}
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        results = [self.result(state) for state in states.field("state").to_pylist()]
+        return _kept(results, self.result_kind, "a result", self.result)
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Fold the rows of each group with a Python function."""
+
+    start: Callable[[], Any]
+    step: Callable[[Any, Any], Any]
+    dtype: pa.DataType
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        """Fold per group; a group without rows keeps the start."""
+        states = [self.start() for _ in range(groups.n)]
+        for group, value in zip(groups.ids.tolist(), column.to_pylist(), strict=True):
+            states[group] = self.step(states[group], value)
+        return _kept(states, self.dtype, "a state", self.step)
+
+    def check(self, column: pa.Array) -> None:
+        """Refuse states of another type."""
+        if column.type != self.dtype:
+            try:
+                column.cast(self.dtype)
+            except (pa.ArrowException, TypeError):
+                raise DamagedState(f"has type {column.type}, not {self.dtype}") from None
+
+
+def _kept(values: list[Any], dtype: pa.DataType, what: str, made_by: Callable[..., Any]) -> pa.Array:
+    """Make a column of what a function returned; one that it announced otherwise raises ``TypeError``."""
+    try:
+        return pa.array(values, dtype)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        word = getattr(made_by, "__qualname__", repr(made_by))
+        wrong = next(value for value in values if not _fits(value, dtype))
+        raise TypeError(f"{word} returned {wrong!r}, and {what} is announced as {dtype}") from None
+
+
+def _fits(value: Any, dtype: pa.DataType) -> bool:
+    try:
+        pa.scalar(value, dtype)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return False
+    return True

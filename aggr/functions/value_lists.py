@@ -1,0 +1,118 @@
+"""Lists of values in states: every event in its order, or every distinct value once; at most so many a group.
+
+group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
+group 1    (09:59, "c")                        and how many each group has
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import canonical
+from aggr.kernels.sort_keys import order_keys
+
+ALL, EARLIEST, LATEST = "all", "earliest", "latest"
+KEEPS = (ALL, EARLIEST, LATEST)
+DEFAULT_MAX = 10_000  # values a group
+
+
+@dataclass(frozen=True)
+class EventList:
+    """The field of a state that lists events, structs of time and value, ordered by both.
+
+    Parameters
+    ----------
+    max : int
+        How many a group may have.
+    keep : "all", "earliest" or "latest"
+        What to keep of more: nothing but an error, the earliest or the latest.
+    """
+
+    max: int
+    keep: str
+
+    def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
+        """Join the lists of each group."""
+        return self.of(*_entries(column, groups))
+
+    def of(self, events: pa.StructArray, groups: Groups) -> pa.ListArray:
+        """List the events of each group."""
+        counts = groups.counts()
+        if self.keep == ALL:
+            check_room("collect", counts, self.max, "or keep='earliest' or 'latest'")
+        times, values = (order_keys(events.field(name)) for name in ("time", "value"))
+        order = np.lexsort((values, times, groups.ids))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        if self.keep == LATEST:
+            place = np.repeat(counts, counts) - 1 - place
+        return _lists(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
+
+
+@dataclass(frozen=True)
+class ValueSet:
+    """The field of a state that lists distinct values in their order.
+
+    Parameters
+    ----------
+    max : int
+        How many a group may have; more are an error.
+    """
+
+    max: int
+
+    def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
+        """Unite the lists of each group."""
+        return self.of(*_entries(column, groups))
+
+    def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
+        """List the distinct values of each group; both zeros are one value, and all NaN are one."""
+        if pa.types.is_floating(values.type):
+            values = pc.add(values, pa.scalar(0, values.type))
+        keys = order_keys(values)
+        order = np.lexsort((keys, groups.ids))
+        keys, ids = keys[order], groups.ids[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
+        counts = np.bincount(ids[new], minlength=groups.n)
+        check_room("the set of distinct values", counts, self.max, "or count and collect fewer")
+        return _lists(values.take(pa.array(order[new])), counts)
+
+
+def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
+    """Keep one field of the structs in lists."""
+    entries = lists.flatten()
+    return _lists(entries.field(field), pc.list_value_length(lists).to_numpy())
+
+
+def check_max(most: int) -> None:
+    """Raise ``ValueError`` for a number of values that is no whole number from 1."""
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31:
+        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {most!r}")
+
+
+def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) -> None:
+    """Raise ``ValueError`` where a group has more than ``most``."""
+    if (counts > most).any():
+        raise ValueError(
+            f"{what} holds at most max={most} values a group; one has {counts.max()}; raise max, {instead}"
+        )
+
+
+def _entries(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
+    """Return what is in lists, end to end, and the group each entry belongs to."""
+    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
+
+
+def _lists(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:
+    """Cut values into lists of so many."""
+    offsets = np.append(0, np.cumsum(lengths))
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError("too many values in one batch of states; use smaller batches or a smaller max")
+    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), canonical(values))

@@ -1,0 +1,1 @@
+"""States as the messages of other systems, and back."""

@@ -1,0 +1,232 @@
+"""DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
+
+    message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
+    beside it  sum, min and max, which the message has no place for
+
+The libraries number buckets in two ways, and a message does not tell which: ``keys="upper"``, bucket ``k`` ends at
+``γ^k``, in Python and JavaScript, as here; ``keys="lower"``, it starts there, in Go, Java and Rust. Read the wrong way,
+all values are off by γ.
+
+Source: ``DDSketch.proto`` and ``LogarithmicMapping`` of sketches-go, ``KeyMapping`` of sketches-py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from ddsketch.pb import ddsketch_pb2 as pb
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from aggr.functions.ddsketch import Dds
+from aggr.interchange.ddsketch_summary import derived, filled
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
+from aggr.kernels.histogram.field import Buckets
+from aggr.kernels.logarithmic import Floats
+from aggr.kernels.normalize import normalize, with_nulls
+
+Keys = Literal["upper", "lower"]
+
+_SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
+_WIDEST = 1 << 24  # keys of one message, 128 MB
+_INTERPOLATIONS = {number: name for name, number in pb.IndexMapping.Interpolation.items()}
+
+
+def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Array:
+    """Write each state as a serialized DDSketch message.
+
+    Parameters
+    ----------
+    states : column of states of ``function``, shape (n,)
+    function : Dds
+    keys : "upper" or "lower"
+        "upper" for readers in Python and JavaScript, "lower" for those in Go, Java and Rust.
+
+    Returns
+    -------
+    array of binary, shape (n,); a null state gives null
+
+    Raises
+    ------
+    ValueError
+        For states of another accuracy, counts beyond 2^53, buckets spread over more than 2^24 keys.
+
+    Guarantee
+    ---------
+    Every count arrives in the bucket it had. Counts of NaN and of infinities stay behind.
+
+    Examples
+    --------
+    >>> from ddsketch.pb.proto import DDSketchProto, pb
+    >>> messages = to_dds_proto(Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3)), Dds())
+    >>> theirs = DDSketchProto.from_proto(pb.DDSketch.FromString(messages[0].as_py()))
+    >>> round(theirs.get_quantile_value(0.5), 2)
+    1.99
+    """
+    shift = _shift(keys)
+    states = normalize(states)
+    kept = states.drop_null()
+    function.check_states(kept)
+    counts = {theirs: Histograms.of(kept.field(ours)) for ours, theirs in _SIGNS.items()}
+    most = max(c.max(initial=0) for c in (kept.field("zero").to_numpy(), *(h.counts for h in counts.values())))
+    if most > 1 << 53:
+        raise ValueError(f"the message counts in doubles, up to 2^53; got {most}")
+    stores = {sign: _stores(buckets, shift) for sign, buckets in counts.items()}
+    zeros = kept.field("zero").to_numpy().astype(np.float64).tolist()
+    mapping = pb.IndexMapping(gamma=function.mapping.gamma)
+    messages: list[bytes | None] = [None] * len(states)
+    for i, row in enumerate(np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False)).tolist()):
+        parts = {sign: store[i] for sign, store in stores.items()}
+        messages[row] = pb.DDSketch(mapping=mapping, zeroCount=zeros[i], **parts).SerializeToString()
+    return pa.array(messages, pa.binary())
+
+
+def from_dds_proto(
+    messages: pa.Array,
+    function: Dds,
+    sums: pa.Array | None = None,
+    mins: pa.Array | None = None,
+    maxs: pa.Array | None = None,
+    keys: Keys = "upper",
+) -> pa.StructArray:
+    """Read serialized DDSketch messages as states.
+
+    Parameters
+    ----------
+    messages : array of binary, shape (n,)
+    function : Dds
+        With the accuracy of the messages.
+    sums, mins, maxs : arrays of numbers, shape (n,), optional
+        Sums also as in a state's field, exact.
+    keys : "upper" or "lower"
+        As `to_dds_proto` has them.
+
+    Returns
+    -------
+    column of states of ``function``, shape (n,); null gives null
+
+    Raises
+    ------
+    TypeError, ValueError
+        For columns of another type or length; damaged messages; another accuracy, an index offset, an interpolation;
+        counts that are negative or not whole; sums, mins, maxs that are not finite.
+
+    Guarantee
+    ---------
+    Every count arrives in the bucket it had. Where sum, min or max is not given, or null, it is made from the values
+    of the buckets: min and max within the relative accuracy, the sum within ``α·Σ|x|``.
+
+    Examples
+    --------
+    >>> states = Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3))
+    >>> beside = [states.field(name) for name in ("sum", "min", "max")]
+    >>> from_dds_proto(to_dds_proto(states, Dds()), Dds(), *beside).equals(states)
+    True
+    """
+    shift = _shift(keys)
+    messages = normalize(messages)
+    if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
+        raise TypeError(f"DDSketch messages are a column of binary; got {messages.type}")
+    valid = messages.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(valid)
+    present = zip(messages.drop_null().to_pylist(), rows.tolist(), strict=True)
+    sketches = [_parsed(message, function, row) for message, row in present]
+    zero = _whole(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
+    columns = {sign: _buckets([getattr(s, of) for s in sketches], function, shift, rows) for sign, of in _SIGNS.items()}
+    made = derived(Histograms.of(columns["positive"]), Histograms.of(columns["negative"]), zero, function.mapping)
+    parts = filled(made, {"sum": sums, "min": mins, "max": maxs}, valid)
+    if function.max_bins is not None:
+        columns = {
+            sign: Buckets(function.max_bins, wider=True).merge(c, Groups.each(len(rows))) for sign, c in columns.items()
+        }
+    none = pa.array(np.zeros(len(rows), np.int64))
+    parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none, **columns}
+    states = function._pack(parts, len(rows))
+    if sums is not None or mins is not None or maxs is not None:
+        for row in range(len(rows) if not _is_whole(function, states) else 0):
+            if not _is_whole(function, states.slice(row, 1)):
+                raise ValueError(f"message {rows[row]}: its sum, min or max does not fit its buckets")
+    return with_nulls(states, messages.is_valid())
+
+
+def _is_whole(function: Dds, states: pa.StructArray) -> bool:
+    try:
+        function.check_states(states)
+    except DamagedState:
+        return False
+    return True
+
+
+def _shift(keys: Keys) -> int:
+    """Return what a message's keys are off from ours."""
+    if keys not in ("upper", "lower"):
+        raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {keys!r}")
+    return -1 if keys == "lower" else 0
+
+
+def _stores(buckets: Histograms, shift: int) -> list[Any]:
+    """Write each histogram as one contiguous list, the only form that all readers know."""
+    stores, end = [], 0
+    for size in buckets.sizes.tolist():
+        keys, end = buckets.keys[end : end + size], end + size
+        low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
+        if high - low >= _WIDEST:
+            raise ValueError(f"buckets from {low} to {high} are too far apart for one message; use a coarser accuracy")
+        dense = np.zeros(high - low + 1)
+        dense[keys - low] = buckets.counts[end - size : end]
+        stores.append(pb.Store(contiguousBinCounts=dense.tolist(), contiguousBinIndexOffset=(low + shift) * (size > 0)))
+    return stores
+
+
+def _parsed(message: bytes, function: Dds, row: int) -> Any:
+    """Parse a message and see that its mapping is the function's."""
+    try:
+        sketch = pb.DDSketch.FromString(message)
+    except DecodeError as error:
+        raise ValueError(f"message {row} is no DDSketch: {error}") from None
+    theirs, mine = sketch.mapping, function.mapping.gamma
+    if not theirs.gamma > 1.0:
+        raise ValueError(f"message {row} is no DDSketch: its gamma is {theirs.gamma}")
+    if theirs.interpolation != pb.IndexMapping.NONE:
+        name = _INTERPOLATIONS.get(theirs.interpolation, theirs.interpolation)
+        raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
+    if theirs.indexOffset != 0:
+        raise ValueError(f"message {row} has index offset {theirs.indexOffset}; dds reads those with 0")
+    if not abs(theirs.gamma - mine) <= min(1e-12 * mine, 1e-9 * (mine - 1.0)):
+        accuracy = f"{(theirs.gamma - 1.0) / (theirs.gamma + 1.0):.15g}"
+        wanted = function.relative_accuracy
+        raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {wanted}")
+    return sketch
+
+
+def _whole(counts: Floats, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Read doubles that count; ``rows`` are their messages."""
+    bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
+    if len(bad):
+        raise ValueError(f"message {rows[bad[0]]} has a count of {counts[bad[0]]}; dds counts in whole numbers from 0")
+    return counts.astype(np.int64)
+
+
+def _buckets(stores: list[Any], function: Dds, shift: int, rows: NDArray[np.intp]) -> pa.StructArray:
+    """Read one store of each message: what it lists and what it maps add up."""
+    counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
+    keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]
+    sparse = [i for i, store in enumerate(stores) if store.binCounts]
+    for i in sparse:
+        ordered = sorted(stores[i].binCounts.items())
+        keys.append(np.array([key for key, _ in ordered], np.int64))
+        counts.append(np.array([count for _, count in ordered], np.float64))
+    ids = [*range(len(stores)), *sparse]
+    of = np.repeat(np.arange(len(ids)), [len(part) for part in counts])
+    whole = _whole(np.concatenate([*counts, np.zeros(0)]), rows[np.array(ids, np.intp)[of]])
+    used = np.flatnonzero(whole)
+    key = np.concatenate([*keys, np.zeros(0, np.int64)])[used] - shift
+    lowest, highest = function.mapping.reach
+    if (bad := np.flatnonzero((key > highest) | (key < lowest))).size:
+        raise ValueError(f"message {rows[ids[of[used[bad[0]]]]]} has a bucket {key[bad[0]]}, beyond all doubles")
+    parts = Histograms(np.bincount(of[used], minlength=len(ids)), key, whole[used]).to_arrow()
+    return Buckets().merge(parts, Groups.of(ids, len(stores))) if sparse else parts

@@ -1,0 +1,113 @@
+"""Beside the buckets: sum, min and max of DDSketches that came without them.
+
+What is given wins, row by row; the rest is made of the values that stand for the buckets, each within the relative
+accuracy of all that its bucket holds.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.column import Histograms
+from aggr.kernels.logarithmic import Floats, LogarithmicMapping
+from aggr.kernels.normalize import normalize
+from aggr.kernels.ragged import Ragged
+from aggr.kernels.superaccumulator import EXACT_TYPE
+
+
+def derived(
+    positive: Histograms, negative: Histograms, zero: NDArray[np.int64], mapping: LogarithmicMapping
+) -> dict[str, pa.Array]:
+    """Make sum, min and max of ``n`` sketches from their buckets; of an empty one there is no min and no max.
+
+    >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
+    >>> made = derived(Histograms(one, one, one), Histograms(0 * one, none, none), one, LogarithmicMapping(0.5))
+    >>> made["min"][0].as_py(), round(made["max"][0].as_py(), 9)
+    (0.0, 1.5)
+    """
+    values = [_values(positive, mapping), -_values(negative, mapping)]
+    above, below = positive.sizes > 0, negative.sizes > 0
+    (up_low, up_high), (down_high, down_low) = (
+        Ragged(histogram.sizes, each).first_last() for each, histogram in zip(values, (positive, negative), strict=True)
+    )
+    empty = ~(above | below | (zero > 0))
+    least = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
+    most = np.where(above, up_high, np.where(zero > 0, 0.0, down_high))
+    with np.errstate(over="ignore"):
+        weighted = np.concatenate([v * h.counts for v, h in zip(values, (positive, negative), strict=True)])
+    of = np.concatenate([positive.rows(), negative.rows()])
+    sums = sum_exactly([_finite(weighted)], Groups._trusted(of, len(zero)))
+    return {"sum": sums, "min": pa.array(least, mask=empty), "max": pa.array(most, mask=empty)}
+
+
+def filled(
+    made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: NDArray[np.bool_]
+) -> dict[str, pa.Array]:
+    """Take what is given, where it is, before what was made; ``made`` has a row for each valid row of ``given``.
+
+    Raises ``TypeError`` and ``ValueError`` for what is given and cannot be.
+
+    >>> made = {"min": pa.array([1.0, 2.0]), "max": pa.array([3.0, 3.0])}
+    >>> filled(made, {"min": pa.array([0.5, None])}, np.ones(2, np.bool_))["min"].to_pylist()
+    [0.5, 2.0]
+    """
+    parts, known = dict(made), {}
+    for name, column in given.items():
+        if column is not None:
+            known[name] = _given(f"{name}s", column, valid)
+            parts[name] = pc.coalesce(known[name], made[name])
+    for name in ("min", "max"):  # of nothing there is none
+        parts[name] = pc.if_else(made[name].is_valid(), parts[name], None)
+    for name, other, within in (("min", "max", pc.min_element_wise), ("max", "min", pc.max_element_wise)):
+        if other in known:  # what was made must not cross what was given
+            given_itself = known[name].is_valid() if name in known else pa.scalar(False)
+            kept = pc.or_(given_itself, parts[name].is_null())
+            parts[name] = pc.if_else(kept, parts[name], within(parts[name], parts[other]))
+    crossed = pc.fill_null(pc.greater(parts["min"], parts["max"]), False).to_numpy(zero_copy_only=False)
+    if crossed.any():
+        raise ValueError(f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max")
+    return parts
+
+
+def _given(name: str, column: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+    """Read a column of sums, mins or maxs, at the rows that are valid; sums may be exact ones.
+
+    Raises ``TypeError`` for a column of no numbers, ``ValueError`` for another length, an infinity or NaN.
+
+    >>> _given("sums", pa.array([1, None, 3]), np.array([True, True, False])).to_pylist()
+    [{'exponent': 0, 'limbs': [1]}, None]
+    """
+    column = normalize(column)
+    if len(column) != len(valid):
+        raise ValueError(f"{len(column)} {name} for {len(valid)} messages")
+    column = column.filter(pa.array(valid))
+    if name == "sums" and column.type == EXACT_TYPE:
+        return column
+    is_a = pa.types
+    if not (is_a.is_integer(column.type) or is_a.is_floating(column.type)):
+        raise TypeError(f"{name} must be integers or floats{', or exact sums' * (name == 'sums')}; got {column.type}")
+    column = column.cast(pa.float64())
+    floats = pc.fill_null(column, 0.0).to_numpy()
+    if (bad := np.flatnonzero(~np.isfinite(floats))).size:
+        row, value = np.flatnonzero(valid)[bad[0]], floats[bad[0]]
+        raise ValueError(f"{name} must be finite, or null to be made from the buckets; got {value} in row {row}")
+    if name != "sums":
+        return column
+    sums = sum_exactly([floats], Groups.each(len(floats)))
+    return pc.if_else(column.is_valid(), sums, pa.scalar(None, EXACT_TYPE))
+
+
+def _values(buckets: Histograms, mapping: LogarithmicMapping) -> Floats:
+    return _finite(mapping.values(buckets.keys))
+
+
+def _finite(values: Floats) -> Floats:
+    """Keep what the last bucket stands for from being infinite."""
+    return np.clip(values, -sys.float_info.max, sys.float_info.max)

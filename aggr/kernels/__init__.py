@@ -1,0 +1,1 @@
+"""Loops and whole-array operations over grouped rows; what every function is built from."""

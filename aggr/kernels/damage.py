@@ -1,0 +1,39 @@
+"""Damage: what cannot be a state, and how it is told."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+class DamagedState(ValueError):
+    """A column of states holds what no function can have written: it was damaged, or is of another type."""
+
+
+def checked_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Return a field of states as the type it has; raises `DamagedState` for one that cannot be, or that has nulls.
+
+    >>> checked_type(pa.array([1], pa.int32()), pa.int64()).type
+    DataType(int64)
+    """
+    if column.type != dtype:
+        try:
+            column = column.cast(dtype)
+        except (pa.ArrowException, TypeError):
+            raise DamagedState(f"has type {column.type}, not {dtype}") from None
+    if _has_null(column):
+        raise DamagedState("is null in some states")
+    return column
+
+
+def refuse_nulls(column: pa.Array) -> None:
+    """Raise `DamagedState` for a field that is null in a state that is not."""
+    if column.null_count:
+        raise DamagedState("is null in some states")
+
+
+def _has_null(column: pa.Array) -> bool:
+    if column.null_count:
+        return True
+    if pa.types.is_struct(column.type):
+        return any(_has_null(column.field(i)) for i in range(column.type.num_fields))
+    return pa.types.is_list(column.type) and bool(column.values.null_count) and bool(column.flatten().null_count)

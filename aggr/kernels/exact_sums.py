@@ -1,0 +1,173 @@
+"""Exact sums of rows, of their squares and of products: the digits of each double, added up in a `superaccumulator`.
+
+    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
+
+A product of two doubles is one of two whole numbers, of 106 bits: the digits of five levels. Nothing is ever rounded.
+
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.kernels.grouped import ends_of_numbers
+from aggr.kernels.groups import Groups, check_lengths
+from aggr.kernels.jit import compiled
+from aggr.kernels.superaccumulator import BITS, Accumulators
+
+_MANTISSA = (1 << 52) - 1
+_HIDDEN = 1 << 52
+_LEAST = -1074  # the exponent of the least double
+_WORD = (1 << 32) - 1
+_NONE = 1 << 20  # beyond every exponent
+_UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+    """Sum finite floats per group without error.
+
+    Parameters
+    ----------
+    parts : arrays of float64, each of shape (rows,)
+        A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64.
+    groups : Groups
+        Of at most 2^24 rows, which `aggr.function.Function.reduce` sees to.
+
+    Returns
+    -------
+    column of `aggr.kernels.superaccumulator.EXACT_TYPE`, shape (groups.n,)
+
+    Examples
+    --------
+    >>> sum_exactly([np.array([1e16, 1.0, -1e16])], Groups.single(3)).to_pylist()
+    [{'exponent': 0, 'limbs': [1]}]
+    """
+    if len(parts) == 1:
+        return groups.cached("sum", parts[0], lambda: _sum(parts, groups))
+    return _sum(parts, groups)
+
+
+def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+    bits = _bits(parts, groups)
+    low, high = _exponents(parts, bits, groups)
+    room = Accumulators.over(low >> 5, (high >> 5) + 2)
+    return room.to_arrow(_add(bits, groups.ids, room.origin, room.size))
+
+
+def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+    """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
+    bits = _bits(parts, groups)
+    low, high = _exponents(parts, bits, groups)
+    room = Accumulators.over(2 * low >> 5, (2 * high >> 5) + 4)
+    return room.to_arrow(_add_products(bits, bits, True, groups.ids, room.origin, room.size))
+
+
+def sum_products(left: Sequence[Floats], right: Sequence[Floats], groups: Groups) -> pa.StructArray:
+    """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
+
+    >>> sum_products([np.array([1e200, 3.0, -1e200])], [np.array([1e200, 5.0, 1e200])], Groups.single(3)).to_pylist()
+    [{'exponent': 0, 'limbs': [15]}]
+    """
+    bits, other = _bits(left, groups), _bits(right, groups)
+    (low, high), (other_low, other_high) = _exponents(left, bits, groups), _exponents(right, other, groups)
+    room = Accumulators.over(low + other_low >> 5, (high + other_high >> 5) + 4)
+    return room.to_arrow(_add_products(bits, other, False, groups.ids, room.origin, room.size))
+
+
+def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
+    """Show the bits of the parts, shape (parts, rows)."""
+    for part in parts:
+        check_lengths(len(part), groups)
+    rows = parts[0][np.newaxis] if len(parts) == 1 else np.stack(parts)
+    return np.ascontiguousarray(rows).view(np.int64)
+
+
+def _exponents(parts: Sequence[Floats], bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group; of positive numbers they are those of its ends."""
+    if len(parts) == 1 and groups.min_max(parts[0])[0] > 0.0 and (ends := ends_of_numbers(parts[0], groups)):
+        low, high = (pc.fill_null(end, 1.0).to_numpy().view(np.int64) >> 52 for end in ends)
+        return np.maximum(low, 1) - 1 + _LEAST, np.maximum(high, 1) - 1 + _LEAST
+    return groups.cached("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
+
+
+@compiled
+def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none."""
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            if bits[part, i] << 1:
+                group = ids[i]
+                exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + _LEAST
+                low[group] = min(low[group], exponent)
+                high[group] = max(high[group], exponent)
+    return low, high
+
+
+@compiled
+def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+    """Add up the digits of each group's numbers."""
+    digits = np.zeros(size, np.int64)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            number = bits[part, i]
+            biased = (number >> 52) & 0x7FF
+            mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
+            if mantissa:
+                exponent = max(biased, 1) - 1 + _LEAST
+                shift = exponent & 31
+                sign = (number >> 63) | 1
+                above = mantissa >> (BITS - shift)
+                at = origin[ids[i]] + (exponent >> 5)
+                digits[at] += sign * ((mantissa << shift) & _WORD)
+                digits[at + 1] += sign * (above & _WORD)
+                digits[at + 2] += sign * (above >> BITS)
+    return digits
+
+
+@compiled
+def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+    """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
+    digits = np.zeros(size, np.int64)
+    for one in range(left.shape[0]):
+        for other in range(one if squares else 0, right.shape[0]):
+            for i in range(left.shape[1]):
+                x, y = left[one, i], right[other, i]
+                x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
+                a = np.uint64((x & _MANTISSA) | (_HIDDEN if x_biased else 0))
+                b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
+                if a == 0 or b == 0:
+                    continue
+                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * _LEAST
+                shift = np.uint64(exponent & 31)
+                times = ((x ^ y) >> 63 | 1) * (2 if squares and other > one else 1)
+                # a·b, digit by digit, as whole numbers of 53 bits each
+                a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
+                lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
+                first = lowest & _UWORD
+                carry = (lowest >> _UBITS) + (middle & _UWORD)
+                second = carry & _UWORD
+                carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
+                third = carry & _UWORD
+                fourth = (carry >> _UBITS) + (highest >> _UBITS)
+                # the same shifted left, to where its digits belong
+                at = origin[ids[i]] + (exponent >> 5)
+                total = first << shift
+                digits[at] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (second << shift)
+                digits[at + 1] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (third << shift)
+                digits[at + 2] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (fourth << shift)
+                digits[at + 3] += times * np.int64(total & _UWORD)
+                digits[at + 4] += times * np.int64(total >> _UBITS)
+    return digits

@@ -1,0 +1,78 @@
+"""Grouped numbers: sums, least and greatest of each group, in one pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.kernels.groups import Groups, check_lengths
+from aggr.kernels.jit import compiled
+from aggr.kernels.sort_keys import HIGHEST, LOWEST
+
+
+def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
+    check_lengths(len(values), groups)
+    reach = float(np.abs(values.astype(np.float64)).sum())
+    if reach < 2.0**53:  # every partial sum is exact in a double
+        return np.bincount(groups.ids, values, minlength=groups.n).astype(np.int64)
+    total = np.zeros(groups.n, np.int64)
+    np.add.at(total, groups.ids, values)
+    if reach >= 2.0**62:
+        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
+        if (np.abs(near - total) > 2.0**62).any():
+            raise OverflowError("a count grew beyond int64")
+    return total
+
+
+def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
+    """Find per group a row with the least key, or the greatest; -1 where a group has no rows."""
+    check_lengths(len(keys), groups)
+    edge = extreme_of(keys, groups, greatest)
+    best = np.full(groups.n, -1, np.intp)
+    rows = np.flatnonzero(keys == edge[groups.ids])
+    best[groups.ids[rows]] = rows
+    return best
+
+
+def extreme_of(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
+    """Find the least key of each group, or the greatest."""
+    low, high, _ = _ends(keys, groups.ids, groups.n, False)
+    return high if greatest else low
+
+
+@compiled
+def _ends(
+    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Find the least and the greatest of each group, and which are empty; doubles, none NaN, come and go as bits."""
+    low, high = np.full(n, HIGHEST), np.full(n, LOWEST)
+    for i in range(len(numbers)):
+        number, group = numbers[i], ids[i]
+        if floats:
+            number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
+        low[group], high[group] = min(low[group], number), max(high[group], number)
+    empty = low > high
+    if floats:
+        for group in range(n):
+            low[group] ^= (low[group] >> 63) & HIGHEST
+            high[group] ^= (high[group] >> 63) & HIGHEST
+    return low, high, empty
+
+
+def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
+    """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
+    check_lengths(len(numbers), groups)
+    return groups.cached("ends", numbers, lambda: _find_ends(numbers, groups))
+
+
+def _find_ends(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
+    floats = numbers.dtype == np.float64
+    if floats and np.isnan(groups.min_max(numbers)[1]):
+        return None
+    *ends, empty = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
+    low, high = (pa.array(end.view(numbers.dtype), mask=empty) for end in ends)
+    return low, high

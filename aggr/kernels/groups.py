@@ -1,0 +1,280 @@
+"""Groups: which group each row belongs to, as dense ids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.kernels.jit import compiled
+from aggr.kernels.normalize import normalize
+
+T = TypeVar("T")
+
+
+_MOST = 2**31 - 1  # rows, and groups: what Arrow's offsets of 32 bits reach
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Groups:
+    """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
+
+    Parameters
+    ----------
+    ids : array of intp, shape (rows,)
+        Each in ``[0, n)``. A group may have no rows at all. Compiled loops trust them: they are kept as a read-only
+        view, and whoever made the array must not change it afterwards.
+    n : int
+        How many groups there are, below 2^31.
+
+    Raises
+    ------
+    TypeError
+        For ids that are no array of whole numbers in one dimension, or a number of groups that is no whole number.
+    ValueError
+        For an id outside ``[0, n)``, a negative number of groups, or more than 2^31 - 1 rows or groups.
+
+    Examples
+    --------
+    >>> Groups.of([0, 2, 0], 3).counts()
+    array([2, 0, 1])
+    """
+
+    ids: NDArray[np.intp]
+    n: int
+    _known: dict[Hashable, tuple[NDArray[Any] | None, Any]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the ids, in one pass."""
+        object.__setattr__(self, "n", _number("the number of groups", self.n))
+        if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
+            raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
+        if len(self.ids) > _MOST:
+            raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
+        view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
+        if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ones are the greatest unsigned ones
+            raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
+        view.flags.writeable = False
+        object.__setattr__(self, "ids", view)
+
+    @classmethod
+    def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
+        """Make groups from any whole numbers; raises as `Groups` does."""
+        if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
+            raise TypeError(f"group ids must be a list or an array of whole numbers; got {_shown(ids)}")
+        try:
+            given = np.asarray(ids) if len(ids) else np.zeros(0, np.intp)
+        except (ValueError, TypeError, OverflowError):
+            raise TypeError(f"group ids must be whole numbers in one dimension; got {_shown(ids)}") from None
+        return cls(given, n)
+
+    @classmethod
+    def single(cls, rows: int) -> Groups:
+        """Put all rows into one group."""
+        return cls._trusted(np.zeros(_number("the number of rows", rows), np.intp), 1)
+
+    @classmethod
+    def each(cls, rows: int) -> Groups:
+        """Put every row into a group of its own."""
+        rows = _number("the number of rows", rows)
+        return cls._trusted(np.arange(rows, dtype=np.intp), rows)
+
+    @classmethod
+    def _trusted(cls, ids: NDArray[np.intp], n: int) -> Groups:
+        """Make groups of ids that are known to lie in ``[0, n)``, unchecked: where they were computed just now."""
+        groups = object.__new__(cls)
+        object.__setattr__(groups, "ids", ids)
+        object.__setattr__(groups, "n", n)
+        object.__setattr__(groups, "_known", {})
+        return groups
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.ids)
+
+    def filter(self, rows: NDArray[np.bool_]) -> Groups:
+        """Keep the rows that are true; the groups stay, some perhaps without rows."""
+        if rows.dtype != np.bool_ or rows.shape != self.ids.shape:
+            raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
+        return Groups._trusted(self.ids[rows], self.n)
+
+    def part(self, rows: slice) -> Groups:
+        """Keep a range of rows; the groups stay."""
+        return Groups._trusted(self.ids[rows], self.n)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many rows each group has, shape (n,)."""
+        return self.cached("counts", None, lambda: np.bincount(self.ids, minlength=self.n))
+
+    def by_group(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """Return the rows in the order of their groups: those of group ``g`` are ``rows[until[g]:until[g + 1]]``."""
+        return self.cached("rows", None, lambda: _by_group(self.ids, self.counts()))
+
+    def min_max(self, values: NDArray[Any]) -> tuple[float, float]:
+        """Return the least and the greatest of the grouped floats: NaN where there is one, inf and -inf of none."""
+        return self.cached(
+            "span", values, lambda: (float(values.min(initial=np.inf)), float(values.max(initial=-np.inf)))
+        )
+
+    def cached(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
+        """Compute ``what`` of the grouped values once, however many functions ask for it.
+
+        min, max and the exact sum of a column serve several functions. Values count as the same where they lie at
+        the same place in memory; they are held on to, so that the place stays theirs.
+        """
+        place = None if values is None else (values.ctypes.data, values.shape, values.strides, values.dtype.str)
+        key = (what, place)
+        if key not in self._known:
+            self._known[key] = (values, compute())
+        known: T = self._known[key][1]
+        return known
+
+
+def type_name(given: Any) -> str:
+    """Name the type of what was given, as people say it."""
+    return "None" if given is None else type(given).__name__
+
+
+def check_groups(name: str, groups: Any) -> None:
+    """Raise ``TypeError``, naming a function, for groups that are none."""
+    if not isinstance(groups, Groups):
+        raise TypeError(f"{name}: groups are an aggr.Groups; got {type_name(groups)}; Groups.of makes one")
+
+
+def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
+    """Raise ``ValueError`` unless there is a group id for every row: compiled loops read both side by side."""
+    if rows != len(groups):
+        raise ValueError(f"{rows} {what} for {len(groups)} group ids")
+
+
+def _number(what: str, given: Any) -> int:
+    """Return a number of rows or of groups; raise for what is none."""
+    if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
+        raise TypeError(f"{what} must be a whole number; got {_shown(given)}")
+    if not 0 <= given <= _MOST:
+        raise ValueError(f"{what} must lie in [0, 2^31); got {given}")
+    return int(given)
+
+
+def _shown(given: Any) -> str:
+    """Show what was given in place of numbers, shortly."""
+    if isinstance(given, np.ndarray):
+        return f"{given.dtype}, {given.ndim}-D"
+    text = repr(given)
+    return f"{type(given).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+@compiled
+def _by_group(ids: NDArray[np.intp], counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Sort rows by their group, each group's in their order."""
+    rows, until = np.empty(len(ids), np.int32), np.zeros(len(counts) + 1, np.int64)
+    until[1:] = np.cumsum(counts)
+    place = until[:-1].copy()
+    for i in range(len(ids)):
+        rows[place[ids[i]]] = i
+        place[ids[i]] += 1
+    return rows, until
+
+
+def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
+    """Group the rows that agree in every column; null agrees with null.
+
+    Parameters
+    ----------
+    columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
+        No columns at all means one group. Floats agree where their bits do.
+    rows : int
+        How many rows there are.
+
+    Returns
+    -------
+    groups : Groups
+        Every group has at least one row; they are numbered in the order of the columns, null last.
+    one : array of intp, shape (groups.n,)
+        The index of one row of each group, to take the keys from.
+
+    Examples
+    --------
+    >>> groups, one = group_by([pa.array(["b", "a", "b", None])], 4)
+    >>> groups.ids, one
+    (array([1, 0, 1, 2]), array([1, 2, 3]))
+    """
+    codes, bound = np.zeros(_number("the number of rows", rows), np.int64), 1
+    for column in columns:
+        if len(column) != rows:
+            raise ValueError(f"a key column of {len(column)} values for {rows} rows")
+        code, size = _codes(column)
+        if bound * size >= 2**62:
+            codes, bound = _dense(codes, bound)
+        if bound > 1:
+            code += codes * size
+        codes, bound = code, bound * size
+    ids, n = _dense(codes, bound)
+    one = np.empty(n, np.intp)
+    one[ids] = np.arange(rows)
+    return Groups._trusted(ids, n), one
+
+
+def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
+    """Number a column's values from 0 in their order, equal values alike, and bound the numbers from above."""
+    if not pa.types.is_dictionary(column.type):
+        column = normalize(column)
+        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
+        if whole and not column.null_count and column.type != pa.uint64() and len(column):
+            return _whole_codes(column.to_numpy(zero_copy_only=False).astype(np.int64))
+        column = column.dictionary_encode(null_encoding="encode")
+    return _ranks(column)
+
+
+def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
+    """Number the values of a dictionary column by the order of the dictionary."""
+    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value once
+    order = pc.sort_indices(values.dictionary).to_numpy()
+    rank = np.empty(len(order) + 1, np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = len(order)
+    if values.dictionary.null_count:  # null among the values, as well as among the indices
+        rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
+    places = np.append(rank[values.indices.to_numpy()], rank[-1])
+    indices = column.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
+    codes: NDArray[np.int64] = places[indices.to_numpy()]
+    return codes, len(rank)
+
+
+def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
+    low, high = int(values.min()), int(values.max())
+    most = 4 * len(values)
+    if high - low < most:
+        return values - low, high - low + 1
+    heads = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
+        unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
+        return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
+    step = int(np.gcd.reduce(values[:256] - low))
+    if step > 1 and (high - low) // step < most:
+        steps = (values - low) // step
+        if (steps * step == values - low).all():
+            return steps, (high - low) // step + 1
+    unique, places = np.unique(values, return_inverse=True)
+    return places, len(unique)
+
+
+def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], int]:
+    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order."""
+    if bound <= max(4 * len(codes), 1024):
+        seen = np.zeros(bound, np.bool_)
+        seen[codes] = True
+        if seen.all():
+            return codes, bound
+        rank = np.cumsum(seen) - 1
+        return rank[codes], int(seen.sum())
+    unique, ids = np.unique(codes, return_inverse=True)
+    return ids.astype(np.intp), len(unique)

@@ -1,0 +1,114 @@
+"""compiled: loops over rows as plain Python, turned into machine code at their first call.
+
+Whole-array operations make a pass over memory each; a loop that does all of a row's work at once makes one. Numba
+compiles it once for a machine and keeps the code beside the source, or in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from functools import cache, update_wrapper, wraps
+from types import CodeType, FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+Int = Any  # in a loop, a whole number of numpy's or of Python's
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOOP = "__compiled_loop__"
+
+
+def compiled(loop: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of arrays and numbers at its first call.
+
+    Parameters
+    ----------
+    loop : function
+        Written in what numba compiles without Python's objects; it may call other compiled functions by their global
+        names. From Python it gets its arrays read-only, and returns new ones. Integers wrap around, and an index out
+        of bounds is not noticed.
+
+    Returns
+    -------
+    function
+        Of the same arguments. Where nothing can be kept on disk, each process compiles for itself.
+
+    Examples
+    --------
+    >>> @compiled
+    ... def steps(x):
+    ...     count = 0
+    ...     for i in range(1, len(x)):
+    ...         count += x[i] != x[i - 1]
+    ...     return count
+    >>> steps(np.array([1, 1, 2]))
+    1
+    """
+
+    @wraps(loop)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
+        try:
+            made: R = _machine_code(loop)(*given, **kwargs)
+        except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
+            cause: BaseException = error
+            while isinstance(cause, SystemError) and cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
+        return made
+
+    setattr(call, _LOOP, loop)
+    return call
+
+
+@cache
+def _machine_code(loop: Any) -> Callable[..., Any]:
+    import numba  # a fifth of a second, which a command that only prints help need not wait for
+
+    inner = {name: _machine_code(other) for name, other in _called(loop).items()}
+    loop, given = FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__), loop
+    # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls, or
+    # of the constants it uses, which are part of the code as well; nor whether indices were checked
+    bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
+    update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}"
+    try:
+        return numba.njit(cache=True, nogil=True)(loop)
+    except RuntimeError:  # no folder to write to
+        return numba.njit(nogil=True)(loop)
+
+
+def _called(loop: Any) -> dict[str, Any]:
+    """Find the compiled functions that a loop calls."""
+    known = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+    return {name: other for name, other in known.items() if other is not None}
+
+
+def _fingerprint(loop: Any) -> int:
+    """Tell a loop, all that it calls and all constants that it uses from other ones."""
+    inner = {name: _fingerprint(other) for name, other in _called(loop).items()}
+    constants = {name: _value(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
+    cells = [_value(cell.cell_contents) for cell in loop.__closure__ or ()]
+    return zlib.crc32(repr((_code(loop.__code__), inner, constants, cells)).encode())
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    """Show what a function does, but not where it stands."""
+    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars
+
+
+def _value(value: Any) -> str:
+    """Show a constant; of what is none, such as a module, nothing."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"
+    return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float | tuple | np.generic) else ""
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Make arrays of Arrow's, which nobody may write to, and of numpy's one type, compiled once."""
+    view = np.ascontiguousarray(array)[:]
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,79 @@
+"""Possible sums: whether a count, an exact sum and one of squares can be those of the same numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.kernels.jit import Int, compiled
+
+Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
+
+_FLAGS = 7  # all special values
+
+
+def all_possible(
+    counts: NDArray[np.int64], special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
+) -> bool:
+    """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
+
+    Parameters
+    ----------
+    counts, special : arrays of int64 and of int8, shape (n,)
+    sums, squares : exact sums as `aggr.kernels.superaccumulator.check_exact` shows them; squares may be missing
+    fractions : bool
+        Whether numbers may have digits below 1, and special values.
+
+    Guarantee
+    ---------
+    No state that rows were reduced to is refused: sizes are compared with a margin of 2^-30.
+    """
+    return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
+
+
+@compiled
+def _all_possible(
+    counts: Any,
+    special: Any,
+    exponents: Any,
+    places: Any,
+    digits: Any,
+    square_exponents: Any,
+    square_places: Any,
+    square_digits: Any,
+    squared: bool,
+    fractions: bool,
+) -> bool:
+    for i in range(len(counts)):
+        size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
+        if special[i] < 0 or special[i] > _FLAGS or (special[i] and not fractions):
+            return False
+        if counts[i] == 0 and (size or square_size or special[i]):
+            return False
+        if not fractions and (exponents[i] < 0 or square_exponents[i] < 0):
+            return False
+        if squared and square_size and square_digits[square_places[i + 1] - 1] < 0:
+            return False
+        if squared and size:
+            if square_size == 0:
+                return False
+            sum_, place = _leading(digits, places[i], places[i + 1])
+            square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
+            apart = 32 * (2 * (exponents[i] + place) - square_exponents[i] - square_place)
+            least = math.ldexp(sum_ * sum_, int(max(min(apart, 800), -2000)))  # below 2**1024 at most
+            if least > square * counts[i] * (1.0 + 2.0**-30):
+                return False
+    return True
+
+
+@compiled
+def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
+    """Return the three leading digits of a sum as a float, and the level of the last of them."""
+    first = max(end - 3, at)
+    value = 0.0
+    for i in range(end - 1, first - 1, -1):
+        value = value * 2.0**32 + digits[i]
+    return value, first - at

@@ -1,0 +1,295 @@
+"""From exact sums to results that are rounded once, correctly: sums, quotients, variances, roots.
+
+Each result is first computed as a double-double (about 100 bits, all groups at once). Where both ends of its
+error interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991).
+The few others, exact ties among them, are decided by Python's whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.kernels.superaccumulator import BITS, HALF, Limbs
+
+Floats = NDArray[np.float64]
+
+_SAFE = 2.0**-88  # bounds the relative error of every double-double below
+_LEAST = -960  # a result below 2^-960 might be subnormal: decided by whole numbers
+_MOST_LEVELS = 6  # sums wider than this (192 bits) are squared by whole numbers
+
+
+class Pair(NamedTuple):
+    """Double-doubles times a power of two: ``(high + low) · 2^exponent``, each field of shape (n,)."""
+
+    high: Floats
+    low: Floats
+    exponent: NDArray[np.int64]
+
+
+def rounded(limbs: Limbs) -> Floats:
+    """Round exact numbers to the nearest doubles, ties to even; beyond the largest double, infinity."""
+    return _decide(_pair(limbs), lambda i: ratio(*_fraction(limbs, i)))
+
+
+def quotient(limbs: Limbs, divisors: NDArray[np.int64], scale: int = 0) -> Floats:
+    """Round ``number / (divisor · 10^scale)``, divisors positive."""
+    return _decide(
+        _divide(_pair(limbs), divisors, scale),
+        lambda i: ratio(*_fraction(limbs, i), int(divisors[i]) * 10**scale),
+    )
+
+
+def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0) -> Floats:
+    """Round ``top / (bottom · 10^scale)``, both exact; a bottom of 0 gives NaN."""
+    nothing = ~bottoms.digits.any(axis=0)
+    by = _pair(bottoms)
+
+    def exactly(i: int) -> float:
+        (top, low), (bottom, other) = _fraction(tops, i), _fraction(bottoms, i)
+        sign = -1 if bottom < 0 else 1
+        return ratio(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
+
+    pair = _divide_by(_pair(tops), (np.where(nothing, 1.0, by.high), by.low))
+    if scale:
+        pair = _divide_by(pair, _whole_pair_of(10**scale))
+    return _decide(Pair(np.where(nothing, np.nan, pair.high), pair.low, pair.exponent - by.exponent), exactly)
+
+
+def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, scale: int, root: bool) -> Floats:
+    """Round the variance, or its root, from exact sums: ``(n·Σx² − (Σx)²) / (n·(n − ddof))``.
+
+    Parameters
+    ----------
+    sums, squares : Limbs
+        Σx and Σx² of ``n`` groups.
+    counts : array of int64, shape (n,)
+        Each greater than ``ddof``.
+    ddof : int
+        Taken from the count in the divisor.
+    scale : int
+        Decimal places: the values are ``x / 10^scale``.
+    root : bool
+        Ask for the standard deviation.
+    """
+
+    def exactly(i: int) -> float:
+        total, low = _fraction(sums, i)
+        square, low_square = _fraction(squares, i)
+        n, exponent = int(counts[i]), min(2 * low, low_square)
+        top = n * (square << (low_square - exponent)) - (total * total << (2 * low - exponent))
+        return (root_of if root else ratio)(top, exponent, n * (n - ddof) * 100**scale)
+
+    narrow = np.flatnonzero((sums.lengths() <= _MOST_LEVELS) & (squares.lengths() <= 2 * _MOST_LEVELS))
+    if len(narrow) < len(counts):
+        results = np.empty(len(counts))
+        if len(narrow):
+            results[narrow] = variance(sums.of(narrow), squares.of(narrow), counts[narrow], ddof, scale, root)
+        for i in np.setdiff1d(np.arange(len(counts)), narrow).tolist():
+            results[i] = exactly(i)
+        return results
+    spread = _minus(_times(squares, counts), _squared(sums))
+    pair = _divide(_divide(_pair(spread), counts, 2 * scale), counts - ddof, 0)
+    return _decide(_root(pair) if root else pair, exactly)
+
+
+def ratio(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round ``top · 2^exponent / bottom`` correctly; beyond the largest double, infinity."""
+    top, bottom = (top << exponent, bottom) if exponent >= 0 else (top, bottom << -exponent)
+    try:
+        return top / bottom  # Python divides whole numbers with one correct rounding
+    except OverflowError:
+        return math.inf if top > 0 else -math.inf
+
+
+def root_of(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round the square root of ``top · 2^exponent / bottom`` correctly."""
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())
+    shift += (exponent - shift) % 2
+    whole, remainder = divmod(top << shift, bottom)
+    root = math.isqrt(whole)
+    sticky = int(root * root != whole or remainder != 0)
+    return ratio(2 * root + sticky, (exponent - shift) // 2 - 1)
+
+
+def whole_number(limbs: Limbs, i: int) -> int:
+    """Read number ``i`` as a whole number; it must be one."""
+    top, exponent = _fraction(limbs, i)
+    return top << exponent if exponent >= 0 else top >> -exponent
+
+
+def _fraction(limbs: Limbs, i: int) -> tuple[int, int]:
+    """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
+    top = 0
+    for digit in limbs.digits[::-1, i].tolist():
+        top = (top << BITS) + digit
+    return top, BITS * int(limbs.low[i])
+
+
+def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
+    """Round double-doubles, and ask for the exact result where their error leaves a doubt."""
+    high, low, exponent = pair
+    margin = np.abs(high) * _SAFE
+    with np.errstate(over="ignore"):
+        result: Floats = np.ldexp(high, exponent)
+    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _LEAST)
+    doubt |= ~np.isfinite(high)
+    for i in np.flatnonzero(doubt).tolist():
+        result[i] = exactly(i)
+    return result
+
+
+def _pair(limbs: Limbs) -> Pair:
+    """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
+    width, n = limbs.digits.shape
+    used = limbs.digits != 0
+    top = width - 1 - np.argmax(used[::-1], axis=0)
+    high, low = np.zeros(n), np.zeros(n)
+    for step in range(4):
+        place = top - step
+        digit = np.where(place >= 0, limbs.digits[np.maximum(place, 0), np.arange(n)], 0)
+        high, error = _two_sum(high, digit * 2.0 ** (BITS * (3 - step)))
+        low = low + error
+    high, low = fast_two_sum(high, low)
+    return Pair(high, low, BITS * (top - 3 + limbs.low).astype(np.int64))
+
+
+def _divide(pair: Pair, divisors: NDArray[np.int64], scale: int) -> Pair:
+    """Divide by ``divisor · 10^scale``; divisors above 2^53 and powers above 10^22 are double-doubles too."""
+    pair = _divide_by(pair, _whole_pair(divisors))
+    return _divide_by(pair, _whole_pair_of(10**scale)) if scale else pair
+
+
+def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
+    """Divide by double-doubles, none of them 0."""
+    high, low, exponent = pair
+    first = high / divisor[0]
+    times, error = two_product(first, divisor[0])
+    rest = ((high - times) - error) + low - first * divisor[1]
+    return Pair(*fast_two_sum(first, rest / divisor[0]), exponent)
+
+
+def _root(pair: Pair) -> Pair:
+    """Take the square root; only a rounding-free zero or a positive number comes in."""
+    odd = pair.exponent % 2
+    high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
+    root = np.sqrt(np.maximum(high, 0.0))
+    times, error = two_product(root, root)
+    rest = ((high - times) - error) + low
+    correction = np.divide(rest, 2.0 * root, out=np.zeros_like(root), where=root > 0)
+    return Pair(*fast_two_sum(root, correction), (pair.exponent - odd) // 2)
+
+
+def _whole_pair(values: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    high = values.astype(np.float64)
+    near = np.minimum(high, 2.0**62)
+    return near, (values - near.astype(np.int64)).astype(np.float64)
+
+
+def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
+    high = float(value)
+    return np.array([high]), np.array([float(value - int(high))])
+
+
+def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly: the rounded sum and its error (Knuth)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly where ``|a| >= |b|`` (Dekker)."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
+    p = a * b
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
+
+
+def _split(x: Floats) -> tuple[Floats, Floats]:
+    """Split into halves of 26 bits."""
+    c = x * 134217729.0
+    high = c - (c - x)
+    return high, x - high
+
+
+def _times(limbs: Limbs, factors: NDArray[np.int64]) -> Limbs:
+    """Multiply each number by a whole number."""
+    width, n = limbs.digits.shape
+    out = np.zeros((width + 3, n), np.int64)
+    low = ((factors + HALF) & np.int64(0xFFFFFFFF)) - HALF
+    high = (factors - low) >> BITS
+    for j, digit in enumerate(limbs.digits):
+        _add_product(out, j, digit, low)
+        _add_product(out, j + 1, digit, high)
+    return Limbs(out, limbs.low).normalized()
+
+
+def _squared(limbs: Limbs) -> Limbs:
+    """Square each number: the schoolbook convolution of its digits, all groups at once."""
+    width, n = limbs.digits.shape
+    out = np.zeros((2 * width + 1, n), np.int64)
+    for i in range(width):
+        for j in range(width):
+            _add_product(out, i + j, limbs.digits[i], limbs.digits[j])
+    return Limbs(out, 2 * limbs.low).normalized()
+
+
+def _add_product(out: NDArray[np.int64], at: int, a: NDArray[np.int64], b: NDArray[np.int64]) -> None:
+    """Add a product of two balanced digits as two digits."""
+    whole = a * b
+    carry = (whole + HALF) >> BITS
+    out[at] += whole - (carry << BITS)
+    out[at + 1] += carry
+
+
+def _minus(a: Limbs, b: Limbs) -> Limbs:
+    """Subtract number by number."""
+    low = np.minimum(a.low, b.low)
+    height = max(int((x.low - low).max(initial=0)) + len(x.digits) for x in (a, b))
+    out = np.zeros((height, len(low)), np.int64)
+    column = np.arange(len(low))
+    for number, sign in ((a, 1), (b, -1)):
+        for j, digit in enumerate(number.digits):
+            out[number.low - low + j, column] += sign * digit
+    return Limbs(out, low).normalized()
+
+
+def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Read whole numbers as 128-bit two's complement halves.
+
+    Returns
+    -------
+    low : array of uint64, shape (n,)
+    high : array of int64, shape (n,)
+    fits : array of bool, shape (n,)
+        Whether the number lies in ``[least, most]``, themselves within 127 bits.
+    """
+    n = limbs.digits.shape[1]
+    words = np.zeros((6, n), np.int64)
+    for j, digit in enumerate(limbs.digits[:6]):
+        inside = np.flatnonzero((limbs.low + j >= 0) & (limbs.low + j < 6))
+        words[limbs.low[inside] + j, inside] = digit[inside]
+    borrow = np.zeros(n, np.int64)
+    for j in range(5):
+        total = words[j] + borrow
+        borrow = total >> BITS
+        words[j] = total - (borrow << BITS)
+    unsigned = words.view(np.uint64)
+    low = unsigned[0] | (unsigned[1] << np.uint64(32))
+    high = (unsigned[2] | (unsigned[3] << np.uint64(32))).view(np.int64)
+    near = np.ldexp(*_pair(limbs)[::2])
+    fits = (near > least * 0.999) & (near < most * 0.999)
+    for i in np.flatnonzero(~fits).tolist():
+        fits[i] = least <= whole_number(limbs, i) <= most
+    return low, high, fits

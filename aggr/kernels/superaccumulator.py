@@ -1,0 +1,204 @@
+"""Exact sums of floats: a superaccumulator on a grid of powers of 2³², for all groups at once.
+
+A number is kept as balanced digits ``d[j] · 2^(32·(low + j))`` with ``-2^31 <= d[j] < 2^31``. Every real number
+on the grid has exactly one such form without leading and trailing zeros, so equal sums have equal bits,
+whatever the order in which they were added up.
+
+    0.75 = 1 − 0.25, on the grid of 2^-32:   exponent = -1, limbs = [-1073741824, 1]
+
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.groups import Groups, check_lengths
+from aggr.kernels.jit import compiled
+from aggr.kernels.ragged import Ragged
+
+BITS = 32
+HALF = np.int64(1 << (BITS - 1))
+EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
+
+_NONE = 1 << 40  # beyond every level
+_LEVELS = 68  # squares of doubles reach from 2^-2148 up to 2^2048, and 2^63 of them to 2^2111: levels -68 to 66
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limbs:
+    """``n`` exact numbers as a matrix of digits, ``value[i] = Σ digits[j, i] · 2^(32·(low[i] + j))``.
+
+    ``digits`` has shape (levels, n), ``low`` shape (n,): numbers of very different size stand side by side without
+    making the matrix high.
+    """
+
+    digits: NDArray[np.int64]
+    low: NDArray[np.int64]
+
+    @classmethod
+    def of_arrow(cls, sums: pa.StructArray) -> Limbs:
+        """Read a column of exact sums, one number a row."""
+        sums = checked_type(sums, EXACT_TYPE)
+        lengths, limbs = Ragged.of(sums.field("limbs"))
+        digits = np.zeros((max(1, int(lengths.max(initial=0))), len(sums)), np.int64)
+        ragged = Ragged(lengths, limbs)
+        digits[ragged.positions(), ragged.rows()] = limbs
+        return cls(digits, sums.field("exponent").to_numpy().astype(np.int64)).normalized()
+
+    def of(self, rows: NDArray[Any]) -> Limbs:
+        """Take some of the numbers, and no more levels than they need."""
+        digits = self.digits[:, rows]
+        used = np.flatnonzero(digits.any(axis=1))
+        return Limbs(digits[: used[-1] + 1 if len(used) else 1], self.low[rows])
+
+    def lengths(self) -> NDArray[np.int64]:
+        """Count the levels that each number reaches up to, shape (n,)."""
+        lengths: NDArray[np.int64] = len(self.digits) - np.argmax((self.digits != 0)[::-1], axis=0)
+        return lengths
+
+    def normalized(self) -> Limbs:
+        """Carry until every digit is balanced; digits must be below 2^62 in magnitude."""
+        rows: list[NDArray[np.int64]] = []
+        carry = np.zeros(self.digits.shape[1], np.int64)
+        for digit in self.digits:
+            total = digit + carry
+            carry = (total + HALF) >> BITS
+            rows.append(total - (carry << BITS))
+        while carry.any():
+            total, carry = carry, (carry + HALF) >> BITS
+            rows.append(total - (carry << BITS))
+        return Limbs(np.array(rows, np.int64).reshape(len(rows), self.digits.shape[1]), self.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulators:
+    """Room for one sum per group, end to end: group ``g`` has its digits from level ``low[g]`` on in
+    ``base[g]`` to ``base[g + 1]``.
+    """
+
+    low: Whole
+    base: Whole
+
+    @classmethod
+    def over(cls, low: Whole, high: Whole) -> Accumulators:
+        """Make room for digits from level ``low`` to ``high`` and their carries; none where ``high`` is lower."""
+        base = np.zeros(len(low) + 1, np.int64)
+        np.cumsum(np.where(high >= low, high - low + 3, 0), out=base[1:])
+        return cls(low, base)
+
+    @property
+    def size(self) -> int:
+        """The number of digits."""
+        return int(self.base[-1])
+
+    @property
+    def origin(self) -> Whole:
+        """Where each group's digit of level 0 would be, shape (groups,)."""
+        return self.base[:-1] - self.low
+
+    def to_arrow(self, digits: Whole) -> pa.StructArray:
+        """Write the sums, digits below 2^62 in magnitude, as balanced digits without zeros at the ends."""
+        exponents, lengths, limbs = _balanced(digits, self.base, self.low)
+        columns = [pa.array(exponents), Ragged(lengths, limbs).to_arrow()]
+        return pa.StructArray.from_arrays(columns, fields=list(EXACT_TYPE))
+
+
+def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
+    """Add exact sums per group."""
+    check_lengths(len(sums), groups)
+    sums = checked_type(sums, EXACT_TYPE)
+    lengths, limbs = Ragged.of(sums.field("limbs"))
+    exponents = sums.field("exponent").to_numpy()
+    room = Accumulators.over(*_reach(exponents, lengths, groups.ids, groups.n))
+    return room.to_arrow(_add(exponents, lengths, limbs, groups.ids, room.origin, room.size))
+
+
+def check_exact(sums: pa.StructArray) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Raise `DamagedState` unless each row is written as `Accumulators.to_arrow` writes a sum, or one of squares.
+
+    Returns the exponents, where each sum's digits begin and end, and the digits.
+    """
+    sums = checked_type(sums, EXACT_TYPE)
+    exponents, limbs = sums.field("exponent").to_numpy(), sums.field("limbs")
+    places, digits = limbs.offsets.to_numpy(), limbs.values.to_numpy()
+    if not _all_canonical(exponents, places, digits):
+        raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
+    return exponents, places, digits
+
+
+@compiled
+def _all_canonical(exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32]) -> bool:
+    for i in range(len(exponents)):
+        at, end = places[i], places[i + 1]
+        if at == end:
+            if exponents[i] != 0:
+                return False
+        elif digits[at] == 0 or digits[end - 1] == 0 or exponents[i] < -_LEVELS or exponents[i] + end - at > _LEVELS:
+            return False
+    return True
+
+
+@compiled
+def _reach(exponents: NDArray[np.int16], lengths: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest level of each group."""
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for i in range(len(lengths)):
+        if lengths[i]:
+            group = ids[i]
+            low[group] = min(low[group], exponents[i])
+            high[group] = max(high[group], exponents[i] + lengths[i] - 1)
+    return low, high
+
+
+@compiled
+def _add(
+    exponents: NDArray[np.int16],
+    lengths: Whole,
+    limbs: NDArray[np.int32],
+    ids: NDArray[np.intp],
+    origin: Whole,
+    size: int,
+) -> Whole:
+    """Add up the digits of each group."""
+    digits = np.zeros(size, np.int64)
+    at = 0
+    for i in range(len(lengths)):
+        first = origin[ids[i]] + exponents[i]
+        for j in range(lengths[i]):
+            digits[first + j] += limbs[at]
+            at += 1
+    return digits
+
+
+@compiled
+def _balanced(digits: Whole, base: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Carry from digit to digit; leave out the zeros at both ends."""
+    n, most = len(low), 1 << 31
+    exponents, lengths = np.zeros(n, np.int16), np.zeros(n, np.int64)
+    limbs = np.empty(len(digits), np.int32)
+    at = 0
+    for group in range(n):
+        first, last, carry = at, at, 0
+        for i in range(base[group], base[group + 1]):
+            total = digits[i] + carry
+            carry = (total + most) >> 32
+            digit = total - (carry << 32)
+            if digit and at == first:
+                exponents[group] = low[group] + i - base[group]
+            if digit or at > first:
+                limbs[at] = digit
+                at += 1
+            if digit:
+                last = at
+        at = last
+        lengths[group] = last - first
+    return exponents, lengths, limbs[:at].copy()

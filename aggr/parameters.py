@@ -1,0 +1,176 @@
+"""Parameters of functions: as columns of states, as plain data, and as text.
+
+Those that shape a state travel in it as a column of their Arrow type, of whatever type. A description holds them as
+what JSON can say; a call that people type says decimals and times as text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import MISSING, Field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.kernels.digest import same_bits
+
+_TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to text, from text
+    "$decimal": (Decimal, str, Decimal),
+    "$timestamp": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "$date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "$time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    "$microseconds": (dt.timedelta, lambda span: span // dt.timedelta(microseconds=1), lambda n: dt.timedelta(0, 0, n)),
+    "$hex": (bytes, bytes.hex, bytes.fromhex),
+}
+
+
+def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
+    """Repeat a parameter ``n`` times as a column of its type; raises ``TypeError`` for a value that has another.
+
+    >>> repeated("edges", (1.0, 2.0), pa.list_(pa.float64()), 2).to_pylist()
+    [[1.0, 2.0], [1.0, 2.0]]
+    """
+    try:
+        scalar = pa.scalar(value, dtype)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise TypeError(f"{name} must be of type {dtype}; got {value!r}") from None
+    return pa.repeat(scalar, n) if n else pa.repeat(scalar, 1).slice(0, 0)
+
+
+def distinct(name: str, column: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Find the values of a parameter in a column of states, all of them or at least two where they differ.
+
+    Raises ``ValueError`` for a column that is not of the parameter's type.
+
+    >>> distinct("edges", pa.array([[1], [1], [2]]), pa.list_(pa.int8())).to_pylist()
+    [[1], [2]]
+    """
+    if column.type != dtype:
+        try:
+            column = column.cast(dtype)
+        except (pa.ArrowException, TypeError):
+            raise ValueError(f"the field {name!r} has type {column.type}, not {dtype}") from None
+    if not pa.types.is_nested(dtype) and not pa.types.is_string_view(dtype) and not pa.types.is_binary_view(dtype):
+        return pc.unique(column)
+    first = column.slice(0, 1)
+    if len(column) < 2 or same_bits(column, pa.repeat(column[0], len(column))):
+        return first
+    other = next(row for row in range(1, len(column)) if not same_bits(column.slice(row, 1), first))
+    return pa.concat_arrays([first, column.slice(other, 1)])
+
+
+def frozen(value: Any) -> Any:
+    """Turn lists into tuples, at every depth, as frozen dataclasses hold them.
+
+    >>> frozen([1, [2, 3]])
+    (1, (2, 3))
+    """
+    if isinstance(value, list | tuple):
+        return tuple(frozen(part) for part in value)
+    return {name: frozen(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
+def described(value: Any) -> Any:
+    """Describe a parameter as what JSON can say; `read` reads it.
+
+    >>> described((Decimal("1.50"), None))
+    [{'$decimal': '1.50'}, None]
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return described(value.item())
+    if isinstance(value, list | tuple):
+        return [described(part) for part in value]
+    if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
+        return {name: described(part) for name, part in value.items()}
+    for tag, (dtype, write, read_text) in _TEXTS.items():
+        if isinstance(value, dtype) and read_text(write(value)) == value:
+            return {tag: write(value)}
+    raise ValueError(f"a parameter such as {value!r} cannot be described; use numbers, text, times, lists and structs")
+
+
+def read(value: Any) -> Any:
+    """Read a parameter that `described` wrote.
+
+    >>> read([{"$decimal": "1.50"}, None])
+    (Decimal('1.50'), None)
+    """
+    if isinstance(value, list | tuple):
+        return tuple(read(part) for part in value)
+    if isinstance(value, dict):
+        tag, text = next(iter(value.items()), ("", None))
+        if len(value) == 1 and tag in _TEXTS:
+            return _TEXTS[tag][2](text)
+        return {name: read(part) for name, part in value.items()}
+    return value
+
+
+def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
+    """Read the text of a decimal, a time or a duration (``'90s'``), also within lists and structs; others stay.
+
+    >>> typed("widths", ["0.5", "2"], pa.list_(pa.decimal128(4, 1)))
+    (Decimal('0.5'), Decimal('2.0'))
+    """
+    if isinstance(value, list | tuple) and hasattr(dtype, "value_type"):
+        return tuple(typed(name, part, dtype.value_type) for part in value)
+    if isinstance(value, dict) and pa.types.is_struct(dtype):
+        inner = {f.name: f.type for f in dtype}
+        return {key: typed(f"{name}.{key}", part, inner.get(key, pa.null())) for key, part in value.items()}
+    if not isinstance(value, str) or not (pa.types.is_decimal(dtype) or pa.types.is_temporal(dtype)):
+        return value
+    try:
+        if pa.types.is_time(dtype):
+            return dt.time.fromisoformat(value)
+        if pa.types.is_duration(dtype):
+            return dt.timedelta(seconds=float(value.removesuffix("s")))
+        return pa.scalar(value).cast(dtype).as_py()
+    except (pa.ArrowException, ValueError, OverflowError):
+        raise ValueError(f"{name} must be of type {dtype}; got {value!r}") from None
+
+
+def as_written(value: Any) -> str:
+    """Write a parameter as people type it: tuples as lists, decimals and times as text, durations in seconds.
+
+    >>> as_written((Decimal("1.50"), True))
+    "['1.50', True]"
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(as_written(part) for part in value)}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {as_written(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, dt.timedelta):
+        return repr(f"{value.total_seconds()!r}s")
+    return repr(str(value)) if isinstance(value, Decimal | dt.date | dt.time) else repr(value)
+
+
+def some(dtype: pa.DataType) -> Any:
+    """Give some value of a type that is not null, to tell null from.
+
+    >>> some(pa.list_(pa.struct([("a", pa.string())])))
+    [{'a': ''}]
+    """
+    if pa.types.is_map(dtype):
+        return []
+    if pa.types.is_struct(dtype):
+        return {f.name: some(f.type) for f in dtype}
+    if hasattr(dtype, "value_type"):
+        inner = some(dtype.value_type)
+        return inner if pa.types.is_dictionary(dtype) else [inner] * max(getattr(dtype, "list_size", 1), 0)
+    if pa.types.is_temporal(dtype):
+        return pa.scalar(0, pa.int64() if dtype.bit_width == 64 else pa.int32()).cast(dtype).as_py()
+    for value in (0, "", b"", False):
+        try:
+            return pa.scalar(value, dtype).as_py()
+        except (pa.ArrowException, TypeError, ValueError):
+            continue
+    return bytes(dtype.byte_width) if pa.types.is_fixed_size_binary(dtype) else None
+
+
+def default_of(parameter: Field[Any]) -> Any:
+    """Return the default of a dataclass's field; `dataclasses.MISSING` where it has none."""
+    return parameter.default if parameter.default_factory is MISSING else parameter.default_factory()

@@ -1,0 +1,30 @@
+"""Conditions and values in SQL, compiled for Arrow; `docs/conditions.md` describes the language.
+
+text ──▶ `parse` (sqlglot; `grammar` refuses what is not read) ──▶ `compile`, bound to a schema ──▶ `term` ──▶
+`evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` tells what a condition lets columns be.
+
+The parser is loaded when the first of these functions is asked for, not with the package: it takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aggr.predicate.column_bounds import Bound, bounds
+    from aggr.predicate.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
+    from aggr.predicate.parse import columns_of
+
+__all__ = ["Bound", "bounds", "check_condition", "columns_of", "evaluate", "rows_where", "to_expression", "value_type"]
+
+_MODULES = {"columns_of": "parse", "Bound": "column_bounds", "bounds": "column_bounds"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module of a public function at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'aggr.predicate' has no attribute {name!r}")
+    function = getattr(import_module(f"aggr.predicate.{_MODULES.get(name, 'evaluation')}"), name)
+    globals()[name] = function
+    return function

@@ -1,0 +1,198 @@
+"""Bounds: what a condition lets columns be, at most; by them a reader leaves out what cannot be asked for.
+
+A bound is necessary, never sufficient: a row for which the condition is true lies within it, and others may. What says
+nothing simple of a column, such as NOT, LIKE and arithmetic, gives no bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from sqlglot import expressions as sql
+
+from aggr.kernels.normalize import normalized_type
+from aggr.predicate.compile import Compiler, operands
+from aggr.predicate.parse import name_of, parsed
+from aggr.predicate.term import Term
+from aggr.predicate.types import fitted, meet
+
+_Kinds = Callable[[pa.DataType], bool]
+_COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
+_PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
+_MIRRORED: Mapping[type[sql.Expr], type[sql.Expr]] = {
+    **{sql.LT: sql.GT, sql.LTE: sql.GTE, sql.GT: sql.LT, sql.GTE: sql.LTE},
+}
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one column can be where a condition is true; it is not null there.
+
+    Parameters
+    ----------
+    low, high : value, optional
+        The least and the greatest, both included: int of whole numbers, of times (in their unit) and of dates (days),
+        Decimal, str. None is no end.
+    values : set of values, optional
+        The only ones, where these are told.
+    """
+
+    low: Any = None
+    high: Any = None
+    values: frozenset[Any] | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> Bound:
+        """Bound a column by its only values."""
+        found = frozenset(values)
+        return cls(min(found, default=None), max(found, default=None), found)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no such value: no row is asked for."""
+        return self.values is not None and not self.values
+
+    def holds(self, value: Any) -> bool:
+        """Say whether a value lies within."""
+        return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
+
+    def __and__(self, other: Bound) -> Bound:
+        """Bound a column of which both are true."""
+        if self.values is None and other.values is None:
+            lows = [end for end in (self.low, other.low) if end is not None]
+            highs = [end for end in (self.high, other.high) if end is not None]
+            low, high = max(lows, default=None), min(highs, default=None)
+            none = low is not None and high is not None and low > high
+            return Bound.of(()) if none else Bound(low, high)
+        if self.values is not None and other.values is not None:
+            return Bound.of(self.values & other.values)
+        told, rest = (self, other) if self.values is not None else (other, self)
+        assert told.values is not None
+        return Bound.of(value for value in told.values if rest.holds(value))
+
+
+def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
+    """Find what a condition lets the columns of a schema be.
+
+    Parameters
+    ----------
+    condition : str
+        SQL, as `docs/conditions.md` describes it.
+    schema : pa.Schema
+
+    Returns
+    -------
+    dict of name -> Bound
+        Of the columns that are bounded: whole numbers, decimals of up to 38 digits, text, times and dates. Floats have
+        none: files tell the least and the greatest of them without NaN.
+
+    Raises
+    ------
+    ValueError
+        If the condition is no SQL.
+
+    Guarantee
+    ---------
+    A row for which the condition is true lies within every bound.
+
+    Examples
+    --------
+    >>> schema = pa.schema([("host", pa.string()), ("port", pa.int32())])
+    >>> bounds("host = 'a' AND (port < 10 OR port IN (20, 30)) AND port <> 7", schema)
+    {'host': Bound(low='a', high='a', values=frozenset({'a'})), 'port': Bound(low=None, high=30, values=None)}
+    """
+    return _of(parsed(condition).unnest(), Compiler(schema))
+
+
+def _of(node: sql.Expr, compiler: Compiler) -> dict[str, Bound]:
+    if isinstance(node, sql.And):
+        parts = [_of(part, compiler) for part in operands(node)]
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: reduce(Bound.__and__, (part[name] for part in parts if name in part)) for name in names}
+    if isinstance(node, sql.Or):
+        parts = [_of(part, compiler) for part in operands(node)]
+        parts = [part for part in parts if not any(bound.empty for bound in part.values())] or parts[:1]
+        names = dict.fromkeys(name for name in parts[0] if all(name in part for part in parts))
+        joined = {name: _either([part[name] for part in parts]) for name in names}
+        return {name: bound for name, bound in joined.items() if bound != Bound()}
+    try:
+        return _of_comparison(node, compiler)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError, RecursionError):
+        return {}  # whoever evaluates the condition says what is wrong with it
+
+
+def _either(each: Sequence[Bound]) -> Bound:
+    """Bound a column of which one of several is true."""
+    if all(bound.values is not None for bound in each):
+        return Bound.of(frozenset[Any]().union(*(bound.values or () for bound in each)))
+    lows, highs = [bound.low for bound in each], [bound.high for bound in each]
+    return Bound(None if None in lows else min(lows), None if None in highs else max(highs))
+
+
+def _of_comparison(node: sql.Expr, compiler: Compiler) -> dict[str, Bound]:
+    kind = type(node)
+    if kind is sql.In and node.expressions:
+        return _bounded(compiler, node.this, node.expressions, Bound.of)
+    if kind is sql.Between:
+        return _bounded(compiler, node.this, [node.args["low"], node.args["high"]], _range)
+    if kind not in _READ:
+        return {}
+    left, right = node.this.unnest(), node.expression.unnest()
+    if not isinstance(left, sql.Column):
+        left, right, kind = right, left, _MIRRORED.get(kind, kind)
+    return _bounded(compiler, left, [right], _READ[kind])
+
+
+def _bounded(
+    compiler: Compiler, node: sql.Expr, others: Sequence[sql.Expr], bound: Callable[[list[Any]], Bound]
+) -> dict[str, Bound]:
+    """Bound a column by what it is compared with, if that is constants which its type holds."""
+    node = node.unnest()
+    if not isinstance(node, sql.Column):
+        return {}
+    name = name_of(node)
+    if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
+        return {}
+    (column, *terms), through = meet([compiler.term(node), *(compiler.term(other) for other in others)])
+    if any(term.literal is None for term in terms):
+        return {}
+    found = [_plain(term, column.type, through) for term in terms if not term.null]
+    if any(value is None for value in found) or (len(found) < len(terms) and bound != Bound.of):
+        return {}
+    return {name: bound(found)}
+
+
+def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
+    """Write a constant as a value of the column's type; None where that would change the comparison."""
+    assert term.literal is not None
+    if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
+        return None
+    scalar = fitted(term, kind, through)
+    if scalar is None or scalar.type != kind:
+        return None
+    return scalar.value if pa.types.is_temporal(kind) else scalar.as_py()
+
+
+def _range(ends: list[Any]) -> Bound:
+    return Bound(low=ends[0]) & Bound(high=ends[1])
+
+
+def _same(values: list[Any]) -> Bound:
+    return Bound.of(values)
+
+
+def _from(values: list[Any]) -> Bound:
+    return Bound(low=values[0])
+
+
+def _to(values: list[Any]) -> Bound:
+    return Bound(high=values[0])
+
+
+_READ: Mapping[type[sql.Expr], Callable[[list[Any]], Bound]] = {
+    **{sql.EQ: Bound.of, sql.NullSafeEQ: _same, sql.LT: _to, sql.LTE: _to, sql.GT: _from, sql.GTE: _from},
+}

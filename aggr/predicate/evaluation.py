@@ -1,0 +1,209 @@
+"""Evaluating: rows that a condition chooses, values, and conditions as expressions of Arrow."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from sqlglot import expressions as sql
+
+from aggr.kernels.normalize import normalize
+from aggr.predicate.compile import compiled
+from aggr.predicate.parse import columns_of, parsed, shortened
+from aggr.predicate.term import Term, Value
+
+_MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
+
+
+def check_condition(text: str, schema: pa.Schema | None = None) -> None:
+    """Check a condition before there are rows.
+
+    Parameters
+    ----------
+    text : str
+    schema : pa.Schema, optional
+        With it, columns and types are checked as well.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read; of a schema, if it names a column that is not there, compares what cannot be compared, or
+        is no condition.
+
+    Examples
+    --------
+    >>> check_condition("status >= 500", pa.schema([("status", pa.int64())]))
+    """
+    parsed(text)
+    if schema is not None:
+        _condition(text, schema)
+
+
+def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
+    """Find the rows for which a condition is true: neither where it is false, nor where it is null.
+
+    Parameters
+    ----------
+    condition : str
+        SQL, as `docs/conditions.md` describes it.
+    table : table or batch
+
+    Returns
+    -------
+    array of bool, shape (rows,)
+
+    Raises
+    ------
+    ValueError
+        If the condition cannot be read, names a column that is not there, or compares what cannot be compared.
+
+    Examples
+    --------
+    >>> rows_where("status >= 500", pa.table({"status": [200, 503, None]}))
+    array([False,  True, False])
+    """
+    chosen = _values(_condition(condition, table.schema), condition, table).cast(pa.bool_())
+    rows: NDArray[np.bool_] = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
+    return rows
+
+
+def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Compute a value for every row.
+
+    Parameters
+    ----------
+    text : str
+        SQL, say ``"price * quantity"`` or ``"lower(route)"``.
+    table : table or batch
+
+    Returns
+    -------
+    array of `value_type`, one value per row
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read or computed.
+
+    Examples
+    --------
+    >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
+    [3.0, None]
+    """
+    return _values(_bound(text, table.schema), text, table)
+
+
+def value_type(text: str, schema: pa.Schema) -> pa.DataType:
+    """Tell the type of what `evaluate` returns for tables of a schema.
+
+    Examples
+    --------
+    >>> value_type("price * quantity", pa.schema([("price", pa.float64()), ("quantity", pa.int32())]))
+    DataType(double)
+    """
+    return _bound(text, schema).type
+
+
+def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
+    """Compile a condition to an expression of Arrow, by which files and datasets are filtered.
+
+    Parameters
+    ----------
+    condition : str
+    schema : pa.Schema
+        Of what is filtered.
+
+    Raises
+    ------
+    ValueError
+        If the condition cannot be read, names a column that is not there, or compares what cannot be compared.
+
+    Examples
+    --------
+    >>> to_expression("status >= 500", pa.schema([("status", pa.int64())]))
+    <pyarrow.compute.Expression (status >= 500)>
+    """
+    read = sum(1 for _ in parsed(condition).find_all(sql.Column))
+    if read > _MOST_READS:
+        raise ValueError(
+            f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} times "
+            "where files are filtered by it; write a choice of values as IN (…)"
+        )
+    return _condition(condition, schema).of(_Fields(schema))
+
+
+def _condition(text: str, schema: pa.Schema) -> Term:
+    term = _bound(text, schema)
+    if not pa.types.is_boolean(term.type) and not term.null:
+        raise ValueError(f"the condition {shortened(text)!r} gives {term.type}, not true or false")
+    return term
+
+
+def _bound(text: str, schema: pa.Schema) -> Term:
+    parsed(text)
+    names = columns_of(text)
+    for name in names:
+        if schema.get_field_index(name) < 0:
+            several = "several columns" if name in schema.names else "a column"
+            there = ", ".join(schema.names)
+            raise ValueError(f"the condition {shortened(text)!r} names {several} {name!r}; there are {there}")
+    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]))
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str, schema: pa.Schema) -> Term:
+    try:
+        return compiled(parsed(text), schema)
+    except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+        raise ValueError(f"cannot compute the condition {shortened(text)!r}: {_reason(error)}") from None
+    except RecursionError:
+        raise ValueError(f"the condition {shortened(text)!r} is nested too deeply") from None
+
+
+def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+    try:
+        value = term.of(_Rows(table))
+    except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
+        raise ValueError(f"cannot compute the condition {shortened(text)!r}: {_reason(error)}") from None
+    if isinstance(value, pa.Scalar):
+        return pa.repeat(value, table.num_rows)
+    return value
+
+
+def _reason(error: Exception) -> str:
+    message = str(error).splitlines()[0]
+    if not isinstance(error, pa.ArrowException):
+        return message
+    if "overflow" in message or "too large" in message or "precision" in message or "not in range" in message:
+        return "a number on the way is too large for its type"
+    return message
+
+
+class _Rows:
+    """Columns as the arrays of a table."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch) -> None:
+        self.table = table
+
+    def column(self, name: str, kind: pa.DataType) -> Value:
+        return normalize(self.table.column(name))
+
+    def literal(self, value: pa.Scalar) -> Value:
+        return value
+
+
+class _Fields:
+    """Columns as references of Arrow's expressions."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+
+    def column(self, name: str, kind: pa.DataType) -> Value:
+        field = pc.field(name)
+        return field if self.schema.field(name).type == kind else field.cast(kind)
+
+    def literal(self, value: pa.Scalar) -> Value:
+        return pc.scalar(value)

@@ -1,0 +1,130 @@
+"""Literals: numbers, times and dates as they are written in a condition.
+
+Times are ISO 8601, extended or basic: a date, perhaps ``T`` or a blank and a time of day with up to nine digits of a
+second, perhaps an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Without an offset they are in UTC.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+
+_DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})-(?P<day>\d{1,2})|(?P<basic>\d{4}))"
+_CLOCK = r"(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
+_OFFSET = r"(?P<zulu>[Zz])|(?P<sign>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2}))?"
+_TIME = re.compile(rf"\s*{_DATE}(?:[Tt ]\s*{_CLOCK}\s*(?:{_OFFSET})?)?\s*", re.ASCII)
+_FORMS = "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', each in UTC, or with an offset: Z, +01, +01:00"
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)", re.ASCII)
+_FLOATS = {"nan": "nan", "inf": "inf", "infinity": "inf"}
+_TRUTHS = dict.fromkeys(("true", "t", "yes", "y", "1"), True) | dict.fromkeys(("false", "f", "no", "n", "0"), False)
+_EPOCH = dt.datetime(1970, 1, 1)
+
+
+def number(text: str) -> pa.Scalar:
+    """Read a number as it stands in SQL: whole ones as int64 or decimal, with a point as decimal, with an e as float64.
+
+    >>> number("2.50").type, number("9223372036854775808").type
+    (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
+    """
+    if "e" in text.lower():
+        return pa.scalar(float(text), pa.float64())
+    if text.isdigit() and int(text) < 2**63:
+        return pa.scalar(int(text), pa.int64())
+    exact = Decimal(text)
+    digits, scale = len(exact.as_tuple().digits), max(0, -int(exact.as_tuple().exponent))
+    if max(digits, scale) > 76:
+        raise ValueError(f"the number {text} has more than 76 digits; write it with an exponent, as a float")
+    return _decimal(exact, max(digits, scale, 1), scale)
+
+
+def _decimal(value: Decimal, precision: int, scale: int) -> pa.Scalar:
+    return pa.scalar(value, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
+
+
+def read_text(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Read text as a value of the type that it is compared with; raises ``ValueError`` where it is none."""
+    if pa.types.is_timestamp(kind):
+        return timestamp(text, kind.tz)
+    if pa.types.is_date32(kind):
+        return date(text)
+    stripped = text.strip()
+    if pa.types.is_boolean(kind) and stripped.lower() in _TRUTHS:
+        return pa.scalar(_TRUTHS[stripped.lower()])
+    if pa.types.is_floating(kind):
+        sign, bare = ("-", stripped[1:]) if stripped.startswith("-") else ("", stripped.removeprefix("+"))
+        if _NUMBER.fullmatch(stripped) or bare.lower() in _FLOATS:
+            return pa.scalar(float(sign + _FLOATS.get(bare.lower(), bare)), pa.float64())
+    whole = pa.types.is_integer(kind) and _WHOLE.fullmatch(stripped)
+    if whole or (pa.types.is_decimal(kind) and _DECIMAL.fullmatch(stripped)):
+        return _signed(stripped)
+    if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.scalar(text.encode(), pa.binary()).cast(kind)
+    if pa.types.is_time(kind):
+        return _converted(text, kind)
+    raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is none")
+
+
+def _signed(text: str) -> pa.Scalar:
+    value = number(text.lstrip("+-"))
+    if not text.startswith("-"):
+        return value
+    return pa.scalar(-value.as_py(), None if pa.types.is_integer(value.type) else value.type)
+
+
+def _converted(text: str, kind: pa.DataType) -> pa.Scalar:
+    try:
+        return pa.scalar(text).cast(kind)
+    except pa.ArrowException:
+        raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
+
+
+def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
+    """Read a time, in nanoseconds where it has them, else in microseconds; ``zone`` is that of the result's type.
+
+    >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
+    '2024-05-01 11:00:00+00:00'
+    """
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f"the time {text!r} cannot be read; write {_FORMS}")
+    part = found.groupdict(default="0")
+    try:
+        year, month, day = _calendar(found)
+        moment = dt.datetime(year, month, day, int(part["hour"]), int(part["minute"]), int(part["second"]))
+    except ValueError as error:
+        raise ValueError(f"the time {text!r} cannot be read: {error}; write {_FORMS}") from None
+    if int(part["hours"]) > 18 or int(part["minutes"]) > 59:
+        raise ValueError(f"the time {text!r} cannot be read: its offset is beyond 18 hours; write {_FORMS}")
+    offset = (int(part["hours"]) * 60 + int(part["minutes"])) * (-60 if part["sign"] == "-" else 60)
+    nanos = ((moment - _EPOCH) // dt.timedelta(seconds=1) - offset) * 10**9
+    nanos += int(part["fraction"].ljust(9, "0"))
+    unit, steps = ("us", nanos // 1000) if nanos % 1000 == 0 else ("ns", nanos)
+    if not -(2**63) <= steps < 2**63:
+        raise ValueError(f"the time {text!r} is too far from 1970 to be told to the nanosecond")
+    return pa.scalar(steps, pa.int64()).cast(pa.timestamp(unit, zone))
+
+
+def date(text: str) -> pa.Scalar:
+    """Read a date; a time of day after it is left out, as DuckDB and Spark do.
+
+    >>> str(date("2024-05-01"))
+    '2024-05-01'
+    """
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f"the date {text!r} cannot be read; write '2024-05-01'")
+    try:
+        return pa.scalar(dt.date(*_calendar(found)), pa.date32())
+    except ValueError as error:
+        raise ValueError(f"the date {text!r} cannot be read: {error}; write '2024-05-01'") from None
+
+
+def _calendar(found: re.Match[str]) -> tuple[int, int, int]:
+    basic = found["basic"]
+    month, day = (basic[:2], basic[2:]) if basic else (found["month"], found["day"])
+    return int(found["year"]), int(month), int(day)

@@ -1,0 +1,141 @@
+"""Types: in which type values are compared and computed with each other, and how they get there without losing digits.
+
+Floats: float32 stays so only among its own; beside any other number both become float64, as in Spark. Whole numbers and
+decimals never pass through floats among themselves: they meet in int64, or in decimals that hold both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.predicate.literals import read_text
+from aggr.predicate.term import NULL, Term, Value, apply, constant, null
+
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
+_UNITS = ("s", "ms", "us", "ns")
+_EXACT_FLOAT = 2**53  # whole numbers below it are doubles
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether a type is of numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    """Find the type that holds values of several; raises ``ValueError`` where there is none."""
+    found = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
+    if len(found) <= 1:
+        return found[0] if found else NULL
+    if all(is_number(kind) for kind in found):
+        return _common_number(found)
+    if all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in found):
+        times = [kind for kind in found if pa.types.is_timestamp(kind)]
+        unit = _UNITS[max(_UNITS.index(kind.unit) for kind in times)]
+        return pa.timestamp(unit, "UTC" if any(kind.tz for kind in times) else None)
+    if all(pa.types.is_time(kind) for kind in found):
+        return pa.time64("ns")
+    raise ValueError(f"cannot compare {_named(found[0])} with {_named(found[1])}; CAST one of them")
+
+
+def meet(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
+    """Bring terms to what can be compared: text that is written out is read as the type of the others.
+
+    Returns them, not yet cast, and their common type.
+    """
+    others = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
+    if others and any(not pa.types.is_string(kind) for kind in others):
+        kind = common(others)
+        terms = [t if t.type in (kind, NULL) or t.type in others else _read(t, kind) for t in terms]
+    return list(terms), common([t.type for t in terms])
+
+
+def _read(term: Term, kind: pa.DataType) -> Term:
+    assert term.literal is not None
+    if not term.literal.is_valid:
+        return null(kind)
+    return constant(read_text(term.literal.as_py(), kind))
+
+
+def coerce(term: Term, kind: pa.DataType) -> Term:
+    """Cast a term to a type that holds its values."""
+    return term if term.type == kind else apply(caster(term.type, kind), term, kind=kind)
+
+
+def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
+    """Find how values of a type become values of another that holds them."""
+    if old == new:
+        return lambda value: value
+    if pa.types.is_floating(new) and pa.types.is_decimal(old):
+        # Arrow's own cast is not correctly rounded: 0.3 would not be 0.3
+        return lambda value: value.cast(pa.string()).cast(new)
+    if pa.types.is_floating(new):
+        return lambda value: value.cast(new, safe=False)
+    if pa.types.is_timestamp(new) and pa.types.is_date32(old):
+        return lambda value: value.cast(pa.timestamp(new.unit)).cast(new)
+    return lambda value: value.cast(new)
+
+
+def fitted(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
+    """Write a constant in the type of what it is compared with, so that no column needs a cast.
+
+    None where that would change the comparison, which is defined in the type ``through``.
+    """
+    scalar = term.literal
+    if scalar is None or not scalar.is_valid or kind == scalar.type:
+        return None if scalar is None or not scalar.is_valid else scalar
+    value: Any = scalar.as_py() if not pa.types.is_temporal(scalar.type) else None
+    if pa.types.is_floating(through) and not pa.types.is_floating(kind):
+        exact = isinstance(value, float) and abs(value) < _EXACT_FLOAT and value == int(value)
+        if not exact or not pa.types.is_integer(kind):
+            return None
+        value = int(value)
+    try:
+        if value is None:
+            return scalar.cast(pa.timestamp(kind.unit)).cast(kind) if pa.types.is_timestamp(kind) else scalar.cast(kind)
+        if pa.types.is_integer(kind) and value == int(value):
+            return pa.scalar(int(value), kind)
+        if pa.types.is_floating(kind):
+            near = scalar.cast(kind, safe=False)
+            return near if near.as_py() == value else None
+        return scalar.cast(kind) if pa.types.is_decimal(kind) else None
+    except (pa.ArrowException, OverflowError, ValueError):
+        return None
+
+
+def decimal_type(kind: pa.DataType) -> pa.DataType:
+    """Find the decimals that hold a type of whole numbers or decimals."""
+    return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
+
+
+def instant(term: Term) -> Term:
+    """Count the nanoseconds of a time since 1970 as a decimal, which no date is too far for."""
+    unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
+    steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
+    kind = term.type if pa.types.is_timestamp(term.type) else pa.timestamp("s")
+
+    def count(value: Value) -> Value:
+        return pc.multiply(value.cast(kind).cast(pa.int64()).cast(pa.decimal128(19, 0)), steps)
+
+    return apply(count, term)
+
+
+def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    if any(pa.types.is_floating(kind) for kind in kinds):
+        return pa.float64()
+    if any(pa.types.is_decimal(kind) for kind in kinds) or pa.uint64() in kinds:
+        each = [decimal_type(kind) for kind in kinds]
+        scale = max(kind.scale for kind in each)
+        precision = max(kind.precision - kind.scale for kind in each) + scale
+        if precision > 76:
+            raise ValueError(f"{_named(kinds[0])} and {_named(kinds[1])} have too many digits together")
+        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    return pa.int64()
+
+
+def _named(kind: pa.DataType) -> str:
+    return "text" if pa.types.is_string(kind) else str(kind)

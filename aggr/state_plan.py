@@ -1,0 +1,69 @@
+"""The plan: which states a frame keeps, so that measures which can share a state do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from aggr.measure import Measure
+
+
+@dataclass(frozen=True)
+class StateColumn:
+    """One column of states.
+
+    Parameters
+    ----------
+    name : str
+        Of the column: the first measure it serves.
+    measure : Measure
+        What reduces and merges it.
+    serves : measure names
+        Those whose results are read from it.
+    """
+
+    name: str
+    measure: Measure
+    serves: tuple[str, ...]
+
+
+def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
+    """Choose the fewest states: sum, avg, var, stdev and count of one column and condition need one.
+
+    >>> import aggr
+    >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
+    [('n', 'mean', 'sd')]
+    """
+    wanted = {name: replace(measure, function=measure.function.state()) for name, measure in measures.items()}
+    keepers: dict[str, list[str]] = {}
+    for name, measure in wanted.items():
+        able = [other for other, candidate in wanted.items() if _holds(candidate, measure)]
+        keeper = max(able, key=lambda other: len(wanted[other].function.answers_for))
+        keepers.setdefault(keeper, []).append(name)
+    return tuple(StateColumn(serves[0], wanted[keeper], tuple(serves)) for keeper, serves in keepers.items())
+
+
+def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | None:
+    """Find the column of states that a measure can be read from; None if there is none.
+
+    >>> import aggr
+    >>> columns = plan({"p": aggr.dds("x", [0.5])})
+    >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
+    ('p', None)
+    """
+    wanted = replace(measure, function=measure.function.state())
+    return next((column for column in columns if _holds(column.measure, wanted)), None)
+
+
+def _holds(candidate: Measure, measure: Measure) -> bool:
+    """Say whether the candidate's state holds what the measure needs."""
+    return measure == candidate or (
+        measure.function.name in candidate.function.answers_for and _reads(candidate) == _reads(measure)
+    )
+
+
+def _reads(measure: Measure) -> tuple[object, ...]:
+    """Return what decides which values a state holds: columns, condition, and the parameters that shape it."""
+    others = {word: name for word, name in measure.named_inputs().items() if name is not None}
+    shape = {name: getattr(measure.function, name) for name in measure.function.state_parameters}
+    return measure.column, others, measure.where, shape

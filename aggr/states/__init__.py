@@ -1,0 +1,1 @@
+"""Columns and tables of states: reduced, merged, identified, compared and read."""

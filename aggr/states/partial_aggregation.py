@@ -1,0 +1,96 @@
+"""Partial states: a stream of batches reduced as it comes, in memory that does not grow with the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+
+_REDUCE_ROWS = 1 << 18  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
+_MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
+_MANY = 32  # rows a group has where they are many
+MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
+_MERGE_BYTES = 1 << 27  # partial states held before they are merged
+
+
+def partial_states(
+    batches: Iterable[pa.RecordBatch],
+    reduce: Callable[[pa.Table], pa.Table],
+    merge: Callable[[pa.Table], pa.Table],
+    max_bytes: int | None = None,
+) -> Iterator[pa.Table]:
+    """Reduce a stream of batches to states, merged as they come.
+
+    Parameters
+    ----------
+    batches : record batches
+    reduce : rows -> states
+    merge : states -> fewer states, or the same where that is not worth it
+    max_bytes : int, optional
+        Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
+
+    Yields
+    ------
+    tables of states, in which a group may come more than once; one even where there are no rows but a batch, for its
+    types
+    """
+    held: list[pa.Table] = []
+    size, room = 0, _MERGE_BYTES
+    want = [_REDUCE_ROWS]
+    for table in _ahead(_gathered(batches, want)):
+        held.append(reduce(table))
+        size += held[-1].nbytes
+        if table.num_rows < _MANY * held[-1].num_rows:
+            want[0] = min(2 * want[0], _MOST_ROWS)
+        if size < room:
+            continue
+        merged = _joined(held, merge)
+        if max_bytes is not None and merged.nbytes >= max_bytes:
+            yield merged
+            held, size, room = [], 0, _MERGE_BYTES
+        else:
+            held, size = [merged], merged.nbytes
+            room = max(_MERGE_BYTES, 2 * size)
+    if held:
+        yield _joined(held, merge)
+
+
+def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    return merge(pa.concat_tables(held)) if len(held) > 1 else held[0]
+
+
+def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Fetch the next table while the last one is worked on: whoever sends it need not wait."""
+    with ThreadPoolExecutor(1, "tiltframe-ahead") as pool:
+        coming = pool.submit(next, tables, None)
+        while (table := coming.result()) is not None:
+            coming = pool.submit(next, tables, None)
+            yield table
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa.Table]:
+    """Join small batches into tables of ``want[0]`` rows; the first also comes without rows, for its types."""
+    held: list[pa.RecordBatch] = []
+    rows, given = 0, False
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= want[0]:
+            yield _table(held)
+            held, rows, given = [], 0, True
+    if held and (rows or not given):
+        yield _table(held)
+
+
+def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+    table = pa.Table.from_batches(batches)
+    if len(batches) == 1:
+        return table
+    try:
+        return table.combine_chunks()
+    except pa.ArrowInvalid:  # Arrow cannot join dictionaries that hold a null
+        plain = [pa.field(f.name, getattr(f.type, "value_type", f.type)) for f in table.schema]
+        coded = [pa.types.is_dictionary(f.type) for f in table.schema]
+        schema = pa.schema([p if c else f for p, c, f in zip(plain, coded, table.schema, strict=True)])
+        return table.cast(schema).combine_chunks()

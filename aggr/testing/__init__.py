@@ -1,0 +1,1 @@
+"""The laws of aggregate functions, and the values on which aggregates break."""

@@ -1,0 +1,285 @@
+"""The laws: what every function must obey, as checks that anyone can run on a function of their own.
+
+>>> from aggr import Sum
+>>> check(Sum(), pa.float64(), rounds=5)
+
+Equality is equality of bits, never a tolerance. Every law is checked on edge cases (`aggr.testing.edge_cases`), on
+empty input, nulls only, one row, and groups without rows. A broken law raises `LawBroken`, which names the law.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aggr.function import FUNCTION, Function
+from aggr.kernels.digest import digest, same_bits
+from aggr.kernels.groups import Groups
+from aggr.parameters import some
+from aggr.testing.edge_cases import edge_cases
+
+Oracle = Callable[[list[Any]], Any]
+Source = Callable[[int, int], pa.Array]
+
+
+class LawBroken(AssertionError):
+    """A function broke a law; the message says which and how."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One round: a function, values, their groups, and the states they reduce to."""
+
+    function: Function
+    values: pa.Array
+    groups: Groups
+    rng: np.random.Generator
+
+    @property
+    def states(self) -> pa.StructArray:
+        """The states of the values."""
+        return self.function.reduce(self.values, self.groups)
+
+    def parts(self, count: int) -> pa.StructArray:
+        """Split the rows at random, in random order, into parts reduced on their own; end to end."""
+        order = self.rng.permutation(len(self.values))
+        cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
+        pieces = [
+            self.function.reduce(self.values.take(pa.array(rows)), Groups(self.groups.ids[rows], self.groups.n))
+            for rows in np.split(order, cuts)
+        ]
+        return pa.concat_arrays(pieces)
+
+    def merge(self, states: pa.StructArray) -> pa.StructArray:
+        """Merge parts, each of which has one state a group."""
+        n = self.groups.n
+        return self.function.merge(states, Groups(np.tile(np.arange(n), len(states) // n), n))
+
+
+def tower(case: Case) -> None:
+    """Merging the states of fine windows gives the state of the coarse window's rows."""
+    coarse = Groups(case.groups.ids // 3, (case.groups.n + 2) // 3)
+    climbed = case.function.merge(case.states, Groups(np.arange(case.groups.n) // 3, coarse.n))
+    _same(climbed, case.function.reduce(case.values, coarse))
+
+
+def identity(case: Case) -> None:
+    """Merging with zero states changes nothing, and so does merging a state alone."""
+    states, zero = case.states, case.function.zero(case.groups.n, case.values.type)
+    _same(case.merge(states), states)
+    _same(case.merge(pa.concat_arrays([states, zero])), states)
+    _same(case.merge(pa.concat_arrays([zero, states])), states)
+    none = pa.array([], case.values.type)
+    _same(zero, case.function.reduce(none, Groups.of([], case.groups.n)))
+
+
+def any_order(case: Case) -> None:
+    """The order of rows and the order of states do not show."""
+    _same(case.merge(case.parts(4)), case.states)
+
+
+def any_tree(case: Case) -> None:
+    """The tree of merges does not show: left to right, in pairs, or all at once."""
+    n, parts = case.groups.n, case.parts(4)
+    pieces = [parts.slice(i * n, n) for i in range(4)]
+    left = pieces[0]
+    for piece in pieces[1:]:
+        left = case.merge(pa.concat_arrays([left, piece]))
+    pairs = [case.merge(pa.concat_arrays(pieces[i : i + 2])) for i in (0, 2)]
+    _same(left, case.merge(parts))
+    _same(case.merge(pa.concat_arrays(pairs)), case.merge(parts))
+
+
+def single_rows(case: Case) -> None:
+    """Reducing rows gives the merge of the states of single rows."""
+    singles = case.function.reduce(case.values, Groups.each(len(case.values)))
+    _same(case.function.merge(singles, case.groups), case.states)
+
+
+def null_is_identity(case: Case) -> None:
+    """A null value, or a null state, adds nothing."""
+    nulls = pa.nulls(case.groups.n, case.values.type)
+    everyone = Groups(np.concatenate([case.groups.ids, np.arange(case.groups.n)]), case.groups.n)
+    _same(case.function.reduce(pa.concat_arrays([case.values, nulls]), everyone), case.states)
+    states = case.states
+    for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
+        _same(case.merge(pa.concat_arrays([states, none])), states)
+        _holds(case.function.finish(none).null_count == len(none), "a null state has a result")
+
+
+def isolation(case: Case) -> None:
+    """A group's state depends on its own rows alone."""
+    states = case.states
+    for group in range(case.groups.n):
+        rows = case.groups.ids == group
+        alone = case.function.reduce(case.values.filter(pa.array(rows)), Groups.single(int(rows.sum())))
+        _same(alone, states.slice(group, 1))
+
+
+def purity(case: Case) -> None:
+    """Inputs never change, reading never changes a state, and reading twice gives the same."""
+    values, states = digest(case.values), case.states
+    before = digest(states)
+    results = digest(case.function.finish(states))
+    case.merge(states)
+    _holds(digest(case.function.finish(states)) == results, "finishing twice gives two results")
+    _holds(digest(states) == before, "a state changed while it was read or merged")
+    _holds(digest(case.values) == values, "the input changed while it was reduced")
+
+
+def exact_type(case: Case) -> None:
+    """There is one state and one result per group, of the types announced."""
+    states = case.states
+    results = case.function.finish(states)
+    dtype = case.function.state_type(case.values.type)
+    for what, given, wanted in (
+        ("state", states.type, dtype),
+        ("merged state", case.merge(states).type, dtype),
+        ("result", results.type, case.function.result_type(dtype)),
+    ):
+        _holds(given == wanted, f"a {what} has type {given}, announced as {wanted}")
+    _holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
+
+
+def travel(case: Case) -> None:
+    """States come back the same from Arrow IPC, Parquet and pickle, and from slices of larger columns."""
+    states = case.states
+    table = pa.table({"state": states})
+    sink, file = io.BytesIO(), io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    pq.write_table(table, file)
+    trips = {
+        "Arrow IPC": pa.ipc.open_stream(sink.getvalue()).read_all()["state"],
+        "Parquet": pq.read_table(file)["state"],
+        "pickle": pickle.loads(pickle.dumps(states)),
+        "a slice": pa.concat_arrays([states, states]).slice(len(states)),
+    }
+    for name, back in trips.items():
+        back = back.combine_chunks() if isinstance(back, pa.ChunkedArray) else back
+        _same(back, states, name)
+        _same(case.merge(back), case.merge(states), name)
+        _same(case.function.finish(back), case.function.finish(states), name)
+
+
+def refusal(case: Case) -> None:
+    """States of unequal parameters, of another function, or of something else, are refused."""
+    states, n = case.states, case.groups.n
+    for name, dtype in case.function.state_parameters.items():
+        other = None if getattr(case.function, name) is not None else some(dtype)
+        if pa.types.is_null(dtype):  # there is only one
+            continue
+        spoilt = pa.repeat(pa.scalar(other, dtype), n)
+        fields = {f.name: states.field(f.name) for f in states.type} | {name: spoilt}
+        spoilt = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        _refuses(partial(case.merge, spoilt), f"states of another {name}")
+    named = {f.name: states.field(f.name) for f in states.type} | {FUNCTION: pa.array(["another"] * n, pa.string())}
+    if n:
+        other = pa.StructArray.from_arrays(list(named.values()), names=list(named))
+        _refuses(partial(case.merge, other), "states that name another function")
+        _refuses(partial(case.function.finish, other), "states that name another function")
+    strange = pa.StructArray.from_arrays([pa.array([1] * n)], names=["strange"])
+    _refuses(partial(case.merge, strange), "states that are not its own")
+
+
+LAWS: dict[str, Callable[[Case], None]] = {
+    law.__name__: law
+    for law in (
+        tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
+        refusal,
+    )
+}  # fmt: skip
+
+
+def check(
+    function: Function,
+    input_type: pa.DataType,
+    *,
+    oracle: Oracle | None = None,
+    source: Source | None = None,
+    rounds: int = 30,
+    seed: int = 0,
+) -> None:
+    """Check every law for a function on a type of input.
+
+    Parameters
+    ----------
+    function : Function
+    input_type : type
+        What `reduce` gets; a struct of value and time for functions of events.
+    oracle : function of a list of values, optional
+        The exact answer from one group's values without nulls, for example by `fractions`; compared with the
+        result by ``==``; NaN equals NaN, and the sign of zero counts.
+    source : function of (size, seed), optional
+        Draws the values; by default `aggr.testing.edge_cases.edge_cases` of the type.
+    rounds, seed : int
+        How many cases to draw, and from where.
+
+    Raises
+    ------
+    LawBroken
+        If a law does not hold; the message names it, and the seed of the case.
+    """
+    draw = source or (lambda size, seed: edge_cases(input_type, size, seed))
+    for number in range(rounds):
+        rng = np.random.default_rng((seed, number))
+        size = [0, 1, 2][number] if number < 3 else int(rng.integers(1, 60))
+        n = int(rng.integers(1, 8))
+        groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last often has no rows
+        case = Case(function, draw(size, seed * 1000 + number), groups, rng)
+        for name, law in LAWS.items():
+            try:
+                law(replace(case, rng=np.random.default_rng((seed, number, 1))))
+            except LawBroken as broken:
+                raise LawBroken(
+                    f"{function.name} breaks the law {name!r} (seed {seed}, round {number}): {broken}"
+                ) from None
+        if oracle is not None:
+            _consult(oracle, case)
+
+
+def _consult(oracle: Oracle, case: Case) -> None:
+    results = case.function.finish(case.states).to_pylist()
+    for group, result in enumerate(results):
+        rows = case.values.filter(pa.array(case.groups.ids == group)).to_pylist()
+        expected = oracle([row for row in rows if row is not None])
+        if not _equal(result, expected):
+            raise LawBroken(f"{case.function.name} breaks the law 'oracle': {result!r} where {expected!r} is exact")
+
+
+def _equal(result: Any, expected: Any) -> bool:
+    """Compare by ``==``; NaN equals NaN, and the sign of zero counts."""
+    if isinstance(result, float) and isinstance(expected, float):
+        return repr(result) == repr(expected)
+    return bool(result == expected)
+
+
+def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
+    if not same_bits(given, wanted):
+        row = next(
+            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])),
+            0,
+        )
+        pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
+        raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
+
+
+def _holds(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise LawBroken(otherwise)
+
+
+def _refuses(call: Callable[[], Any], what: str) -> None:
+    try:
+        call()
+    except ValueError:
+        return
+    raise LawBroken(f"{what} were merged instead of refused")

@@ -1,0 +1,62 @@
+"""Narrowing: how many bytes a query for one key of 100 reads, of those that all keys do.
+
+Bytes are what the process has been given by read calls, as Linux counts them: files, footers and logs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from tiltframe import FrameStore, TiltFrame, rollup
+
+HOSTS, DAYS = 100, 30
+HOUR = 3_600_000_000  # microseconds
+BEGIN = 1_714_521_600_000_000  # 2024-05-01
+FRAME = TiltFrame(
+    ["1h", "1d"],
+    time="ts",
+    keys=["host"],
+    measures={"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5, 0.99])},
+)
+
+
+def month_of_hours(folder: Path, rows: int = 5) -> FrameStore:
+    """Write a month of 100 hosts, each with some events every hour, in one commit."""
+    rng = np.random.default_rng(7)
+    hours, hosts = np.arange(DAYS * 24) * HOUR + BEGIN, np.char.add("host-", np.arange(HOSTS).astype(str))
+    count = len(hours) * HOSTS * rows
+    events = pa.table(
+        {
+            "ts": pa.array(np.repeat(hours, HOSTS * rows)).cast(pa.timestamp("us", "UTC")),
+            "host": pa.array(np.tile(np.repeat(hosts, rows), len(hours))),
+            "x": rng.lognormal(3, 1, count),
+        }
+    )
+    store = FrameStore(folder / "hours", FRAME)
+    store.append(rollup(events, FRAME), "month", 0)
+    store.compact()
+    return store
+
+
+def bytes_read(call: Callable[[], Any]) -> int:
+    """Count the bytes that a call reads, once it has been made before."""
+    call()
+    before = _given()
+    call()
+    return _given() - before
+
+
+def share_of_a_key(store: FrameStore) -> float:
+    """Divide the bytes that a month of one host takes by those of all hosts."""
+    one = bytes_read(lambda: store.query("1h", where="host = 'host-42'"))
+    return one / bytes_read(lambda: store.query("1h"))
+
+
+def _given() -> int:
+    return int(Path("/proc/self/io").read_text().split()[1])

@@ -1,0 +1,64 @@
+"""Running results of a million rows on one core: the time that the process itself has taken.
+
+python -m benchmarks.running [--rows N]
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from benchmarks.timing import one_core
+
+KEYS = 1000
+LIMITS = {"count … stdev": 5.0, "dds": 60.0}  # seconds for a million rows
+RATIO = 3.0  # of sliding(1000) to sliding(10)
+
+
+@click.command()
+@click.option("--rows", default=1_000_000, help="How many rows.")
+def main(rows: int) -> None:
+    """Time running results and sliding windows; exit status 1 if one takes longer than it must."""
+    one_core()
+    import numpy as np
+    import pyarrow as pa
+
+    import aggr
+    from tiltframe import running
+
+    rng = np.random.default_rng(0)
+    table = pa.table(
+        {
+            "key": np.sort(rng.integers(0, KEYS, rows)),
+            "ts": pa.array(np.arange(rows) * 1000).cast(pa.timestamp("us", "UTC")),
+            "x": rng.normal(100.0, 20.0, rows),
+        }
+    )
+    simple = {name: getattr(aggr, name)("x") for name in ("count", "min", "max", "sum", "avg", "var", "stdev")}
+    dds = {"p": aggr.dds("x", [0.5, 0.99])}
+
+    def seconds(given: pa.Table, measures: dict[str, aggr.Measure], window: str) -> float:
+        running(given.slice(0, 2000), measures, window, time="ts", keys=["key"])  # compiles the loops
+        begin = time.process_time()
+        running(given, measures, window, time="ts", keys=["key"])
+        return time.process_time() - begin
+
+    failed = False
+    for name, measures in {**{n: {n: m} for n, m in simple.items()}, "count … stdev": simple, "dds": dds}.items():
+        taken = seconds(table, measures, "running()")
+        over = taken > LIMITS.get(name, float("inf")) * rows / 1_000_000
+        failed |= over
+        click.echo(f"running {name:14} {taken:7.2f} s{'  FAIL' if over else ''}")
+    for name, measures in {"stdev": {"sd": aggr.stdev("x")}, "dds": dds}.items():
+        part = table.slice(0, rows // 10)
+        narrow, wide = (seconds(part, measures, f"sliding({n})") for n in (10, 1000))
+        over = wide > RATIO * narrow
+        failed |= over
+        click.echo(f"sliding {name:14} {narrow:7.2f} s of 10, {wide:.2f} s of 1000{'  FAIL' if over else ''}")
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The demo: real flights, rolled up by Spark from hours to the year, asked at two levels, and checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+import aggr
+import spark_udaf as su
+from aggr.arguments import is_name, shown
+from aggr.kernels.digest import digest, same_bits
+from spark_udaf.demo.flights import flights
+from spark_udaf.jobs.session import local_session
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.output import print_table
+from tiltframe.store.open import check_folder, is_store
+
+QUANTILES = [0.5, 0.9, 0.99]
+FRAME = TiltFrame(
+    levels=["1h", "1d", "1mo", "1y"],
+    time="ts",
+    keys=["origin", "carrier"],
+    timezone="America/New_York",
+    measures={
+        "flights": aggr.count(),
+        "departed": aggr.count("dep_delay"),
+        "dep_delay": aggr.dds("dep_delay", QUANTILES),
+        "arr_delay": aggr.dds("arr_delay", QUANTILES),
+        "air_time": aggr.hdr("air_time", [0.5]),
+        "mean_miles": aggr.avg("distance"),
+        "stdev_miles": aggr.stdev("distance"),
+    },
+)
+
+
+def _folder(given: str) -> Path:
+    if not is_name(given):
+        raise click.BadParameter(f"{shown(given)} is no folder; name one, or leave --out away")
+    return Path(given)
+
+
+@click.command()
+@click.option(
+    "--out",
+    default="demo-out",
+    show_default=True,
+    metavar="DIR",
+    callback=lambda ctx, option, given: _folder(given),
+    help="Where the store and the plot go; an earlier demo there is replaced.",
+)
+def demo(out: Path) -> None:
+    """Roll up a year of real flights through Spark, and ask at two levels."""
+    folder = out / "flights"
+    check_folder(folder)
+    need_java()
+    if folder.exists() and not is_store(folder):
+        raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
+    say = click.echo
+    rows = flights()
+    say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
+    begin = time.perf_counter()
+    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
+    started = time.perf_counter()
+    shutil.rmtree(folder, ignore_errors=True)
+    store = FrameStore(folder, FRAME, name="flights")
+    try:
+        su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
+    finally:
+        spark.stop()
+    ended = time.perf_counter()
+    chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
+    say(f"rolled up in {ended - started:.1f} s (Spark took {started - begin:.1f} s to start); states: {chain}\n")
+    show(store)
+    prove(rows, store)
+    picture = plot(store, out / "dep_delay.png")
+    say(f"\nstore {folder}   plot {picture}")
+    say(f"ask on:  tiltframe query {folder} --per 1mo --where \"origin = 'JFK' and carrier = 'B6'\"")
+
+
+def show(store: FrameStore) -> None:
+    """Print the year per airport, and one airport's months."""
+    looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
+    year = store.query("1y", keys=["origin"])
+    months = store.query("1mo", keys=["origin"], where="origin = 'JFK'")
+    print_table(year.select(looked_at), FRAME.timezone, title="The year, by airport (delays in minutes)")
+    print_table(months.select(looked_at), FRAME.timezone, title="JFK, month by month")
+
+
+def prove(rows: pa.Table, store: FrameStore) -> None:
+    """Compare the year merged from hours with the year reduced from the rows, bit for bit."""
+    begin = time.perf_counter()
+    merged = store.states("1y")
+    once = TiltFrame(["1y"], FRAME.time, FRAME.measures, FRAME.keys, FRAME.timezone)
+    reduced = rollup(rows, once)
+    if not all(same_bits(merged.column(c.name), reduced.column(c.name)) for c in FRAME.states):
+        raise ValueError("the year merged from hours differs from the year reduced from the rows")
+    hours = store.inspect().levels[0].rows
+    bits = digest(merged.column("dep_delay"))
+    click.echo(
+        f"checked: the year merged from {hours:,} hourly states is bit for bit the year reduced from "
+        f"{rows.num_rows:,} rows\n"
+        f"         in {time.perf_counter() - begin:.1f} s; sha256 of dep_delay's states: {bits[:16]}…"
+    )
+
+
+def plot(store: FrameStore, file: Path) -> Path:
+    """Draw one quantile of the departure delay, by day and by month, of all flights."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(10, 4.5), layout="constrained")
+    for level, label, width in (("1d", "each day", 0.8), ("1mo", "each month", 2.5)):
+        results = store.query(level, keys=[])
+        delays = results.column("dep_delay").combine_chunks().field("quantiles").field("0.9").to_pylist()
+        starts = [t.replace(tzinfo=None) for t in results.column("window_start").to_pylist()]
+        ends = results.column("window_end").to_pylist()[-1].replace(tzinfo=None)
+        axes.step([*starts, ends], [*delays, delays[-1]], where="post", label=label, lw=width)
+    axes.set(title="Departure delay, New York 2013: 90 % of flights left within", ylabel="minutes")
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.01)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=120)
+    pyplot.close(figure)
+    return file
+
+
+def need_java() -> None:
+    """Raise ``FileNotFoundError`` with one sentence where there is no Java for Spark."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    try:
+        works = subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        works = False
+    if not works:
+        raise FileNotFoundError(
+            "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless"
+        )

@@ -1,0 +1,223 @@
+"""aggregate and merge: states by any keys, and a window where one is given; two steps, combined before the shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr import Measure
+from aggr.state_plan import plan
+from aggr.states.grouped_tables import (
+    check_rows,
+    columns_read,
+    finish_by,
+    key_column,
+    merge_by,
+    reduce_by,
+    states_fields,
+)
+from aggr.states.identify import class_of, function_of
+from aggr.states.partial_aggregation import MAX_RATIO, partial_states
+from spark_udaf.jobs.rollup import plan_rollup
+from spark_udaf.jobs.scan import ParquetScan
+from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, source_of, two_phase
+from tiltframe import TiltFrame
+from tiltframe.level_chain import joined
+from tiltframe.names import LEVEL, check_names
+from windows import TimeWindow, as_window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def aggregate(
+    df: DataFrame | ParquetScan,
+    by: Sequence[str],
+    measures: Mapping[str, Measure],
+    window: str | TimeWindow | None = None,
+    time: str | None = None,
+) -> DataFrame:
+    """Aggregate rows to states, one row per group: the first of two steps.
+
+    Parameters
+    ----------
+    df : DataFrame, or Parquet files as `scan_parquet` gives them
+    by : column names
+        What to group by; none at all gives one row.
+    measures : name -> measure
+        As made by `aggr.count`, `aggr.dds` and the others; first and last need ``by=``, their column of times, unless
+        ``time`` is given.
+    window : str or TimeWindow, optional
+        Group by window as well: ``session(30m)``, ``hopping(1h, 10m)``, ``1d``; text is in UTC, as
+        `windows.read_window` reads it.
+    time : str, optional
+        The column of event times; with ``window``.
+
+    Returns
+    -------
+    DataFrame
+        With a window, window_start and window_end; the columns of ``by``, and one struct per state; measures that can
+        share a state do, and the column is named after the first. `merge` re-aggregates it, `finish` and the accessors
+        read it, in this job or years later.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the DataFrame does not fit; before any job starts.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        states = su.aggregate(df, ["host", "day"], {"latency": aggr.dds("latency_ms")})
+        su.merge(states, ["day"]).select("day", su.quantile("latency", 0.99))
+    """
+    if (window is None) != (time is None):
+        raise ValueError("give window and time together: what to group by, and the column of event times")
+    keys, measures = _names(by), checked_measures(measures)
+    check_names(keys, measures)
+    if window is not None and time is not None:
+        return _by_window(df, keys, measures, window, time)
+    states = plan(measures)
+    source, given = source_of(df, columns_read(keys, states))
+    check_rows(given, columns_read(keys, states), keys, states, pa.timestamp("us", "UTC"))
+    schema = pa.schema(states_fields(given, keys, states))
+    functions = {c.name: c.measure.function for c in states}
+
+    def reduce(rows: pa.Table) -> pa.Table:
+        return reduce_by(rows, _keys(rows, keys), states)
+
+    def merge(held: pa.Table, max_ratio: float = 1.0) -> pa.Table:
+        return merge_by(held, _keys(held, keys), functions, max_ratio)
+
+    def first(batches: Batches) -> Iterator[pa.Table]:
+        return partial_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES)
+
+    return two_phase(source, columns_read(keys, states), keys, first, schema, keys, merge, schema)
+
+
+def _by_window(
+    df: DataFrame | ParquetScan,
+    keys: Sequence[str],
+    measures: Mapping[str, Measure],
+    window: str | TimeWindow,
+    time: str,
+) -> DataFrame:
+    """Roll up to one level, whose name is left out."""
+    level = as_window(window)
+    frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
+    source, given = source_of(df, frame.columns)
+    schema = frame.states_schema(given)
+    result = schema.remove(schema.get_field_index(LEVEL))
+    return plan_rollup(source, given, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result)
+
+
+def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
+    """Merge states into coarser groups, without the rows they came from.
+
+    The levels of a frame hold the same rows. So its states are merged of one level only, ``.where("level = '1h'")``, or
+    with ``level`` in ``by``, which keeps levels apart; in a group of several levels the job fails, and says so.
+
+    Parameters
+    ----------
+    states : DataFrame, or Parquet files as `scan_parquet` gives them
+        As `aggregate` or `rollup` gives it, perhaps written, read back, filtered or united with others.
+    by : column names
+        What to group by; any columns but states.
+
+    Returns
+    -------
+    DataFrame of the columns of ``by`` and the columns of states
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are no states, or a column of ``by`` is missing; before any job starts.
+
+    Guarantee
+    ---------
+    The same bits as `aggregate` gives for the rows themselves.
+    """
+    keys = _names(by)
+    source, given = source_of(states, keys)
+    kept = states_in(given)
+    if not kept:
+        raise ValueError(f"there are no states to merge among {', '.join(given.names)}; su.aggregate makes some")
+    check_rows(given, keys, keys, (), pa.timestamp("us", "UTC"))
+    apart = [*keys, LEVEL] if LEVEL in given.names and LEVEL not in keys else keys
+    schema = pa.schema([given.field(name) for name in [*keys, *kept]])
+    shuffled = pa.schema([given.field(name) for name in [*apart, *kept]])
+
+    def combine(table: pa.Table, by: Sequence[str] = apart) -> pa.Table:
+        functions = {name: function_of(table.column(name)) for name in kept}
+        return merge_by(table, _keys(table, by), functions)
+
+    def first(batches: Batches) -> Iterator[pa.Table]:
+        return partial_states(batches, combine, combine, MOST_BYTES)
+
+    def second(table: pa.Table) -> pa.Table:
+        table = combine(table)
+        if apart is keys:
+            return table
+        merged = combine(table, keys)
+        if merged.num_rows < table.num_rows:
+            levels = " and ".join(sorted(map(str, pc.unique(table.column(LEVEL)).to_pylist())))
+            raise ValueError(
+                f"these are states of the levels {levels}, which hold the same rows: together they would count twice; "
+                f"merge those of one level, .where(\"level = '…'\"), or name {LEVEL!r} in by"
+            )
+        return merged
+
+    return two_phase(source, [*apart, *kept], apart, first, shuffled, keys, second, schema)
+
+
+def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
+    """Read the results of a table of states by keys: the keys, a result for each measure."""
+    serving = {name: column.name for column in plan(measures) for name in column.serves}
+    keys = [name for name in states.column_names if name not in states_in(states.schema)]
+    return finish_by(states, keys, {name: (serving[name], measure) for name, measure in measures.items()})
+
+
+def results_schema(schema: pa.Schema, measures: Mapping[str, Measure]) -> pa.Schema:
+    """Return the schema of `results`; raises ``ValueError`` unless these are states of the measures."""
+    for column in plan(measures):
+        if column.name not in states_in(schema):
+            raise ValueError(
+                f"these are not states of {', '.join(column.serves)}: they have no states {column.name!r}; "
+                f"there are {', '.join(states_in(schema)) or 'none'}"
+            )
+    beside = [name for name in schema.names if name in measures and name not in states_in(schema)]
+    if beside:
+        raise ValueError(f"the states have a column {beside[0]!r} beside them; give the measure another name")
+    return results(schema.empty_table(), measures).schema
+
+
+def states_in(schema: pa.Schema) -> list[str]:
+    """Name the columns that hold states of a registered function."""
+    return [f.name for f in schema if class_of(f.type) is not None]
+
+
+def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
+    return {name: key_column(table.column(name)) for name in names}
+
+
+def _names(by: Sequence[str]) -> list[str]:
+    if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
+        raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
+    if len(set(by)) < len(by):
+        raise ValueError(f"by names a column twice: {list(by)}")
+    return list(by)
+
+
+def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
+    """Raise ``ValueError`` unless these are measures by name."""
+    if not isinstance(measures, Mapping) or not measures:
+        raise ValueError(f"measures must name at least one, say {{'p': aggr.dds('latency_ms')}}; got {measures!r}")
+    for name, measure in measures.items():
+        if not isinstance(measure, Measure):
+            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
+    return measures

@@ -1,0 +1,98 @@
+"""Columns: what of a DataFrame goes over to Python, by place, whatever its columns are called and the others hold.
+
+Spark reads a name as an expression: a dot asks for a field, case is not told, and no name with a dot gets through
+`mapInArrow`. So columns are numbered on the way over, and get their names back in the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import StructField
+
+from spark_udaf.jobs.schema import spark_schema
+from tiltframe.provenance import KEY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
+    """Return the Arrow schema in which a DataFrame's rows reach Python.
+
+    Parameters
+    ----------
+    df : DataFrame
+    read : names, optional
+        The columns that are going to be read, all unless given. Others may have types that Python cannot be given;
+        they stand in the schema as null.
+
+    Raises
+    ------
+    TypeError
+        For a column to be read whose type Spark cannot give to Python.
+    ValueError
+        For one whose name another column has too.
+    """
+    fields = list(df.schema)
+    wanted = {f.name for f in fields} if read is None else set(read)
+    names = [f.name for f in fields]
+    for name in names:
+        if name in wanted and names.count(name) > 1:
+            raise ValueError(f"the DataFrame has {names.count(name)} columns called {name!r}; rename all but one")
+    return pa.schema([_field(f, f.name in wanted) for f in fields])
+
+
+def _field(field: StructField, read: bool) -> pa.Field:
+    try:
+        said = (field.metadata or {}).get(KEY.decode())  # what frame states are of
+        metadata = {KEY: said.encode()} if isinstance(said, str) else None
+        return pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable, metadata)
+    except PySparkException:
+        if not read:
+            return pa.field(field.name, pa.null())
+    raise TypeError(
+        f"the column {field.name!r} has the type {field.dataType.simpleString()}, which Spark cannot give to Python; "
+        "cast it, say to string, or leave it out"
+    )
+
+
+def map_columns(
+    df: DataFrame, names: Sequence[str], function: Callable[[Batches], Batches], schema: pa.Schema
+) -> DataFrame:
+    """Run a function over the batches of each partition, with the named columns only.
+
+    Parameters
+    ----------
+    df : DataFrame
+    names : names of its columns, each there once
+    function : batches of columns of these names -> batches of ``schema``
+    schema : Arrow schema
+    """
+    names = list(names)
+
+    def named(batches: Batches) -> Batches:
+        return function(batch.rename_columns(names) for batch in batches)
+
+    places = [df.columns.index(name) for name in names]
+    numbered = df.toDF(*(f"c{place}" for place in range(len(df.columns))))
+    return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
+
+
+def check_told_apart(names: Sequence[str], spark: SparkSession) -> None:
+    """Raise ``ValueError`` for names of a result that Spark takes for one."""
+    if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    found: dict[str, str] = {}
+    for name in names:
+        other = found.setdefault(name.lower(), name)
+        if other != name:
+            raise ValueError(
+                f"Spark takes {other!r} and {name!r} for one name; rename one, or set spark.sql.caseSensitive to true"
+            )

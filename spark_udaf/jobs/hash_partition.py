@@ -1,0 +1,84 @@
+"""Shards: which rows of states come together in a shuffle, told in Python, the same in every worker.
+
+Numbers go by their bits, texts by a polynomial over their bytes, all rows at once; a finalizer mixes the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+_BASE = 0x100000001B3  # odd, so that it has an inverse modulo 2^64
+_INVERSE = pow(_BASE, -1, 1 << 64)
+
+
+def shard_of(columns: Sequence[pa.Array], shards: int) -> NDArray[np.int32]:
+    """Choose a shard in ``[0, shards)`` for each row; rows that agree in all columns get the same.
+
+    >>> shard_of([pa.array(["a", "b", "a", None])], 1 << 30)[[0, 1, 2]].tolist()
+    [378112591, 722373711, 378112591]
+    """
+    words = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        words = _mixed(words * np.uint64(31) + _mixed(_words(column)))
+    return ((words >> np.uint64(33)) % np.uint64(shards)).astype(np.int32)
+
+
+def _mixed(words: Words) -> Words:
+    """Spread every bit over all (the finalizer of SplitMix64)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _words(column: pa.Array) -> Words:
+    dtype = column.type
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        words = _text_words(column)
+    elif pa.types.is_floating(dtype):
+        words = pc.fill_null(column, 0).cast(pa.float64()).to_numpy().view(np.uint64)
+    elif pa.types.is_boolean(dtype) or pa.types.is_integer(dtype) or pa.types.is_temporal(dtype):
+        words = _whole_words(column)
+    else:
+        words = _text_words(column.cast(pa.string()))
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), _NULL, words)
+
+
+def _whole_words(column: pa.Array) -> Words:
+    dtype = column.type
+    if pa.types.is_temporal(dtype):  # the integers behind days, times and instants
+        column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    if column.type == pa.uint64():
+        whole: Words = pc.fill_null(column, 0).to_numpy()
+        return whole
+    signed: NDArray[Any] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy()
+    return signed.view(np.uint64)
+
+
+def _text_words(column: pa.Array) -> Words:
+    """Evaluate each text's bytes as a polynomial, from the running sum over all bytes."""
+    _, offsets, data = column.buffers()
+    if not len(column) or data is None:
+        return np.zeros(len(column), np.uint64)
+    places = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    some = np.frombuffer(data, np.uint8)[places[0] : places[-1]].astype(np.uint64) + np.uint64(1)
+    places = places - places[0]
+    running = np.append(np.uint64(0), np.cumsum(some * _powers(_BASE, len(some)), dtype=np.uint64))
+    shift = _powers(_INVERSE, len(some) + 1)
+    words: Words = (running[places[1:]] - running[places[:-1]]) * shift[places[:-1]]
+    return words
+
+
+def _powers(base: int, n: int) -> Words:
+    """Return base^0 … base^(n−1) modulo 2^64."""
+    powers = np.full(n, base, np.uint64)
+    powers[:1] = 1
+    return np.multiply.accumulate(powers)

@@ -1,0 +1,179 @@
+"""running, ordered_rollup: rows by key, in the order of time, streamed through Python in batches.
+
+    rows ── shuffle by key ──▶ sorted by key and time ── batch by batch, a few states carried ──▶ results
+
+A key may be larger than memory: its rows come in batches, and only what the windows carry is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from aggr import Measure
+from aggr.kernels.groups import group_by
+from aggr.states.grouped_tables import key_column
+from spark_udaf.jobs.columns import arrow_schema
+from spark_udaf.jobs.schema import as_schema, spark_schema
+from spark_udaf.jobs.session import prepare
+from spark_udaf.jobs.tune_worker import tune_worker
+from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
+from tiltframe.event_time import event_times
+from tiltframe.frame import INSTANT
+from tiltframe.ordered.query import columns_needed, running_query
+from tiltframe.ordered.sequence import Order
+from windows.ordered import OrderedWindow, Tick
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ARRIVAL, _AT, _END = "__arrival", "__at", "__end"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+class InOrder(Protocol):
+    """What takes rows in order, batch by batch."""
+
+    def add(self, batch: pa.Table) -> pa.Table:
+        """Take a batch."""
+
+    def finish(self, batch: pa.Table, end: int | None = None) -> pa.Table:
+        """Take the last batch."""
+
+
+def running(
+    df: DataFrame,
+    measures: Mapping[str, Measure],
+    window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
+    *,
+    time: str,
+    keys: Sequence[str] = (),
+    order: Sequence[str] = (),
+    ticks: Tick | str | Sequence[Tick | str] = (),
+    emit: str = "rows",
+) -> DataFrame:
+    """Aggregate rows in the order of key and time: by default a result for every row.
+
+    Takes what `tiltframe.running` takes, with a DataFrame for the table, and returns its columns.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the DataFrame does not fit; before any job starts.
+
+    Guarantee
+    ---------
+    The same bits as `tiltframe.running`, whatever the partitions. Rows of equal times go by ``order``; what is left
+    goes by their places in the DataFrame, so that without ``order`` a DataFrame that was shuffled may order them anew.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.running(df, {"total": aggr.sum("amount")}, time="at", keys=["account"])
+    """
+    query = running_query(measures, window, time, keys, order, ticks, emit)
+    prepare(df.sparkSession)
+    given = arrow_schema(df)
+    query.check(given)
+    columns = columns_needed(query, given)
+    result = RunningAggregation.of(query).finish(given.empty_table()).schema
+    return _streamed(df, columns, query.order, lambda: RunningAggregation.of(query), bool(query.ticks), result)
+
+
+def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
+    """Roll up rows in the order of key and time: the states of every level of an ordered frame, by one shuffle.
+
+    Takes what `tiltframe.ordered_rollup` takes, with a DataFrame for the table, and returns its columns.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the DataFrame does not fit; before any job starts.
+
+    Guarantee
+    ---------
+    As of `running`.
+    """
+    prepare(df.sparkSession)
+    given = arrow_schema(df)
+    frame.check(given)
+    result = OrderedRollup(frame).add(given.empty_table()).schema
+    return _streamed(df, frame.columns, frame.order, lambda: OrderedRollup(frame), False, result)
+
+
+def _streamed(
+    df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
+) -> DataFrame:
+    """Bring the rows of a key together, in order, and take them batch by batch."""
+    taken = [name for name in (_ARRIVAL, _AT, _END) if name in df.columns]
+    if taken:
+        raise ValueError(f"the column name {taken[0]!r} is needed here; rename that column")
+    rows = df.select(*[_quoted(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
+    rows = _with_instants(rows, order.time)
+    if ends:
+        rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
+    keys = [_quoted(name) for name in order.keys]
+    together = rows.repartition(*keys) if keys else rows.repartition(1)
+    by = [*keys, F.col(_AT), *(_quoted(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
+
+    def work(batches: Batches) -> Batches:
+        tune_worker()
+        for table in _by_keys(batches, columns, order, begin, ends):
+            yield from as_schema(table, result).to_batches()
+
+    return together.sortWithinPartitions(*by).mapInArrow(work, spark_schema(result))
+
+
+def _by_keys(
+    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool
+) -> Iterator[pa.Table]:
+    """Take the batches of a partition; what a key carries is let go once the next key has come."""
+    made, end, empty = begin(), None, None
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        if ends and end is None and table.num_rows:
+            end = int(event_times(table.column(_END), order.time)[0])
+        table = table.select(list(columns))
+        empty = table.schema.empty_table()
+        head = _last_key(table, order)
+        if head:
+            yield made.finish(table.slice(0, head), end)
+            made = begin()
+        yield made.add(table.slice(head))
+    if empty is not None:
+        yield made.finish(empty, end)
+
+
+def _last_key(table: pa.Table, order: Order) -> int:
+    """Find where the rows of the last key begin."""
+    if not order.keys:
+        return 0
+    groups, _ = group_by([key_column(table.column(name)) for name in order.keys], table.num_rows)
+    return int(np.append(0, np.flatnonzero(np.diff(groups.ids)) + 1)[-1])
+
+
+def _with_instants(rows: DataFrame, time: str) -> DataFrame:
+    """Add the times as what Spark orders rightly; of text, which may carry offsets, as it is read."""
+    given = arrow_schema(rows)
+    if not pa.types.is_string(given.field(time).type):
+        return rows.withColumn(_AT, _quoted(time))
+
+    schema = given.append(pa.field(_AT, INSTANT))
+
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            at = pa.array(event_times(batch.column(time), time)).cast(INSTANT)
+            yield pa.RecordBatch.from_arrays([*batch.columns, at], schema=schema)
+
+    return rows.mapInArrow(read, spark_schema(schema))
+
+
+def _quoted(name: str) -> Column:
+    escaped = name.replace("`", "``")
+    return F.col(f"`{escaped}`")

@@ -1,0 +1,1 @@
+"""Frame stores in Spark: written from tasks, read as a data source."""

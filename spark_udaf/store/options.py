@@ -1,0 +1,206 @@
+"""Options: what is asked of a store, as the text that Spark's options are, and back.
+
+A list of names is written ``p, n``, or as JSON where names have commas in them; new measures are JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from aggr import Measure, from_description, get
+from aggr.function import keyword
+from tiltframe import FrameStore
+from tiltframe.store.core.backend import Backend, StoreError
+from tiltframe.store.core.manifest import Manifest
+from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.query.execution import execute, moment
+from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
+from tiltframe.store.query.results import answers, states_asked
+
+STORAGE = "storage."
+KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
+ROWS_PER_TASK = 50_000
+_TABLE = {"owner", "provider"}
+_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question to a store, ready to travel to tasks.
+
+    Parameters
+    ----------
+    tables, description : of the store
+    question : Question
+    fill : bool
+        Give windows without events too.
+    now : moment or None
+        For `partial`; the clock's, when it is read.
+    rows_per_task : int
+        Rows of states, about.
+    pushdown : bool
+        Let filters narrow what is read.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    question: QueryPlan
+    fill: bool
+    now: str | None
+    rows_per_task: int
+    pushdown: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether one task must see all: there is but one window, or keys of the whole range fill it."""
+        return self.fill or self.question.whole
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the results, for which nothing is read."""
+        nothing = states_asked(self.manifest.schema.empty_table(), self.question, (0, 0))
+        return answers(nothing, self.question, 0, 0).schema
+
+    def execute(self, asked: QueryPlan) -> pa.Table:
+        """Answer the question, or a part of it."""
+        now = moment(self.now, asked.frame.timezone)
+        return execute(self.backend, self.manifest, asked, self.fill, (), None, now)
+
+
+def to_options(
+    uri: str | os.PathLike[str],
+    measures: Sequence[str] | Mapping[str, Measure] | None,
+    keys: Sequence[str] | None,
+    storage_options: Mapping[str, str] | None,
+    **asked: Any,
+) -> dict[str, str]:
+    """Write parameters of `tiltframe.FrameStore.query` as options."""
+    if not isinstance(uri, str | os.PathLike):
+        raise TypeError(f"say where the store is, by a path or URI; got {uri!r}")
+    if not isinstance(storage_options or {}, Mapping):
+        raise TypeError(f"storage_options must be options by name; got {storage_options!r}")
+    for name in ("where", "name"):
+        if not isinstance(asked.get(name, ""), str | None):
+            raise TypeError(f"{name} must be text; got {asked[name]!r}")
+    texts = {name: _text(value) for name, value in asked.items()}
+    texts |= {"measures": _measures(measures), "keys": _names("keys", keys)}
+    texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
+    return {"path": whole_path(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
+
+
+def _measures(measures: Sequence[str] | Mapping[str, Measure] | None) -> str | None:
+    """Write names of measures, or new ones."""
+    if not isinstance(measures, Mapping):
+        return _names("measures", measures)
+    for name, measure in measures.items():
+        if not isinstance(measure, Measure):
+            raise TypeError(f"cannot ask for {measure!r} as {name!r}; measures are made by aggr, say aggr.sum('x')")
+    return json.dumps({name: measure.describe() for name, measure in measures.items()})
+
+
+def _names(what: str, names: Sequence[str] | None) -> str | None:
+    if names is None or isinstance(names, str):
+        return names
+    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"{what} must be a list of names; got {names!r}")
+    return json.dumps(list(names))
+
+
+def from_options(options: Mapping[str, str]) -> Asked:
+    """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
+    unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
+    if options.keys() >= _TABLE:  # of a table, Spark tells what its catalog keeps of it too, and options twice
+        unknown = [name for name in unknown if name not in _CATALOG and not name.startswith("option.")]
+    if unknown:
+        raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
+    if "path" not in options:
+        raise ValueError("say where the store is: load(uri), or the option path")
+    storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
+    store = _store(options["path"], options.get("name"), storage)
+    if "per" not in options:
+        levels = ", ".join(level.name for level in store.frame.levels)
+        raise ValueError(f"say what results are per, in the option per: {levels}, a whole multiple of these, or {ALL}")
+    measures, keys = _listed("measures", options), _listed("keys", options)
+    if isinstance(measures, dict):
+        measures = {name: _measure(name, described) for name, described in measures.items()}
+    where = options.get("where")
+    asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
+    moment(options.get("now"), store.frame.timezone)  # which must be one
+    rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
+    fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
+    return Asked(store.backend, store.manifest, asked, fill, options.get("now"), rows, pushdown)
+
+
+def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
+    """Open a store; of a table's path, Spark makes a URI with one slash."""
+    if path.startswith("file:/") and not path.startswith("file://"):
+        path = "file://" + path.removeprefix("file:")
+    try:
+        return FrameStore(path, name=name, storage_options=storage)
+    except StoreError as error:
+        if whole_path(path) == path:
+            raise
+        raise StoreError(f"{error} in {os.getcwd()}, where Spark runs; give the whole path") from None
+
+
+def _text(value: Any) -> str | None:
+    """Write a window, a moment, a range or text."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:09}"  # eight digits would be a date
+    if isinstance(value, list | tuple):
+        return ",".join(str(_text(each)) for each in value)
+    name = getattr(value, "name", None)  # of windows
+    return name or (value.isoformat() if hasattr(value, "isoformat") else str(value))
+
+
+def _listed(what: str, options: Mapping[str, str]) -> Any:
+    text = options.get(what)
+    if text is None:
+        return None
+    if not text.lstrip().startswith(("[", "{")):
+        return [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"cannot read {what} {text!r} as JSON; write names with commas between them") from None
+    if isinstance(found, list) and not all(isinstance(name, str) for name in found):
+        raise ValueError(f"{what} must be names; got {text}")
+    return found
+
+
+def _measure(name: str, described: Any) -> Measure:
+    """Read a new measure, as `aggr.Measure.describe` writes it."""
+    try:
+        if not isinstance(described, dict):
+            raise TypeError("it is no object in JSON")
+        inputs = [keyword(role) for role in get(described["function"]).inputs[1:]]
+        if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
+            raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
+        return from_description(described)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"cannot read {described!r} as the measure {name!r}; write it as aggr.Measure.describe gives it, "
+            f'say {{"function": "sum", "column": "bytes"}} ({error})'
+        ) from None
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError(f"{name} must be true or false; got {text!r}")
+    return text.strip().lower() == "true"
+
+
+def _rows(text: str) -> int:
+    if not text.strip().isdigit() or int(text) < 1:
+        raise ValueError(f"rows_per_task must be a whole number from 1; got {text!r}")
+    return int(text)

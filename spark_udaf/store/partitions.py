@@ -1,0 +1,84 @@
+"""Slices: the windows that are asked for, shared out among tasks by what the store says it would read.
+
+Spark plans a relation once, however often it is read later. So the first and the last slice are open where the
+question is: a task finds out itself where the windows begin and end.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltframe.store.core.backend import Backend, Range
+from tiltframe.store.core.buckets import bucket_of
+from tiltframe.store.core.ranges import EVER
+from tiltframe.store.core.read_plan import Pieces
+from tiltframe.store.core.retry import retry_on_conflict
+from tiltframe.store.query.execution import pieces_asked
+from tiltframe.store.query.plan import QueryPlan
+from windows import TimeWindow
+
+
+def slices(backend: Backend, asked: QueryPlan, rows_per_task: int) -> list[Range]:
+    """Cut the windows that are asked for into ranges of starts; reads no states.
+
+    Parameters
+    ----------
+    tables : Tables
+    asked : Question
+        Per windows, not the whole range.
+    rows_per_task : int
+        Of states, about; a bucket of the store's, see `tiltframe.store.core.buckets.bucket_of`, is never cut.
+
+    Returns
+    -------
+    list of ranges, in order, that touch; at least one
+    """
+    found = _pieces(backend, asked)
+    begins, rows = (
+        np.array(column, np.int64) for column in ([low for _, (low, _) in found], [p.rows for p, _ in found])
+    )
+    buckets = bucket_of(asked.frame.levels[asked.source()]).starts(begins)
+    low, high = asked.within or EVER
+    return list(
+        pairwise(
+            [low, *(at for at in _cuts(asked.target.starts(buckets), rows, rows_per_task) if low < at < high), high]
+        )
+    )
+
+
+def held(backend: Backend, asked: QueryPlan, span: Range) -> Range | None:
+    """Close a slice that is open, by the windows that there are now; None where there are none."""
+    if EVER[0] < span[0] and span[1] < EVER[1]:
+        return span
+    found = [each for _, each in _pieces(backend, asked)]
+    if not found:
+        return None
+    low = max(span[0], first_with(asked.target, min(low for low, _ in found)))
+    high = min(span[1], max(high for _, high in found))
+    return (low, high) if low < high else None
+
+
+def first_with(target: TimeWindow, at: int) -> int:
+    """Find the first window that has a moment in it.
+
+    >>> from windows import hopping
+    >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
+    30
+    """
+    return int(target.assign(np.array([at], np.int64)).starts.min())
+
+
+def _pieces(backend: Backend, asked: QueryPlan) -> Pieces:
+    return [(part, span) for part, span in retry_on_conflict(lambda: pieces_asked(backend, asked))[0] if part.rows]
+
+
+def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
+    """Choose places to cut at, so that some rows lie between each two."""
+    places, of = np.unique(places, return_inverse=True)
+    each = np.bincount(of, rows).astype(np.int64)
+    before = np.cumsum(each) - each
+    cuts: list[int] = places[1:][np.diff(before // rows_per_task) > 0].tolist()
+    return cuts

@@ -1,0 +1,251 @@
+"""source: a frame store as a data source, for DataFrames and SQL.
+
+    spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
+    CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
+
+Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
+
+Filters are pushed down only where that is asked for, by the option ``pushdown``: what one scan has pushed down stays
+with the relation in PySpark 4.3, and other scans of the same DataFrame or view, even in one query, then miss rows.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from aggr import Measure
+from aggr.kernels.normalize import one_array
+from spark_udaf.jobs.schema import as_schema, spark_schema
+from spark_udaf.jobs.session import check_session
+from spark_udaf.jobs.task_errors import clear
+from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, to_options
+from spark_udaf.store.partitions import held, slices
+from spark_udaf.store.pushdown import bounds_of, with_filters
+from tiltframe.store import Expired
+from tiltframe.store.core.backend import Range
+from tiltframe.store.core.ranges import EVER, common
+from tiltframe.store.core.stored_types import stored, stored_schema
+from windows import TimeWindow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
+_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+
+
+class TiltframeSource(DataSource):
+    """The data source ``tiltframe``; `register` makes it known to a session, `read` does too."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what ``spark.read.format`` knows it by."""
+        return "tiltframe"
+
+    def schema(self) -> StructType:
+        """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
+        return spark_schema(stored_schema(from_options(self.options).schema))
+
+    def reader(self, schema: StructType) -> TiltframeReader:
+        """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
+        asked = from_options(self.options)
+        given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(asked.schema))}
+        for f in schema:
+            if given.get(f.name) != f.dataType.simpleString():
+                there = ", ".join(f"{name} {kind}" for name, kind in given.items())
+                raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
+        kind = PushingReader if asked.pushdown else TiltframeReader
+        return kind(asked, to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Say that this is no source of streams, as soon as Spark listens."""
+        return NoStream()
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Say how a store is written instead."""
+        raise ValueError(
+            "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
+            "states by su.append"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Say how a stream gets into a store instead."""
+        raise ValueError(
+            "the format tiltframe is only read; a stream gets into a store by foreachBatch and "
+            "su.rollup_into(batch, store, writer, batch_id)"
+        )
+
+
+class NoStream(DataSourceStreamReader):
+    """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
+
+    def initialOffset(self) -> dict[str, int]:
+        """Say it for a query that begins."""
+        raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Give nothing; no query gets here."""
+        return iter(())
+
+    def latestOffset(self, *_: Any) -> dict[str, int]:
+        """Say it for a query that goes on."""
+        return self.initialOffset()
+
+
+class Slice(InputPartition):
+    """What one task reads: the windows that start in a range; None for all of them."""
+
+    def __init__(self, within: Range | None) -> None:
+        """Keep the range."""
+        self.within = within
+
+
+class TiltframeReader(DataSourceReader):
+    """The results of one query plan, partition by partition."""
+
+    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+        """Nothing is read yet."""
+        self.asked, self.schema = asked, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the range into slices."""
+        asked = self.asked
+        if asked.whole:
+            return [Slice(asked.question.within)]
+        return [Slice(span) for span in slices(asked.backend, asked.question, asked.rows_per_task)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Answer a slice."""
+        tune_worker()
+        assert isinstance(partition, Slice)
+        asked, within = self.asked, partition.within
+        if not asked.whole and within is not None:
+            within = held(asked.backend, asked.question, within)
+            if within is None or within[0] >= within[1]:
+                return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Expired)  # the column partial says so
+            results = asked.execute(replace(asked.question, within=within))
+        columns = [stored(one_array(column)) for column in results.columns]
+        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
+        yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+
+
+class PushingReader(TiltframeReader):
+    """Answers that filters narrow before anything is read."""
+
+    bounds: Range = EVER
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Read less where filters allow it; Spark evaluates all of them itself, so none is relied on.
+
+        The one result of a whole range, and windows that are filled, depend on what else is in the range.
+        """
+        asked = self.asked
+        if not asked.whole:
+            self.bounds = bounds_of(filters)
+        if not asked.fill:
+            asked = replace(asked, question=with_filters(asked.question, asked.manifest.schema, filters))
+        self.asked = asked
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Leave out what lies outside the bounds."""
+        planned = super().partitions()
+        if self.asked.whole:
+            return planned
+        spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
+        return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
+
+
+def register_source(spark: SparkSession) -> None:
+    """Make the data source ``tiltframe`` known to a session."""
+    check_session(spark)
+    spark.dataSource.register(TiltframeSource)
+
+
+def read(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    per: str | TimeWindow,
+    within: Any = None,
+    where: str | None = None,
+    measures: Sequence[str] | Mapping[str, Measure] | None = None,
+    keys: Sequence[str] | None = None,
+    fill: bool = False,
+    now: Any = None,
+    *,
+    name: str | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+    pushdown: bool = False,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read results of a frame store as a DataFrame.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    uri : str or path
+        Of the store; driver and tasks must reach it.
+    per, within, where, measures, keys, fill, now
+        As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
+    name, storage_options
+        As for `tiltframe.FrameStore`.
+    rows_per_task : int
+        A task reads about so many rows of states.
+    pushdown : bool
+        Have filters on keys and window_start narrow what is read, which sets
+        ``spark.sql.python.filterPushdown.enabled``. Only for a DataFrame that is filtered once: PySpark 4.3 applies
+        the filters of one use to the others.
+
+    Returns
+    -------
+    DataFrame
+        level, window_start, window_end, keys, a column per measure, partial. What it is filtered by later is read
+        all the same, without ``pushdown``: give ``within`` and ``where`` here.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For what cannot be asked, and where there is no store.
+
+    Guarantee
+    ---------
+    Every window is as it was at one moment while the query ran, the same bits as `tiltframe.FrameStore.query`
+    gives; two windows may be of two moments. Read again, the DataFrame gives what the store holds then.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
+    """
+    asked = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
+    more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
+    options = to_options(uri, measures, keys, storage_options, **more, **asked)
+    register_source(spark)
+    if pushdown:
+        spark.conf.set(PUSH_DOWN, "true")
+    with clear():
+        results = spark.read.format(TiltframeSource.name()).options(**options).load()
+        _ = results.schema  # Connect looks at it only when it must
+    return results

@@ -1,0 +1,1 @@
+"""Aggregate functions, SQL functions and accessors for Spark."""

@@ -1,0 +1,90 @@
+"""Interchange: columns of HdrHistogram V2 texts and DDSketch messages, for services in other languages."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type
+
+from aggr import Dds, Function, Hdr
+from aggr.interchange import ddsketch_proto, hdr_v2
+from aggr.interchange.ddsketch_proto import Keys
+from aggr.states.identify import function_of
+from spark_udaf.udaf.typed_udf import arrow_udf, column
+
+
+def to_hdr_v2(states: Column | str) -> Column:
+    """Write states of hdr as HdrHistogram V2 in base64, as `aggr.interchange.hdr_v2.to_hdr_v2` does."""
+
+    def write(held: pa.Array) -> pa.Array:
+        return hdr_v2.to_hdr_v2(held, cast(Hdr, _expect(held, Hdr)))
+
+    made: Column = arrow_udf(write, "string")(column(states))
+    return made
+
+
+def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
+    """Read HdrHistogram V2 texts as states of hdr, as `hdr_v2.from_hdr_v2` does; ``unit`` is their ratio."""
+    function = Hdr(digits=digits, unit=unit)
+
+    def read(given: pa.Array) -> pa.Array:
+        return hdr_v2.from_hdr_v2(given, function)
+
+    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
+    return made
+
+
+def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
+    """Write states of dds as DDSketch messages, as `aggr.interchange.ddsketch_proto.to_dds_proto` does.
+
+    ``keys`` is "upper" for readers in Python and JavaScript, "lower" for those in Go and Java. Sum, min and max have no
+    place in the message, and travel beside it: ``states.min``, ``states.max``, and the sum by `finish`.
+    """
+
+    _check_keys(keys)
+
+    def write(held: pa.Array) -> pa.Array:
+        return ddsketch_proto.to_dds_proto(held, cast(Dds, _expect(held, Dds)), keys)
+
+    made: Column = arrow_udf(write, "binary")(column(states))
+    return made
+
+
+def from_dds_proto(
+    messages: Column | str,
+    relative_accuracy: float = 0.01,
+    max_bins: int | None = None,
+    *,
+    sums: Column | str | None = None,
+    mins: Column | str | None = None,
+    maxs: Column | str | None = None,
+    keys: Keys = "upper",
+) -> Column:
+    """Read DDSketch messages as states of dds, as `aggr.interchange.ddsketch_proto.from_dds_proto` does.
+
+    ``sums``, ``mins`` and ``maxs`` are columns of what travelled beside; without them they are made of the buckets.
+    """
+    _check_keys(keys)
+    function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
+    beside = [F.lit(None).cast("double") if given is None else column(given) for given in (sums, mins, maxs)]
+
+    def read(given: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
+        return ddsketch_proto.from_dds_proto(given, function, sums, mins, maxs, keys)
+
+    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
+    return made
+
+
+def _check_keys(keys: Keys) -> None:
+    if keys not in ("upper", "lower"):
+        raise ValueError(f"keys must be 'upper' or 'lower'; got {keys!r}")
+
+
+def _expect(held: pa.Array, dtype: type[Function]) -> Function:
+    function = function_of(held)
+    if not isinstance(function, dtype):
+        raise TypeError(f"these are states of {function.name}, not of {dtype.name}")
+    return function

@@ -1,0 +1,245 @@
+"""SQL: every registered function as ``aggr_…``, its states, their merges and what can be read from them.
+
+aggr_dds(x, array(0.5D, 0.99D))      the result in one step
+aggr_dds_state(x)                    a state for each group …
+aggr_dds_merge(state)                … merged into coarser groups …
+aggr_dds_quantile(state, 0.99)       … and read, as often as one likes
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type
+
+import aggr
+from aggr import Function, Groups
+from aggr.function import EVENT_TIME
+from aggr.registry import aliases
+from aggr.states.accessors import ACCESSORS, accessors_of
+from aggr.states.identify import function_of
+from spark_udaf.jobs.session import check_session
+from spark_udaf.store.source import register_source
+from spark_udaf.udaf.aggregate_function import Reading, accepted, arrow_type, naming, reading
+from spark_udaf.udaf.typed_udf import arrow_udf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TYPES = ("bigint", "string", "timestamp")
+
+
+def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
+    """Register every function for SQL, and the data source ``tiltframe``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    types : names of Spark types
+        Functions whose result has the type of their column (min, max, sum, first, last, …) read it as double; for
+        each of these types there is one more, say ``aggr_min_string`` and ``aggr_sum_bigint``.
+
+    Returns
+    -------
+    list of str
+        The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
+        ``aggr_f_state(x, parameters…)`` with the parameters that shape the state, ``aggr_f_merge(state)``,
+        ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. first and
+        last take the event time second, as functions of several inputs take these in their order. Quantiles come as a
+        map from their names, and the numbers of a record but its count as double.
+
+    Raises
+    ------
+    ValueError
+        If a type cannot be read.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.register(spark)
+        spark.sql("SELECT host, aggr_hdr(ms, array(0.5D, 0.99D)).quantiles['0.99'] FROM requests GROUP BY host")
+    """
+    check_session(spark)
+    if isinstance(types, str) or not isinstance(types, Sequence):
+        raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
+    made: dict[str, Any] = {}
+    kinds = {name: arrow_type(name) for name in types}
+    for name in [*aggr.names(), *aliases()]:
+        function = aggr.get(name)()
+        free = reading(function, name, None).dtype is None and reading(function, name, None, states=True).dtype is None
+        made |= _family(f"aggr_{name}", function, None if free else pa.float64())
+        takes = accepted(function)
+        for word, dtype in kinds.items():
+            if not free and any(dtype.id == taken.id for taken in takes):
+                made |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
+    for name, udf in made.items():
+        spark.udf.register(name, udf)
+    register_source(spark)
+    return sorted(made)
+
+
+def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, Any]:
+    """Make the functions of one function and one type of input."""
+    plain, states = Reading(function, name, dtype), Reading(function, f"{name}_state", dtype, states=True)
+    result, state = sql_type(plain.result), from_arrow_type(states.result)
+
+    reads = [f.name for f in fields(function) if f.name not in function.state_parameters]
+
+    def whole(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
+        asked, values = _given(plain, [f.name for f in fields(function)], given, named)
+        return sql_column(asked.results(values), result)[0]
+
+    def reduced(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
+        asked, values = _given(states, list(function.state_parameters), given, named)
+        return asked.results(values)[0]
+
+    def merged(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
+        with naming(f"{name}_merge"):
+            column, rest = _column(given)
+            _constants([], rest, named)
+            return _own(function, column).merge(column, Groups.single(len(column)))[0]
+
+    def finished(*given: pa.Array, **named: pa.Array) -> pa.Array:
+        with naming(f"{name}_finish"):
+            column, rest = _column(given)
+            asked = replace(_own(function, column), **_constants(reads, rest, named))
+            return sql_column(asked.finish(column), result)
+
+    family = {
+        name: arrow_udf(whole, from_arrow_type(result)),
+        f"{name}_state": arrow_udf(reduced, state),
+        f"{name}_merge": arrow_udf(merged, state),
+        f"{name}_finish": arrow_udf(finished, from_arrow_type(result)),
+    }
+    return family | {f"{name}_{accessor}": _accessor(accessor) for accessor in accessors_of(type(function))}
+
+
+def _own(function: Function, states: pa.Array) -> Function:
+    """Give the function the parameters that its states were shaped by; it refuses those of other functions itself."""
+    found = function_of(states)
+    shaped = {name: getattr(found, name) for name in function.state_parameters if hasattr(found, name)}
+    return replace(function, **shaped)
+
+
+def _accessor(name: str) -> Any:
+    read = ACCESSORS[name]
+    parameters = list(inspect.signature(read).parameters.values())[1:]
+
+    def accessor(*given: pa.Array, **named: pa.Array) -> pa.Array:
+        with naming(name):
+            states, rest = _column(given)
+            asks = _arguments([p.name for p in parameters], rest, named)
+            if not asks and any(p.default is p.empty for p in parameters):
+                raise ValueError(f"it needs {parameters[0].name} after the states")
+            if not asks:
+                return read(states)
+            (values,) = asks.values()
+            if pa.types.is_nested(values.type):
+                raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
+            asked = pc.unique(values).drop_null()
+            found = pa.nulls(len(states), pa.int64() if name == "count" else pa.float64())
+            for value in asked:  # as a rule there is but one
+                rows = pc.fill_null(pc.equal(values, value), False)
+                found = pc.replace_with_mask(found, rows, read(states.filter(rows), _number(value.as_py())))
+            return found
+
+    return arrow_udf(accessor, "bigint" if name == "count" else "double")
+
+
+def _given(
+    asked: Reading, names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]
+) -> tuple[Reading, pa.Array]:
+    """Apply the parameters that SQL gave as columns; further inputs come before them."""
+    with naming(asked.label):
+        values, given = _column(given)
+        inputs = asked.function.inputs
+        if len(inputs) > 1:
+            if len(given) < len(inputs) - 1:
+                raise ValueError(f"it needs {_needed(inputs)}, after its first column")
+            values = pa.StructArray.from_arrays([values, *given[: len(inputs) - 1]], names=list(inputs))
+            given = given[len(inputs) - 1 :]
+        constants = _constants(names, given, named)
+        return (replace(asked, function=replace(asked.function, **constants)) if constants else asked), values
+
+
+def _column(given: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:
+    if not given:
+        raise ValueError("it needs a column as its first argument; rows are counted by aggr_count(1)")
+    return given[0], given[1:]
+
+
+def _needed(inputs: Sequence[str]) -> str:
+    return " and ".join("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
+
+
+def _arguments(names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+    """Give arguments the names of parameters: those by place, those by name."""
+    takes = f"it takes {', '.join(names) or 'no parameters'} after its column"
+    if len(given) > len(names):
+        raise ValueError(f"{takes}; got {len(given)} (* stands for all columns; rows are counted by aggr_count(1))")
+    arguments = dict(zip(names, given, strict=False))
+    for name, column in named.items():
+        if name not in names or name in arguments:
+            raise ValueError(f"{takes}; got {name!r}{' twice' if name in arguments else ''}")
+        arguments[name] = column
+    return arguments
+
+
+def _constants(names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, Any]:
+    """Read parameters, each the same in all rows."""
+    constants = {}
+    for name, column in _arguments(names, given, named).items():
+        if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
+            raise ValueError(f"{name} must be the same in all rows, and not null")
+        if len(column):
+            constants[name] = _number(column[0].as_py())
+    return constants
+
+
+def _number(given: Any) -> Any:
+    """Take decimals, which is what SQL makes of 0.99, as floats."""
+    if isinstance(given, list):
+        return tuple(_number(value) for value in given)
+    return float(given) if isinstance(given, Decimal) else given
+
+
+def sql_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type of results in SQL, which must not depend on parameters: quantiles are a map."""
+    if not pa.types.is_struct(dtype):
+        return dtype
+    return pa.struct([pa.field(f.name, _member(f)) for f in dtype])
+
+
+def _member(field: pa.Field) -> pa.DataType:
+    if field.name == "quantiles":
+        return pa.map_(pa.string(), pa.float64())
+    return pa.float64() if pa.types.is_integer(field.type) and field.name != "count" else field.type
+
+
+def sql_column(results: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Give results the type that they have in SQL."""
+    if not pa.types.is_struct(dtype):
+        return results.cast(dtype)
+    pairs = zip(results.flatten(), dtype, strict=True)
+    children = [_map(part) if pa.types.is_map(f.type) else part.cast(f.type, safe=False) for part, f in pairs]
+    return pa.StructArray.from_arrays(children, fields=list(dtype), mask=results.is_null())
+
+
+def _map(record: pa.StructArray) -> pa.MapArray:
+    """Turn a record of quantiles into maps from their names."""
+    names = [f.name for f in record.type]
+    n, width = len(record), len(names)
+    order = pa.array(np.arange(n * width).reshape(width, n).T.ravel())
+    items = pa.concat_arrays([child.cast(pa.float64(), safe=False) for child in record.flatten()]).take(order)
+    offsets = pa.array(np.arange(0, (n + 1) * width, width, dtype=np.int32))
+    return pa.MapArray.from_arrays(offsets, pa.array(names * n, pa.string()), items)

@@ -1,0 +1,37 @@
+"""UDFs of Spark: its makers of Arrow and pandas functions, typed by what we give them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.pandas import functions
+from pyspark.sql.types import DataType
+
+Udf = Callable[..., Any]  # of Columns; what Spark registers for SQL
+
+
+def column(given: Column | str) -> Column:
+    """Take a Column, or a name as Spark reads one: a dot in it asks for a field unless there are backticks around."""
+    if isinstance(given, str) and given.strip():
+        named: Column = F.col(given)
+        return named
+    if isinstance(given, Column):
+        return given
+    raise TypeError(f"a column must be a Column or a name; got {given!r}")
+
+
+def arrow_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
+    """Make an Arrow function; its annotations tell Spark whether it maps arrays or aggregates them."""
+    make: Any = functions.arrow_udf
+    made: Udf = make(function, dtype)
+    return made
+
+
+def pandas_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
+    """Make a pandas function; its annotations tell Spark whether it maps series or aggregates them."""
+    make: Any = functions.pandas_udf
+    made: Udf = make(function, dtype)
+    return made

@@ -1,0 +1,1 @@
+"""Bad inputs as data: for each surface a table of calls that must end in one clear sentence, and write nothing."""

@@ -1,0 +1,95 @@
+"""What a bad input must end in: one clear sentence, of a documented type, and nothing written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.bad_inputs.world import World
+from windows import TimeWindow
+
+NOTHING = object()
+
+# what is seen of Python, Arrow and other libraries where nobody has looked at an argument
+ACCIDENTS = re.compile(
+    r"object is not|has no attribute|NoneType|sysdeps|<class|sqlglot|pyarrow\.lib|Traceback|Errno| at 0x|0x[0-9a-f]{6}"
+    r"|argument of type|unhashable|not supported between|invalid literal|positional argument|must be real number"
+    r"|unexpected keyword|cannot unpack|not iterable|not subscriptable|bad operand|must be str|expected str"
+    r"|sequence item|codec can't|Exceeds the limit|embedded null|Os \{|Generic|LocalFileSystem|Arrow error"
+    r"|Kernel error|DataFusion|deltalake|ArrowInvalid|ArrowTypeError|\.py\b|libpq|truth value|dtype\(|__\w+__"
+    r"|fromisoformat|<Token|TokenType|isoformat string|could not convert|Expected bytes|surrogates not allowed|[^\w]errno"
+    r"|not convertible|dictionary update|length 2 is required|\x1b|\n"
+)
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A bad input.
+
+    ``call`` makes it, ``given`` is what the sentence must show, in its own words or by its type; ``says`` is what it
+    must say besides, such as the name of the argument and what is allowed.
+    """
+
+    name: str
+    call: Callable[[World], Any]
+    says: tuple[str, ...] = ()
+    given: Any = NOTHING
+
+
+def each(name: str, values: dict[str, Any], call: Callable[[World, Any], Any], *says: str) -> list[Bad]:
+    """Make a row of each wrong value of one argument."""
+    return [
+        Bad(f"{name} = {label}", lambda world, value=value: call(world, value), says, value)
+        for label, value in values.items()
+    ]
+
+
+def assert_sentence(sentence: str, bad: Bad) -> None:
+    """Assert that a message is one line without accidents, and says what was given and what is allowed."""
+    assert sentence.strip(), "no sentence at all"
+    assert len(sentence) < 1000, f"too long to read: {len(sentence)} letters"
+    accident = ACCIDENTS.search(sentence)
+    assert accident is None, f"{accident[0]!r} in {sentence!r}"
+    sentence.encode()
+    for word in bad.says:
+        assert re.search(word, sentence), f"nothing of {word!r} in {sentence!r}"
+    if bad.given is not NOTHING:
+        shown = shown_as(bad.given)
+        assert any(text in sentence for text in shown), f"none of {shown} in {sentence!r}"
+
+
+def shown_as(given: Any) -> list[str]:
+    """Give the ways in which a value may be shown: as it is written, its beginning, or by its type."""
+    name = given.__name__ if isinstance(given, type) else type(given).__name__
+    text = repr(given.strip(" \t\n") if isinstance(given, str) else given)
+    texts = [name, repr(given), text if len(text) < 40 else text[:12], text[1:12]]
+    if isinstance(given, Mapping):
+        parts: list[Any] = [*given, *given.values()]
+    elif isinstance(given, str):
+        parts = given.split(",") if "," in given else given.split() if " " in given else []
+        texts += [text[1:-1]] if text[1:-1] else []
+    else:
+        parts = list(given) if isinstance(given, list | tuple | set) else []
+    texts += [str(given.dtype)] if isinstance(given, np.ndarray) else []
+    texts += [given.name] if isinstance(given, TimeWindow) else []
+    return texts + [text for part in parts for text in shown_as(part)]
+
+
+def traces(folder: Path) -> dict[str, str]:
+    """Take a print of everything below a folder: names, kinds, contents."""
+    found = {}
+    for path, _, files in os.walk(folder):
+        found[path] = "folder"
+        for name in files:
+            file = Path(path, name)
+            regular = stat.S_ISREG(file.lstat().st_mode)
+            found[str(file)] = hashlib.sha256(file.read_bytes()).hexdigest() if regular else "special"
+    return found

@@ -1,0 +1,162 @@
+"""What the protocol of a store's backend promises: every backend keeps it, and broken ones are refused by name."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.core.backend import Backend, Conflict
+from tiltframe.store.delta.backend import DeltaBackend
+from tiltframe.store.testing import MemoryBackend, check_backend
+
+FRAME = TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
+
+
+@pytest.mark.parametrize("retains", [False, True])
+def test_the_one_in_memory_keeps_the_protocol(retains):
+    check_backend(lambda: MemoryBackend(retains=retains))
+
+
+def test_delta_keeps_the_protocol(tmp_path):
+    check_backend(lambda: DeltaBackend(str(tmp_path / uuid.uuid4().hex)))
+
+
+def test_postgresql_keeps_the_protocol(postgres_server):
+    import adbc_driver_postgresql.dbapi as dbapi
+
+    from tiltframe.store.postgres.backend import PostgresBackend
+
+    def fresh():
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        with dbapi.connect(postgres_server, autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        return PostgresBackend(postgres_server.replace("/postgres?", f"/{name}?"), "checked")
+
+    check_backend(fresh)
+
+
+class Forgetful(MemoryBackend):
+    """Takes a number again that its writer has reached: a commit that is tried again counts twice."""
+
+    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
+        for writer in () if cut else txn_versions or ():
+            self.tables.txn_versions.get(level, {}).pop(writer, None)
+        super().commit(level, add, cut, txn_versions, None, notes)
+
+
+class Half(MemoryBackend):
+    """Makes parts readable before it looks whether they may be."""
+
+    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
+        self.tables.parts.setdefault(level, {}).update({part.name: part for part in add})
+        super().commit(level, add, cut, txn_versions, seen, notes)
+
+
+class Hasty(MemoryBackend):
+    """Makes readable what is written."""
+
+    def write(self, level, states, writer, commit):
+        parts = super().write(level, states, writer, commit)
+        self.tables.parts.setdefault(level, {}).update({part.name: part for part in parts})
+        return parts
+
+
+class Wide(MemoryBackend):
+    """Cuts whole parts, whatever the range."""
+
+    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
+        whole = [(part, (part.least, part.greatest + 1)) for part, _ in cut]
+        super().commit(level, add, whole, txn_versions, seen, notes)
+
+
+class Racing(MemoryBackend):
+    """Does not compare with the snapshot that a commit was made on."""
+
+    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
+        super().commit(level, add, cut, txn_versions, None, notes)
+
+
+class Rounding(MemoryBackend):
+    """Reads -0.0 as 0.0 in the field of a state."""
+
+    def read(self, parts, columns, where=None):
+        rows = super().read(parts, columns)
+        if "low" not in rows.column_names or not rows.num_rows:
+            return rows
+        low = rows.column("low").combine_chunks()
+        fields = [low.field(i) for i in range(low.type.num_fields)]
+        plus = [pa.array(f.to_numpy(zero_copy_only=False) + 0.0) if f.type == pa.float64() else f for f in fields]
+        at = rows.schema.get_field_index("low")
+        return rows.set_column(at, rows.schema.field("low"), pa.StructArray.from_arrays(plus, fields=list(low.type)))
+
+
+@dataclass(frozen=True)
+class Untold(MemoryBackend):
+    """Knows the last numbers of the level's own parts' writers only, and of no one asked about."""
+
+    def view(self, levels, writers=()):
+        return [
+            replace(s, txn_versions={p.writer: s.txn_versions[p.writer] for p in s.parts if p.writer in s.txn_versions})
+            for s in super().view(levels, writers)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "promise"),
+    [
+        (Forgetful, "a number that its writer has reached"),
+        (Half, "changes nothing|has reached"),
+        (Hasty, "not readable before it is committed"),
+        (Wide, "a cut removes the windows of its range"),
+        (Racing, "changed since the snapshot"),
+        (Rounding, "the same bits"),
+        (Untold, "notes that are asked for"),
+    ],
+)
+def test_broken_backends_are_refused(broken, promise):
+    with pytest.raises(AssertionError, match=f"the backend breaks a promise: .*({promise})"):
+        check_backend(broken)
+
+
+def test_a_store_keeps_its_states_in_a_backend_of_ones_own():
+    backend = MemoryBackend()
+    assert isinstance(backend, Backend)
+    store = FrameStore(backend, FRAME, retention={"1m": "1h"})
+    data = pa.table({"ts": [0, 60_000, 7_200_000], "x": [1, 2, 4], "k": ["a", "b", "a"]})
+    assert store.append(rollup(data, FRAME), "w", 1)
+    again = FrameStore(backend)
+    assert not again.append(rollup(data, FRAME), "w", 1)
+    again.append(rollup(data.slice(0, 1), FRAME), "w", 2)
+    again.compact()
+    again.expire("1970-01-02")
+    moved = pickle.loads(pickle.dumps(again))
+    assert moved.query("1d", keys=[])["s"].to_pylist() == [8]
+    assert moved.inspect().levels[0].windows == 0
+    assert moved.check().ok
+    assert moved.uri == f"memory://{backend.name}"
+
+
+def test_a_backend_takes_no_options():
+    with pytest.raises(ValueError, match="a backend has its options itself"):
+        FrameStore(MemoryBackend(), FRAME, storage_options={"region": "x"})
+
+
+def test_rows_that_were_cut_cannot_be_read_unless_they_are_retained():
+    for retains in (False, True):
+        store = FrameStore(MemoryBackend(retains=retains), FRAME)
+        for i in range(2):
+            store.append(rollup(pa.table({"ts": [i], "x": [1], "k": ["a"]}), FRAME), "w", i)
+        (seen,) = store.backend.view(["1m"])
+        store.compact()
+        wanted = [(part, (0, 1)) for part in seen.parts]
+        if retains:
+            assert store.backend.read(wanted, ["k"]).num_rows == 2
+            store.clean("1s")
+        with pytest.raises(Conflict):
+            store.backend.read(wanted, ["k"])

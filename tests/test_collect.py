@@ -1,0 +1,175 @@
+"""collect, collect_set, count_distinct against DuckDB and naive evaluation; the other names of functions."""
+
+from __future__ import annotations
+
+import math
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import Groups
+from aggr.state_plan import plan
+from tests.conftest import cases_of
+from tiltframe import TiltFrame, finish, rollup
+from tiltframe.cli.measure_parser import measure_from
+
+RNG = np.random.default_rng(17)
+N, GROUPS = 600, 6
+ROWS = pa.table(
+    {
+        "g": RNG.integers(0, GROUPS - 1, N),  # the last group has no rows
+        "t": pa.array([None if RNG.random() < 0.05 else int(t) for t in RNG.integers(0, 80, N)]),
+        "v": pa.array([None if RNG.random() < 0.1 else f"v{v}" for v in RNG.integers(0, 40, N)]),
+        "x": pa.array([None if RNG.random() < 0.1 else float(x) for x in RNG.integers(-20, 20, N)]),
+    }
+)
+IDS = Groups.of(ROWS["g"].to_numpy(), GROUPS)
+
+
+def asked(sql: str) -> list:
+    """Ask DuckDB, group by group; it says null of an empty list."""
+    rows = ROWS  # noqa: F841  DuckDB finds it by its name
+    found = dict(duckdb.sql(f"SELECT g, {sql} FROM rows GROUP BY g").fetchall())
+    return [found.get(g) or type(next(iter(found.values())))() for g in range(GROUPS)]
+
+
+def parts_merged(function, columns, parts=5):
+    """Reduce random parts on their own, and merge them."""
+    split = np.array_split(RNG.permutation(N), parts)
+    reduced = [
+        function.reduce([c.take(pa.array(rows)) for c in columns], Groups(IDS.ids[rows], GROUPS)) for rows in split
+    ]
+    return function.merge(pa.concat_arrays(reduced), Groups(np.tile(np.arange(GROUPS), parts), GROUPS))
+
+
+@pytest.mark.parametrize("column", ["v", "x"])
+def test_collect_is_duckdbs_ordered_list(column):
+    columns = [ROWS[name].combine_chunks() for name in (column, "t")]
+    known = f"FILTER (WHERE {column} IS NOT NULL AND t IS NOT NULL)"
+    whole = asked(f"list({column} ORDER BY t, {column}) {known}")
+    for function, expected in (
+        (aggr.Collect(), whole),
+        (aggr.Collect(7, "earliest"), [values[:7] for values in whole]),
+        (aggr.Collect(7, "latest"), [values[-7:] for values in whole]),
+    ):
+        assert function.finish(function.reduce(columns, IDS)).to_pylist() == expected
+        assert function.finish(parts_merged(function, columns)).to_pylist() == expected
+
+
+@pytest.mark.parametrize("column", ["v", "x"])
+def test_sets_are_duckdbs(column):
+    values = ROWS[column].combine_chunks()
+    states = aggr.CollectSet().reduce(values, IDS)
+    known = f"FILTER (WHERE {column} IS NOT NULL)"
+    assert aggr.CollectSet().finish(states).to_pylist() == asked(f"list(DISTINCT {column} ORDER BY {column}) {known}")
+    assert aggr.CountDistinct().finish(states).to_pylist() == asked(f"count(DISTINCT {column})")
+
+
+def test_zeros_are_one_value_and_so_are_nan():
+    other_nan = np.array([0x7FF8000000000001], np.int64).view(np.float64)[0]
+    values = pa.array([0.0, -0.0, math.nan, other_nan, math.inf, -math.inf, None])
+    states = aggr.CollectSet().reduce(values, Groups.single(7))
+    assert repr(aggr.CollectSet().finish(states).to_pylist()) == "[[-inf, 0.0, inf, nan]]"
+    assert aggr.CountDistinct().finish(states).to_pylist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (aggr.Collect(3), r"collect holds at most max=3 values a group; one has 4; raise max, or keep='earliest'"),
+        (aggr.CollectSet(3), r"distinct values holds at most max=3 values a group; one has 4; raise max"),
+        (aggr.CountDistinct(3), r"distinct values holds at most max=3 values a group; one has 4; raise max"),
+    ],
+)
+def test_too_many_values_are_refused_by_reduce_and_merge(function, message):
+    def reduced(values):
+        columns = [pa.array(values)] + [pa.array(values)] * (len(function.inputs) - 1)
+        return function.reduce(columns if len(columns) > 1 else columns[0], Groups.single(len(values)))
+
+    with pytest.raises(ValueError, match=message):
+        reduced([1, 2, 3, 4])
+    with pytest.raises(ValueError, match=message):
+        function.merge(pa.concat_arrays([reduced([1, 2]), reduced([3, 4])]), Groups.single(2))
+    function.merge(pa.concat_arrays([reduced([1, 2]), reduced([3])]), Groups.single(2))
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2.5, True, None, 2**31])
+def test_a_bad_max_is_refused(bad):
+    for call in (aggr.collect, aggr.collect_set, aggr.count_distinct):
+        with pytest.raises(ValueError, match="max, the most values a group may have, must be a whole number from 1"):
+            call("x", bad)
+
+
+def test_other_bad_input_is_refused():
+    with pytest.raises(ValueError, match="keep must be one of 'all', 'earliest', 'latest'; got 'newest'"):
+        aggr.collect("x", keep="newest")
+    with pytest.raises(TypeError, match="types that have an order"):
+        aggr.CollectSet().reduce(pa.array([[1]]), Groups.single(1))
+    with pytest.raises(ValueError, match="max=5 cannot be merged or read as max=6"):
+        aggr.CollectSet(6).merge(aggr.CollectSet(5).zero(1, pa.int64()), Groups.single(1))
+
+
+def test_in_frames_and_calls():
+    rows = pa.table({"ts": [70_000, 1, 0, 0], "host": ["c", "b", "b", "a"], "ms": [5.0, 1.0, 9.0, 9.0]})
+    measures = {
+        "all": aggr.collect("host"),
+        "slowest_first": aggr.collect("host", by="ms"),
+        "newest": aggr.collect("host", 1, keep="latest"),
+        "hosts": aggr.collect_set("host"),
+        "n": aggr.count_distinct("host", where="ms > 1"),
+    }
+    frame = TiltFrame(["1m", "1h"], "ts", measures)
+    found = finish(rollup(rows, frame), frame).select(list(measures)).to_pylist()
+    assert found[2] == {
+        "all": ["a", "b", "b", "c"],
+        "slowest_first": ["b", "c", "a", "b"],
+        "newest": ["c"],
+        "hosts": ["a", "b", "c"],
+        "n": 3,
+    }
+    for measure in measures.values():
+        assert aggr.from_description(measure.describe()) == measure
+    assert measure_from("collect(host, 1, keep='latest')") == measures["newest"]
+
+
+def test_counts_share_the_set_where_it_holds_as_many():
+    shared = plan({"n": aggr.count_distinct("x"), "set": aggr.collect_set("x"), "few": aggr.count_distinct("x", 5)})
+    assert [c.serves for c in shared] == [("n", "set"), ("few",)]
+
+
+@pytest.mark.parametrize(("alias", "name"), [("mean", "avg"), ("variance", "var"), ("stddev", "stdev")])
+def test_other_names_find_the_same_functions(alias, name):
+    assert aggr.get(alias) is aggr.get(name)
+    assert getattr(aggr, alias)("x") == aggr.caller(alias)("x") == measure_from(f"{alias}(x)") == aggr.caller(name)("x")
+    assert alias not in aggr.names()
+
+
+def test_an_alias_that_is_taken_is_refused():
+    class Middle(aggr.Avg):
+        name = "middle"
+        aliases = ("mean",)
+
+    with pytest.raises(ValueError, match=r"the name 'mean' is taken by aggr\.functions\.moments\.Avg"):
+        aggr.register(Middle)
+    assert "middle" not in aggr.names()
+
+
+CASES = {case["name"]: case for case in cases_of("tremor_functions.json")}
+
+
+@pytest.mark.skipif(not CASES, reason="no conformance cases here")
+def test_tremor_collect():
+    states, clock = {}, iter(range(100))
+    for step in CASES["tremor-collect_merge"]["steps"]:
+        if "accumulate" in step:
+            values = step["accumulate"]
+            columns = [pa.array(values), pa.array([next(clock) for _ in values])]
+            states[step["state"]] = aggr.Collect().reduce(columns, Groups.single(len(values)))
+        elif "merge_into" in step:
+            both = pa.concat_arrays([states[step["merge_into"]], states[step["src"]]])
+            states[step["merge_into"]] = aggr.Collect().merge(both, Groups.single(2))
+        else:
+            assert aggr.Collect().finish(states[step["state"]])[0].as_py() == step["emit"]

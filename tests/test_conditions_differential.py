@@ -1,0 +1,131 @@
+"""Conditions choose the rows that DuckDB and Spark choose."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from aggr.predicate import rows_where, to_expression
+from tests.random_conditions import Conditions, for_duckdb, table
+
+MOST_REFUSED = 0.05
+BATCH = 20
+
+
+@pytest.fixture(scope="module")
+def duck():
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET threads = 1")
+    connection.register("given", table())
+    connection.execute("CREATE TABLE t AS SELECT * FROM given")
+    yield connection
+    connection.close()
+
+
+def chosen_by_duckdb(connection, conditions):
+    """Evaluate conditions together; None for each that DuckDB refuses or fails at."""
+    columns = ", ".join(f"coalesce(({for_duckdb(text)}), false)" for text in conditions)
+    try:
+        found = connection.sql(f"SELECT {columns} FROM t").to_arrow_table()
+    except duckdb.Error:
+        if len(conditions) == 1:
+            return [None]
+        half = len(conditions) // 2
+        return chosen_by_duckdb(connection, conditions[:half]) + chosen_by_duckdb(connection, conditions[half:])
+    return [column.to_numpy() for column in found.columns]
+
+
+def chosen_by_us(text, rows):
+    try:
+        return rows_where(text, rows)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.slow
+def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
+    """20,000 conditions; ``CONDITIONS=100000`` makes it so many, ``CONDITIONS_SEED`` begins elsewhere.
+
+    DuckDB works on the next batches meanwhile, in a thread.
+    """
+    count, seed = int(os.environ.get("CONDITIONS", "20000")), int(os.environ.get("CONDITIONS_SEED", "1"))
+    make, rows = Conditions(seed), table()
+    compared, refused, different = 0, Counter(), []
+    batches = [[make.condition(depth=1 + i % 3) for i in range(BATCH)] for _ in range(0, count, BATCH)]
+    with ThreadPoolExecutor(1) as beside:
+        answers = beside.map(lambda batch: chosen_by_duckdb(duck, batch), batches)
+        for text, wanted in (pair for batch in zip(batches, answers, strict=True) for pair in zip(*batch, strict=True)):
+            if wanted is None:
+                continue
+            compared += 1
+            found = chosen_by_us(text, rows)
+            if isinstance(found, str):
+                refused[found[-100:]] += 1
+            elif not np.array_equal(found, wanted):
+                different.append(text)
+    assert not different, f"{len(different)} of {compared}: {min(different, key=len)}"
+    assert compared >= 0.9 * count
+    assert refused.total() <= MOST_REFUSED * compared, refused.most_common(5)
+
+
+def test_an_expression_of_arrow_chooses_the_same_rows():
+    make, rows = Conditions(7), table().append_column("row", pa.array(range(table().num_rows)))
+    data = ds.dataset(rows)
+    for _ in range(300):
+        text = make.condition()
+        found = chosen_by_us(text, rows)
+        if not isinstance(found, str):
+            filtered = data.to_table(columns=["row"], filter=to_expression(text, rows.schema))
+            assert filtered.column("row").to_pylist() == np.flatnonzero(found).tolist(), text
+
+
+def test_null_beside_a_number_beyond_bigint_is_null(duck):
+    """As in DuckDB; Spark answers by the number alone, and so chooses rows where the column is null."""
+    for sign in ("<", "<=", ">", ">=", "=", "<>"):
+        for number in (2**63, -(2**63) - 1, 2**64):
+            for text in (f"i32 {sign} {number}", f"NOT (i64 {sign} {number})"):
+                (wanted,) = chosen_by_duckdb(duck, [text])
+                assert np.array_equal(chosen_by_us(text, table()), wanted), text
+
+
+WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+ZONE = "spark.sql.session.timeZone"
+
+
+@pytest.fixture
+def spark_view(spark):
+    """Make a view of the rows in the types that Spark has."""
+    rows = table().drop_columns(["u64", "ms", "ns"])
+    rows = rows.cast(pa.schema([(f.name, WIDER.get(f.type, f.type)) for f in rows.schema]))
+    before = spark.conf.get(ZONE)
+    spark.conf.set(ZONE, "UTC")
+    numbered = rows.append_column("row", pa.array(range(rows.num_rows)))
+    spark.createDataFrame(numbered).coalesce(1).createOrReplaceTempView("conditions_rows")
+    yield rows
+    spark.catalog.dropTempView("conditions_rows")
+    spark.conf.set(ZONE, before)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view):
+    make, refused = Conditions(3, spark=True), 0
+    for _ in range(10):
+        conditions = [make.condition() for _ in range(100)]
+        columns = ", ".join(f"coalesce(({text}), false) c{i}" for i, text in enumerate(conditions))
+        found = spark.sql(f"SELECT row, {columns} FROM conditions_rows").toArrow().sort_by("row")
+        for i, text in enumerate(conditions):
+            ours = chosen_by_us(text, spark_view)
+            if isinstance(ours, str):
+                refused += 1
+            else:
+                assert np.array_equal(ours, found.column(f"c{i}").to_numpy()), text
+    assert refused <= MOST_REFUSED * 1000

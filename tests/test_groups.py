@@ -1,0 +1,115 @@
+"""Groups: what compiled loops trust is checked when it is made; a wrong id is an error, never a crash."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.fields import ADD, GREATEST, LEAST, OR, pick
+from aggr.kernels.exact_sums import sum_exactly, sum_squares
+from aggr.kernels.groups import Groups, group_by
+from aggr.kernels.histogram.field import Buckets
+from aggr.kernels.logarithmic import LogarithmicMapping
+
+WRONG_IDS = {
+    "an id that is too large": (np.array([0, 5]), 2, ValueError, r"must lie in \[0, 2\); got 0 … 5"),
+    "a huge id": (np.array([0, 2**62]), 2, ValueError, r"must lie in \[0, 2\)"),
+    "a negative id": (np.array([1, -1]), 3, ValueError, r"must lie in \[0, 3\); got -1 … 1"),
+    "an id beyond int64": (np.array([2**64 - 1], np.uint64), 3, ValueError, r"must lie in \[0, 3\)"),
+    "an id of no groups": (np.array([0]), 0, ValueError, r"must lie in \[0, 0\)"),
+    "floats": (np.array([0.0]), 1, TypeError, "array of whole numbers in one dimension; got float64, 1-D"),
+    "booleans": (np.array([True]), 1, TypeError, "got bool, 1-D"),
+    "two dimensions": (np.array([[0]]), 1, TypeError, "got int64, 2-D"),
+    "objects": (np.array([0, None]), 1, TypeError, "got object, 1-D"),
+    "a negative number of groups": (
+        np.array([0]),
+        -1,
+        ValueError,
+        r"number of groups must lie in \[0, 2\^31\); got -1",
+    ),
+    "too many groups": (np.array([0]), 2**31, ValueError, r"number of groups must lie in"),
+    "half a group": (np.array([0]), 1.0, TypeError, r"number of groups must be a whole number; got float 1\.0"),
+    "true groups": (np.array([0]), True, TypeError, "number of groups must be a whole number; got bool True"),
+}
+
+
+@pytest.mark.parametrize(("ids", "n", "error", "says"), WRONG_IDS.values(), ids=WRONG_IDS)
+@pytest.mark.parametrize("make", [Groups, Groups.of])
+def test_wrong_ids_are_refused(make, ids, n, error, says):
+    with pytest.raises(error, match=says):
+        make(ids, n)
+
+
+@pytest.mark.parametrize("ids", ["ab", None, 5, {0: 1}, ["a"], [None], [[0], [1, 2]]])
+def test_what_are_no_ids(ids):
+    for make in (Groups, Groups.of):
+        with pytest.raises(TypeError, match=r"group ids must be (an? |whole)"):
+            make(ids, 1)
+
+
+@pytest.mark.parametrize("make", [Groups.each, Groups.single])
+def test_a_number_of_rows(make):
+    for wrong in (-1, 2**31, 10**30):
+        with pytest.raises(ValueError, match=r"number of rows must lie in \[0, 2\^31\)"):
+            make(wrong)
+    for wrong in (1.5, True, "3", None):
+        with pytest.raises(TypeError, match="number of rows must be a whole number; got"):
+            make(wrong)
+    assert len(make(np.int64(3))) == 3
+
+
+def test_any_whole_numbers_are_ids():
+    for kind in (np.int8, np.uint16, np.int32, np.uint64, ">i8"):
+        groups = Groups(np.array([0, 2, 0], kind), 3)
+        assert groups.ids.dtype == np.intp
+        assert groups.counts().tolist() == [2, 0, 1]
+    assert Groups.of(range(3), 3).ids.tolist() == [0, 1, 2]
+
+
+def test_ids_are_not_changed_by_way_of_the_groups():
+    with pytest.raises(ValueError, match="read-only"):
+        Groups(np.array([0, 1]), 2).ids[0] = 7
+
+
+def test_rows_are_chosen_by_as_many_booleans():
+    groups = Groups.of([0, 1, 0], 2)
+    for wrong in (np.array([0, 1, 2]), np.array([True])):
+        with pytest.raises(ValueError, match="rows are chosen by 3 booleans"):
+            groups.filter(wrong)
+
+
+FIVE, TWO = np.arange(5), Groups.of([0, 0], 1)
+EVENTS = pa.array([{"time": 1, "value": 1}] * 5)
+SUMS = sum_exactly([np.ones(5)], Groups.each(5))
+HISTOGRAMS = Buckets().reduce(FIVE, Groups.each(5))
+UNEQUAL = {
+    "add": lambda: ADD.merge(pa.array(FIVE), TWO),
+    "or": lambda: OR.merge(pa.array(FIVE.astype(np.int8)), TWO),
+    "least": lambda: LEAST.merge(pa.array(FIVE), TWO),
+    "greatest of text": lambda: GREATEST.merge(pa.array(["a"] * 5), TWO),
+    "earliest": lambda: aggr.First().state_fields["earliest"].merge(EVENTS, TWO),
+    "exact": lambda: aggr.Sum().state_fields["sum"].merge(SUMS, TWO),
+    "buckets": lambda: Buckets().merge(HISTOGRAMS, TWO),
+    "keys": lambda: Buckets().reduce(FIVE, TWO),
+    "sum": lambda: sum_exactly([FIVE.astype(float)], TWO),
+    "squares": lambda: sum_squares([FIVE.astype(float)], TWO),
+    "pick": lambda: pick(FIVE, TWO, True),
+    "keys of groups": lambda: group_by([pa.array(FIVE)], 2),
+    "a function": lambda: aggr.Max().reduce(pa.array(FIVE), TWO),
+    "states": lambda: aggr.Count().merge(aggr.Count().zero(5, pa.int64()), TWO),
+}
+
+
+@pytest.mark.parametrize("call", UNEQUAL.values(), ids=UNEQUAL)
+def test_every_row_needs_a_group_id(call):
+    with pytest.raises(ValueError, match=r"5 \w+( \w+ \w+)? for 2 (group ids|rows)"):
+        call()
+
+
+def test_keys_of_what_no_bucket_holds():
+    mapping = LogarithmicMapping(0.01)
+    for wrong in (0.0, -1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="buckets hold numbers above 0 and below infinity"):
+            mapping.keys(np.append(np.ones(1 << 17), wrong))

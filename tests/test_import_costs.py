@@ -1,0 +1,59 @@
+"""Imports load no more than they need: heavy libraries come with the first call that uses them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import aggr
+from aggr.functions.hdrhistogram import Layout
+
+HEAVY = {
+    "adbc_driver_postgresql",
+    "ddsketch",
+    "deltalake",
+    "google.protobuf",
+    "matplotlib",
+    "numba",
+    "pandas",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "pyspark",
+    "sqlglot",
+}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import aggr",
+        "import windows",
+        "import tiltframe",
+        "import tiltframe.cli",
+        "import aggr; aggr.names(), aggr.Hdr(digits=5).state_fields",
+        "from tiltframe.cli import main\ntry: main(['query', '--help'])\nexcept SystemExit: pass",
+    ],
+)
+def test_heavy_libraries_are_loaded_when_they_are_used(script):
+    script += f"\nimport sys; print('loaded:', *({HEAVY!r} & set(sys.modules)))"
+    said = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
+    assert said.splitlines()[-1] == "loaded:"
+
+
+def test_functions_of_this_package_pass_the_checks_of_registering():
+    for name in aggr.names():
+        assert aggr.register(aggr.get(name)) is aggr.get(name)
+
+
+@pytest.mark.parametrize("digits", range(1, 6))
+def test_the_last_index_of_hdr_is_that_of_the_greatest_whole_number(digits):
+    layout = Layout(digits)
+    assert layout.last == layout.index(np.array([2**63 - 1]))[0]
+
+
+def test_a_condition_loads_the_parser():
+    script = "import sys, aggr; aggr.sum('x', where='x > 0'); assert 'sqlglot' in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,79 @@
+"""Ctrl-C at any moment of a command: exit status 130, one sentence, and a store that holds all or nothing of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m,1h", "--store", "st"]
+
+
+def start(cwd, *args):
+    script = f"import tiltframe.cli as cli; print('ready', flush=True); cli.main({list(args)!r})"
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=pipe, stderr=pipe, text=True, cwd=cwd)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+def counted(cwd):
+    """Sum the rows of each level."""
+    totals = set()
+    for per in ("10s", "1m", "1h"):
+        out = finish(start(cwd, "query", "st", "--per", per, "--no-keys", "--format", "json"))
+        totals.add(sum(json.loads(line)["n"] for line in out.splitlines()))
+    assert len(totals) == 1
+    return totals.pop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.05, 0.4, 1.0])
+def test_a_rollup_is_there_or_not(after, tmp_path):
+    (tmp_path / "a.csv").write_text("ts,k\n2024-05-01T10:00:00Z,a\n")
+    finish(start(tmp_path, "rollup", "a.csv", *FRAME))
+    rows = "".join(
+        f"2024-05-01T{i // 3600:02}:{i // 60 % 60:02}:{i % 60:02}Z,{'abc'[i % 3]}\n" for i in range(80_000)
+    )  # as many seconds
+    (tmp_path / "b.csv").write_text("ts,k\n" + rows)
+    process = start(tmp_path, "rollup", "b.csv", *FRAME)
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert "Traceback" not in err
+    assert err.strip().count("\n") == 0
+    if process.returncode:
+        assert process.returncode == 130
+        assert err.strip() == "tiltframe: interrupted; nothing was written"
+        assert counted(tmp_path) == 1
+    finish(start(tmp_path, "rollup", "b.csv", *FRAME))
+    assert counted(tmp_path) == 80_001
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.05, 0.4])
+def test_compact_does_not_say_that_nothing_was_written(after, tmp_path):
+    for n in range(3):
+        (tmp_path / f"{n}.csv").write_text("ts,k\n" + f"2024-05-01T10:00:0{n}Z,a\n")
+        finish(start(tmp_path, "rollup", f"{n}.csv", *FRAME))
+    process = start(tmp_path, "compact", "st")
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert "Traceback" not in err
+    if process.returncode:
+        assert process.returncode == 130
+        assert "interrupted; " in err
+    assert counted(tmp_path) == 3
+    finish(start(tmp_path, "compact", "st"))
+    assert counted(tmp_path) == 3

@@ -1,0 +1,115 @@
+"""States of ranges: the same bits as merging each range on its own, for every function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import aggr
+from aggr.kernels.digest import same_bits
+from aggr.kernels.groups import Groups
+from aggr.states.ranges import merge_runs, runs_of, scan
+
+VALUES = pa.array([float(v) if v % 7 else None for v in np.random.default_rng(3).integers(1, 99, 200).tolist()])
+
+
+def inputs(function, n):
+    if len(function.inputs) == 1:
+        return VALUES.slice(0, n)
+    other = pa.array(np.random.default_rng(n).integers(0, 9, n), pa.int64())
+    return pa.StructArray.from_arrays([VALUES.slice(0, n), other], names=list(function.inputs))
+
+
+def naive(function, values, first, last):
+    states = [function.reduce(values.slice(a, b - a), Groups.single(b - a)) for a, b in zip(first, last, strict=True)]
+    return pa.concat_arrays([function.zero(1, values.type) if not len(s) else s for s in states])
+
+
+def by_runs(function, values, first, last):
+    runs = runs_of(first, last, len(values))
+    states = function.reduce(values.slice(runs.begin, runs.end - runs.begin), runs.groups)
+    return merge_runs(function, states, runs.first, runs.last)
+
+
+def shapes(n):
+    at = np.arange(1, n + 1)
+    return {
+        "running": (np.zeros(n, np.int64), at),
+        "sliding 5": (np.maximum(at - 5, 0), at),
+        "sliding 1": (at - 1, at),
+        "disjoint": (np.arange(0, n, 7), np.minimum(np.arange(0, n, 7) + 7, n)),
+        "apart": (np.arange(0, n - 9, 9), np.arange(0, n - 9, 9) + 4),
+        "hopping": (np.arange(0, n - 12, 3), np.arange(0, n - 12, 3) + 12),
+        "empty": (at - 1, at - 1),
+        "none": (at[:0], at[:0]),
+    }
+
+
+@pytest.mark.parametrize("shape", list(shapes(9)))
+@pytest.mark.parametrize("name", aggr.names())
+def test_every_function_over_every_shape(name, shape):
+    function, n = aggr.get(name)(), 61
+    first, last = shapes(n)[shape]
+    values = inputs(function, n)
+    if len(first):
+        assert same_bits(by_runs(function, values, first, last), naive(function, values, first, last))
+    else:
+        assert len(by_runs(function, values, first, last)) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=40), st.integers(0, 5))
+@settings(max_examples=200, deadline=None)
+def test_random_ranges(steps, spare):
+    first, last = np.cumsum([[a, b] for a, b in steps] or np.zeros((0, 2)), axis=0).astype(np.int64).T
+    last = np.maximum.accumulate(np.maximum(first, last)) if len(first) else last
+    n = int(last.max(initial=0)) + spare
+    values = pa.array(np.random.default_rng(n).normal(size=n))
+    for function in (aggr.Sum(), aggr.Last(), aggr.Dds()):
+        rows = values
+        if function.name == "last":
+            rows = pa.StructArray.from_arrays([values, pa.array(np.arange(n))], names=["value", "time"])
+        found = by_runs(function, rows, first, last)
+        if len(first):
+            assert same_bits(found, naive(function, rows, first, last))
+
+
+def test_a_scan_merges_each_state_with_those_before_it():
+    segments = np.repeat([0, 1, 4], [5, 1, 8])
+    states = aggr.Sum().reduce(pa.array(np.arange(14)), Groups.each(14))
+    expected = [*np.cumsum(np.arange(5)), 5, *np.cumsum(np.arange(6, 14))]
+    assert aggr.Sum().finish(scan(aggr.Sum(), states, segments)).to_pylist() == expected
+
+
+def test_no_row_is_reduced_twice_and_merges_do_not_grow_with_the_window():
+    merged = []
+
+    class Counting(aggr.Sum):
+        def merge(self, states, groups):
+            merged.append(len(states))
+            return super().merge(states, groups)
+
+    at, totals = np.arange(1, 4097), []
+    for size in (10, 1000):
+        merged.clear()
+        by_runs(Counting(), pa.array(np.arange(4096)), np.maximum(at - size, 0), at)
+        totals.append(sum(merged))
+    assert totals[1] <= 1.2 * totals[0] <= 14 * 4096
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        ([1, 0], [2, 2], "in order"),
+        ([0, 1], [3, 2], "in order"),
+        ([2], [1], "in order"),
+        ([0], [9], "within the 5 rows"),
+        ([-1], [2], "within the 5 rows"),
+        ([0, 1], [2], "a first row and a last one"),
+    ],
+)
+def test_bad_ranges_are_refused(first, last, message):
+    with pytest.raises(ValueError, match=message):
+        runs_of(np.array(first), np.array(last), 5)

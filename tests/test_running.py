@@ -1,0 +1,331 @@
+"""Running results against naive evaluators: disorder, ties, nulls, ticks around clock changes, batches."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.kernels.digest import digest
+from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, ordered_rollup, running
+from windows import ordered
+
+STARTS = {
+    "dst": dt.datetime(2024, 10, 27, 0, 30, tzinfo=dt.UTC),
+    "leap": dt.datetime(2024, 2, 28, 21, 0, tzinfo=dt.UTC),
+    "year": dt.datetime(2023, 12, 31, 20, 0, tzinfo=dt.UTC),
+    "early": dt.datetime(1965, 12, 30, 23, 0, tzinfo=dt.UTC),
+}
+WINDOWS = [
+    "running()",
+    "since('n > 6')",
+    "since(hourly())",
+    "since('n > 6', daily('Europe/Paris'))",
+    "sliding(3)",
+    "sliding(2, 'n > 6')",
+    "sliding(2, monthly('America/New_York'))",
+    "count(3)",
+    "weighted_count(9, 'w')",
+    "interval('3h')",
+    "session('90m', max='5h', start='n > 2', end='n > 7', bounds='[)')",
+    "emit_when('n > 6', include=False)",
+]
+MEASURES = {
+    "total": aggr.sum("n"),
+    "big": aggr.count("n", where="n > 4"),
+    "rows": aggr.count(),
+    "newest": aggr.last("w"),
+    "typical": aggr.dds("w", [0.5]),
+    "spread": aggr.stdev("x"),
+}
+
+
+def rows(seed, n=150, start="dst"):
+    rng = np.random.default_rng(seed)
+    times = [STARTS[start] + dt.timedelta(minutes=int(m)) for m in rng.integers(0, 60 * 30, n) // 20 * 20]
+    return pa.table(
+        {
+            "ts": pa.array(times, pa.timestamp("us", "UTC")),
+            "key": pa.array([None if k == 3 else "abc"[k] for k in rng.integers(0, 4, n)]),
+            "n": pa.array([None if v == 0 else int(v) for v in rng.integers(0, 10, n)], pa.int64()),
+            "w": pa.array(rng.integers(0, 6, n)),
+            "x": pa.array(rng.normal(size=n)),
+            "arrival": pa.array(np.arange(n)),
+        }
+    )
+
+
+def sequence(table, window):
+    """List each key's rows in order of time and arrival, ticks among them, as dicts; None for a tick's values."""
+    given = table.to_pylist()
+    end = max(row["ts"] for row in given)
+    found = {}
+    for key in sorted({row["key"] for row in given}, key=lambda k: (k is None, k)):
+        own = sorted((row for row in given if row["key"] == key), key=lambda row: row["ts"])
+        ticks = [{"ts": at, "tick": True} for at in tick_times(window, own[0]["ts"], end)]
+        found[key] = sorted([*own, *ticks], key=lambda row: (row["ts"], "tick" in row))
+    return found
+
+
+def tick_times(window, low, high):
+    """Walk the clock minute by minute: the ticks in [low, high]."""
+    reads = [read for read in window.reads if isinstance(read, ordered.Tick)]
+    at, found = low.replace(second=0, microsecond=0), []
+    while at <= high and reads:
+        local, before = (t.astimezone(ZoneInfo(reads[0].timezone)) for t in (at, at - dt.timedelta(minutes=1)))
+        begins = {
+            "hourly": local.minute == 0,
+            "daily": local.date() != before.date(),
+            "monthly": (local.year, local.month) != (before.year, before.month),
+        }
+        if begins[reads[0].name] and at >= low:
+            found.append(at)
+        at += dt.timedelta(minutes=1)
+    return found
+
+
+def summed(part):
+    values = [row["n"] for row in part if row.get("n") is not None]
+    own = [row for row in part if "tick" not in row]
+    return {
+        "total": sum(values) if values else None,
+        "big": sum(value > 4 for value in values),
+        "rows": len(own),
+        "newest": own[-1]["w"] if own else None,
+    }
+
+
+def true(row, bound):
+    return row.get("n") is not None and row["n"] > bound
+
+
+def per_row(entries, resets, n):
+    begins = [0]
+    for i, row in enumerate(entries):
+        yield row, entries[begins[max(len(begins) - n, 0)] : i + 1]
+        if resets(row):
+            begins.append(i + 1)
+
+
+def one_by_one(entries, text):
+    """Cut a key's rows as each kind of window says."""
+    held, weight, opened = [], 0, None
+    for i, row in enumerate(entries):
+        if text.startswith("count"):
+            held.append(row)
+            if len(held) == 3:
+                yield row, held
+                held = []
+        elif text.startswith("weighted"):
+            held.append(row)
+            weight += row["w"]
+            if weight >= 9:
+                yield row, held
+                held, weight = [], weight - 9
+        elif text.startswith("interval"):
+            if held and row["ts"] - held[0]["ts"] >= dt.timedelta(hours=3):
+                yield row, held
+                held = []
+            held.append(row)
+        elif text.startswith("emit_when"):
+            if true(row, 6) and held:
+                yield row, held
+                held = []
+            held.append(row)
+        else:
+            late = held and (
+                row["ts"] - entries[i - 1]["ts"] > dt.timedelta(minutes=90)
+                or row["ts"] - opened >= dt.timedelta(hours=5)
+            )
+            if held and (late or true(row, 7)):
+                yield row, held
+                held = []
+            if held or true(row, 2):
+                opened = row["ts"] if not held else opened
+                held.append(row)
+
+
+def expected(table, text):
+    window = ordered.read_ordered(text)
+    resets = {
+        "running()": (lambda row: False, 1),
+        "since('n > 6')": (lambda row: true(row, 6), 1),
+        "since(hourly())": (lambda row: "tick" in row, 1),
+        "since('n > 6', daily('Europe/Paris'))": (lambda row: "tick" in row or true(row, 6), 1),
+        "sliding(3)": (lambda row: True, 3),
+        "sliding(2, 'n > 6')": (lambda row: true(row, 6), 2),
+        "sliding(2, monthly('America/New_York'))": (lambda row: "tick" in row, 2),
+    }
+    for key, entries in sequence(table, window).items():
+        outputs = per_row(entries, *resets[text]) if text in resets else one_by_one(entries, text)
+        for row, part in outputs:
+            yield {"key": key, "ts": row["ts"], **summed(part)}
+
+
+@pytest.mark.parametrize("text", WINDOWS)
+@pytest.mark.parametrize("start", STARTS)
+def test_a_naive_evaluator_agrees(text, start):
+    for seed, n in enumerate((1, 2, 40, 150)):
+        table = rows(seed, n, start)
+        found = running(table, MEASURES, text, time="ts", keys=["key"])
+        names = ["key", "ts", "total", "big", "rows", "newest"]
+        assert found.select(names).to_pylist() == list(expected(table, text))
+
+
+def bits(table):
+    table = table.combine_chunks()
+    return [digest(column) for column in table.columns]
+
+
+@pytest.mark.parametrize("emit", ["rows", "final"])
+@pytest.mark.parametrize("text", WINDOWS)
+def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
+    table = rows(7, 24).sort_by([("ts", "ascending"), ("arrival", "ascending")])
+    given = {"time": "ts", "keys": ["key"], "emit": emit}
+    measures = {name: MEASURES[name] for name in ("total", "big", "newest", "typical")}
+    whole = running(table, measures, text, **given)
+    for size in (1, 7):
+        batches = [table.slice(i, size).combine_chunks().to_batches()[0] for i in range(0, table.num_rows, size)]
+        parts = running(batches, measures, text, **given)
+        order = [("key", "ascending"), ("ts", "ascending")]
+        tick = [("tick", "ascending")] if "tick" in whole.column_names else []
+        row = [("arrival", "ascending")] if "arrival" in whole.column_names else []
+        assert bits(parts.sort_by([*order, *tick, *row])) == bits(whole.sort_by([*order, *tick, *row]))
+
+
+def test_every_function_runs_and_slides():
+    n = 40
+    table = pa.table({"ts": range(n), "value": np.random.default_rng(1).integers(1, 50, n), "other": [1, 2] * (n // 2)})
+    for name in aggr.names():
+        function = aggr.get(name)
+        others = tuple(None if role == "time" else "other" for role in function.inputs[1:])
+        measure = aggr.Measure(function(), "value", others=others)
+        for text, low in (("running()", lambda i: 0), ("sliding(7)", lambda i: max(i - 6, 0))):
+            found = running(table, {"r": measure}, text, time="ts").column("r")
+            for i in (0, 5, 6, 7, 39):
+                rows_in = table.slice(low(i), i + 1 - low(i))
+                alone = running(rows_in, {"r": measure}, time="ts", emit="final").column("r")
+                assert digest(alone) == digest(found.slice(i, 1)), (name, text, i)
+
+
+def test_a_row_without_its_value_and_a_table_without_rows():
+    empty = rows(1, 5).slice(0, 0)
+    for text in WINDOWS:
+        for emit in ("rows", "final"):
+            assert running(empty, MEASURES, text, time="ts", keys=["key"], emit=emit).num_rows == 0
+    alone = pa.table({"ts": [0], "n": pa.array([None], pa.int64())})
+    assert running(alone, {"s": aggr.sum("n")}, time="ts").column("s").to_pylist() == [None]
+
+
+def test_ties_go_by_arrival_or_by_what_is_named():
+    table = pa.table({"ts": [5, 5, 5, 1], "n": [1, 2, 3, 4], "rank": [3, 1, 2, 9]})
+    measures = {"newest": aggr.last("n"), "oldest": aggr.first("n")}
+    assert running(table, measures, time="ts").column("newest").to_pylist() == [4, 1, 2, 3]
+    by_rank = running(table, measures, time="ts", order=["rank"])
+    assert by_rank.column("newest").to_pylist() == [4, 2, 3, 1]
+    assert by_rank.column("oldest").to_pylist() == [4, 4, 4, 4]
+
+
+def test_results_at_ticks_only():
+    table = pa.table({"ts": [0, 60_000, 200_000], "n": [1, 2, 4]})
+    found = running(table, {"s": aggr.sum("n")}, time="ts", ticks=ordered.minutely(), emit="ticks")
+    assert found.column("s").to_pylist() == [1, 3, 3, 3]
+    assert [at.minute for at in found.column("ts").to_pylist()] == [0, 1, 2, 3]
+    assert found.column("tick").to_pylist() == [True] * 4
+
+
+def test_results_are_rows_of_another_query_to_any_depth():
+    table = pa.table({"ts": [0, 1, 2, 3], "n": [5, 2, 13, 4]})
+    sums = running(table, {"total": aggr.sum("n")}, time="ts")
+    means = running(sums, {"mean": aggr.avg("n")}, time="ts")
+    assert means.column("mean").to_pylist() == [5, 3.5, pytest.approx(20 / 3), 6]
+    deep = running(means, {"highest": aggr.max("mean")}, time="ts")
+    assert deep.column("highest").to_pylist() == pytest.approx([5, 5, 20 / 3, 20 / 3])
+
+
+def test_sorted_rows_stay_where_they_are():
+    table = rows(3).combine_chunks()
+    by = [("key", "ascending"), ("ts", "ascending")]
+    for given, kept in ((table.sort_by(by).combine_chunks(), True), (table, False)):
+        found = running(given, {"r": aggr.count()}, time="ts", keys=["key"])
+        places = [of.column("x").chunk(0).buffers()[1].address for of in (given, found)]
+        assert (places[0] == places[1]) == kept
+
+
+def test_a_batch_that_goes_back_is_refused_and_not_taken():
+    made = RunningAggregation({"s": aggr.sum("n")}, time="ts", keys=["k"])
+    made.add(pa.table({"k": ["a"], "ts": [5], "n": [1]}))
+    with pytest.raises(ValueError, match="from batch to batch"):
+        made.add(pa.table({"k": ["b", "a"], "ts": [0, 4], "n": [1, 7]}))
+    assert made.add(pa.table({"k": ["a", "b"], "ts": [5, 0], "n": [2, 9]})).column("s").to_pylist() == [3, 9]
+    made.finish()
+    with pytest.raises(ValueError, match="finished"):
+        made.add(pa.table({"k": ["a"], "ts": [6], "n": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"window": "since('price > 5')"}, "price"),
+        ({"window": "since('n >')"}, "n >"),
+        ({"window": "weighted_count(3, 'v')"}, "no column 'v'"),
+        ({"window": "weighted_count(3, 'x')"}, "whole numbers"),
+        ({"window": "1h"}, "cannot read '1h'"),
+        ({"window": {"other": "running()"}}, "no such measure"),
+        ({"window": {"s": "count(2)", "t": "running()"}}, "different windows"),
+        ({"window": "count(2)", "ticks": "hourly()"}, "leave ticks out"),
+        ({"emit": "all"}, "emit is one of"),
+        ({"emit": "ticks"}, "needs ticks"),
+        ({"keys": "n"}, "list of column names"),
+        ({"keys": ["n", "n"]}, "twice"),
+        ({"keys": ["ts"]}, "both the time and a key"),
+        ({"keys": ["m"]}, "no column 'm'"),
+        ({"time": "at"}, "no column 'at'"),
+        ({"time": ""}, "must name the column"),
+        ({"order": ["m"]}, "no column 'm'"),
+        ({"measures": {}}, "at least one"),
+        ({"measures": {"s": "sum"}}, "made by aggr"),
+        ({"measures": {"n": aggr.sum("n")}}, "taken twice"),
+        ({"measures": {"s": aggr.sum("m")}}, "no column 'm'"),
+        ({"measures": {"tick": aggr.sum("n")}, "ticks": "hourly()"}, "taken twice"),
+    ],
+)
+def test_what_is_refused(given, message):
+    table = pa.table({"ts": [0], "n": [1], "x": [0.5]})
+    wanted = {"measures": {"s": aggr.sum("n"), "t": aggr.sum("n")}, "time": "ts"} | given
+    with pytest.raises((ValueError, TypeError), match=message):
+        running(table, wanted.pop("measures"), wanted.pop("window", None), **wanted)
+
+
+def test_a_tilt_frame_takes_no_ordered_windows():
+    for level in ("count(2)", ordered.count(2)):
+        with pytest.raises(ValueError, match="cannot read"):
+            TiltFrame([level], time="ts", measures={"n": aggr.count()})
+
+
+def test_an_aggregation_is_saved_and_goes_on():
+    made = RunningAggregation({"s": aggr.sum("n")}, "sliding(2)", time="ts")
+    made.add(pa.table({"ts": [0, 1], "n": [1, 2]}))
+    again = pickle.loads(pickle.dumps(made))
+    assert again.add(pa.table({"ts": [2], "n": [4]})).column("s").to_pylist() == [6]
+
+
+def test_negative_weights_are_refused():
+    with pytest.raises(ValueError, match="from 0"):
+        running(pa.table({"ts": [0], "w": [-1]}), {"n": aggr.count()}, "weighted_count(3, 'w')", time="ts")
+
+
+def test_a_chain_in_batches_gives_the_same_bits():
+    table = rows(5, 50).sort_by([("ts", "ascending"), ("arrival", "ascending")])
+    frame = OrderedFrame(["interval('2h')", "count(3)"], "ts", MEASURES, ["key"])
+    order = [("level", "ascending"), ("key", "ascending"), ("ts", "ascending")]
+    whole = ordered_rollup(table, frame)
+    assert whole.filter(pa.compute.equal(whole.column("level"), "count(3)")).num_rows
+    for size in (1, 7):
+        batches = [table.slice(i, size).combine_chunks().to_batches()[0] for i in range(0, table.num_rows, size)]
+        assert bits(ordered_rollup(batches, frame).sort_by(order)) == bits(whole.sort_by(order))

@@ -1,0 +1,221 @@
+"""Columns on Spark: any name, any type beside those that are read, names of ours, levels that hold the same rows."""
+
+from __future__ import annotations
+
+import pytest
+
+import aggr
+from spark_udaf.jobs.task_errors import clear
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.names import RESERVED
+from tiltframe.store.query.plan import plan_query
+
+ODD = ["a.b", "x.y", "t.s", "q`z", "sp ace", "ünï", "Case", "case", "window_start", "``"]
+
+
+@pytest.fixture(scope="module")
+def odd(spark):
+    """A hundred rows under names that Spark reads as something else."""
+    rows = spark.sql(
+        "SELECT 'h' || id % 3, CAST(id AS double), timestamp_millis(id * 1000), id, id % 2, 2, id % 5, id % 7, 9, 10 "
+        "FROM range(100)"
+    )
+    return rows.toDF(*ODD)
+
+
+FRAME = TiltFrame(
+    ["1m", "1h"],
+    "t.s",
+    {
+        "m.n": aggr.sum("x.y", where="`x.y` > 3 AND `a.b` <> 'h1'"),
+        "d`d": aggr.dds("q`z"),
+        "l ä": aggr.last("sp ace"),
+        "both": aggr.sum("Case"),
+        "other": aggr.sum("case"),
+        "start": aggr.max("window_start"),
+        "``": aggr.max("``"),
+    },
+    ["a.b", "ünï"],
+)
+
+
+def expected() -> dict[str, tuple]:
+    """Answer in plain Python, by host, for the hour that all rows are in."""
+    answers = {}
+    for host in range(3):
+        ids = [i for i in range(100) if i % 3 == host]
+        some = [float(i) for i in ids if i > 3 and host != 1]
+        answers[f"h{host}"] = (
+            sum(some) if some else None,
+            ids[-1] % 2,
+            sum(i % 5 for i in ids),
+            sum(i % 7 for i in ids),
+        )
+    return answers
+
+
+def hours(results) -> dict[str, tuple]:
+    table = results.toArrow()
+    names = ["level", "a.b", "m.n", "l ä", "both", "other", "start", "``"]
+    rows = zip(*(table.column(name).to_pylist() for name in names), strict=True)
+    found = {}
+    for level, host, *values, start, tick in rows:
+        if level == "1h":
+            assert (start, tick) == (9, 10)
+            found[host] = tuple(values)
+    return found
+
+
+@pytest.mark.spark
+def test_columns_may_be_called_anything(spark, odd, tmp_path):
+    import spark_udaf as su
+
+    states = su.rollup(odd, FRAME)
+    assert hours(su.finish(states, FRAME)) == expected()
+    plain = odd.select("`a.b`", "`x.y`", "`t.s`").toDF("a.b", "x.y", "t.s")
+    plain.write.parquet(str(tmp_path / "rows"))
+    few = {"m.n": aggr.sum("x.y")}
+    scan = su.scan_parquet(spark, str(tmp_path / "rows"))
+    wanted = {f"h{h}": float(sum(i for i in range(100) if i % 3 == h)) for h in range(3)}
+    for given in (plain, scan):
+        merged = su.merge(su.aggregate(given, ["a.b", "t.s"], few), ["a.b"])
+        assert {r["a.b"]: r["m.n"] for r in su.finish(merged, few).toArrow().to_pylist()} == wanted
+        assert sorted(r[0] for r in merged.select(su.mean("`m.n`")).collect()) == [49.0, 49.5, 50.0]
+
+
+@pytest.mark.spark
+def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    keys = TiltFrame(["1m", "1h"], "t.s", {"m.n": aggr.sum("x.y")}, ["a.b", "q`z"])
+    store = FrameStore(tmp_path / "s", keys)
+    assert su.rollup_into(odd, store, "w", 1)
+    assert su.append(su.rollup(odd, keys), store, "v", 1)
+    read = su.read(spark, store.uri, per="1h", where="`a.b` = 'h1'", keys=["a.b"], pushdown=True)
+    assert read.where("`m.n` > 0").toArrow().column("m.n").to_pylist() == [2.0 * sum(range(1, 100, 3))]
+    assert odd.agg(A.sum("`x.y`")).first()[0] == 4950.0
+    assert odd.agg(A.max("`q``z`", type="bigint", where="`x.y` < 50")).first()[0] == 49
+
+
+@pytest.mark.spark
+def test_names_that_spark_takes_for_one_are_refused(spark, odd):
+    import spark_udaf as su
+
+    sentence = "^Spark takes 'case' and 'Case' for one name; rename one, or set spark.sql.caseSensitive"
+    with pytest.raises(ValueError, match=sentence):
+        su.aggregate(odd, ["case"], {"Case": aggr.count()})
+    with pytest.raises(ValueError, match=sentence):
+        su.rollup(odd, TiltFrame(["1h"], "t.s", {"Case": aggr.count()}, ["case"]))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert su.aggregate(odd, ["case"], {"Case": aggr.count()}).count() == 7
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    twice = odd.select("`x.y`", "`x.y`")
+    with pytest.raises(ValueError, match=r"^the DataFrame has 2 columns called 'x\.y'; rename all but one"):
+        su.aggregate(twice, [], {"s": aggr.sum("x.y")})
+    assert su.aggregate(odd.select("`x.y`", "`x.y`", "`a.b`"), ["a.b"], {"n": aggr.count()}).count() == 3
+
+
+UNREADABLE = {
+    "interval year to month": "INTERVAL '1-2' YEAR TO MONTH",
+    "interval": "make_interval(1, 2, 3)",
+    "struct<a:interval year>": "named_struct('a', INTERVAL '1' YEAR)",
+    "array<interval>": "array(make_interval(1))",
+}
+
+
+@pytest.mark.spark
+def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
+    import spark_udaf as su
+
+    beside = ", ".join(f"{text} AS u{i}" for i, text in enumerate(UNREADABLE.values()))
+    df = spark.sql(
+        f"""SELECT id % 2 AS k, CAST(id AS double) AS x, timestamp_millis(id) AS ts, {beside},
+            parse_json('1') AS v, map('a', 1) AS m, time'12:00:00' AS t, CAST('a' AS char(3)) AS c FROM range(10)"""
+    )
+    frame = TiltFrame(["1m"], "ts", {"s": aggr.sum("x")}, ["k"])
+    states = su.rollup(df, frame)
+    assert sorted(su.finish(states, frame).toArrow().column("s").to_pylist()) == [20.0, 25.0]
+    wider = states.selectExpr("*", "INTERVAL '1' YEAR AS ym")
+    assert su.finish(wider, frame).count() == 2
+    assert su.merge(wider, []).select(su.mean("s")).first()[0] == 4.5
+    store = FrameStore(tmp_path / "s", frame)
+    assert su.append(wider, store, "w", 1)
+    assert su.rollup_into(df, store, "v", 1)
+    assert su.finish(su.aggregate(df, [], {"n": aggr.count("v"), "m": aggr.count("m")}), {"n": aggr.count("v")}).count()
+    for i, kind in enumerate(UNREADABLE):
+        with pytest.raises(
+            TypeError, match=f"^the column 'u{i}' has the type {kind}, which Spark cannot give to Python"
+        ):
+            su.aggregate(df, [], {"n": aggr.count(f"u{i}")})
+    with pytest.raises(TypeError, match=r"^the column 'ym' has the type interval year"):
+        su.finish(wider, {"s": aggr.sum("x")})
+
+
+@pytest.mark.parametrize("name", [*RESERVED, "Level", "PARTIAL"])
+def test_our_names_are_no_keys_and_no_measures(name):
+    sentence = rf"^the name '{name}' is tiltframe's own, as are level, .*; give the key or measure another"
+    with pytest.raises(ValueError, match=sentence):
+        TiltFrame(["1h"], "ts", {"n": aggr.count()}, [name])
+    with pytest.raises(ValueError, match=sentence):
+        TiltFrame(["1h"], "ts", {name: aggr.count()})
+    frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["k"])
+    with pytest.raises(ValueError, match=sentence):
+        plan_query(frame, "1h", measures={name: aggr.count()})
+    with pytest.raises(ValueError, match=r"^the name 'k' is taken twice among keys and measures; rename one"):
+        plan_query(frame, "1h", measures={"k": aggr.count()})
+
+
+def test_our_names_are_no_measures_on_the_command_line(tmp_path):
+    from click.testing import CliRunner
+
+    from tiltframe.cli.app import cli
+
+    rows = tmp_path / "rows.csv"
+    rows.write_text("ts,k\n0,a\n")
+    store = str(tmp_path / "s")
+    frame = ["--levels", "1h", "--time", "ts", "--key", "k", "--measure", "n=count()"]
+    done = CliRunner().invoke(cli, ["rollup", str(rows), "--store", store, *frame])
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(cli, ["query", store, "--per", "1h", "--measure", "partial=count()"])
+    assert done.exit_code != 0
+    assert "the name 'partial' is tiltframe's own" in f"{done.output}{done.exception}"
+
+
+@pytest.mark.spark
+def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
+    import spark_udaf as su
+
+    with pytest.raises(ValueError, match=r"^the name 'window_start' is tiltframe's own"):
+        su.aggregate(odd, ["window_start"], {"n": aggr.count()})
+    shared = {"n": aggr.count("x.y"), "a.b": aggr.avg("x.y")}  # one column of states, two measures
+    with pytest.raises(ValueError, match=r"^the name 'a\.b' is taken twice among keys and measures"):
+        su.aggregate(odd, ["a.b"], shared)
+    states = su.aggregate(odd, ["a.b"], {"n": aggr.count("x.y"), "mean": aggr.avg("x.y")})
+    with pytest.raises(ValueError, match=r"^the states have a column 'a\.b' beside them"):
+        su.finish(states, shared)
+
+
+@pytest.mark.spark
+def test_levels_of_a_frame_are_not_added_together(spark, odd):
+    import spark_udaf as su
+
+    frame = TiltFrame(["1m", "1h", "1d"], "t.s", {"n": aggr.count()}, ["a.b"])
+    states = su.rollup(odd, frame)
+    for by in (["a.b"], [], ["window_start"]):
+        with (
+            pytest.raises(ValueError, match=r"^these are states of the levels .*1d and 1h.*, which hold the same"),
+            clear(),
+        ):
+            su.merge(states, by).toArrow()
+    apart = su.finish(su.merge(states, ["level"]), {"n": aggr.count()}).toArrow()
+    assert dict(zip(apart["level"].to_pylist(), apart["n"].to_pylist(), strict=True)) == {
+        "1m": 100,
+        "1h": 100,
+        "1d": 100,
+    }
+    one = su.merge(states.where("level = '1m'"), [])
+    assert one.select(su.count("n")).collect() == [(100,)]
+    assert one.columns == ["n"]

@@ -1,0 +1,344 @@
+"""Bad arguments on Spark, a hundred of them: each is told in one sentence of ours, before any job where it can be."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from spark_udaf.jobs.task_errors import clear
+from tests import engines
+from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+
+pytestmark = pytest.mark.spark
+
+FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "d": aggr.dds("x")}, ["host"])
+INTERNALS = (
+    "Traceback",
+    "object is not",
+    "has no attribute",
+    "JVM",
+    "py4j",
+    ".scala",
+    "object at 0x",
+    "lambda",
+)
+
+NUMBER = "a commit number, which grows with every commit, must be a whole number from 0"
+CALLS = {  # what is called -> how the sentence begins
+    "su.rollup(3, FRAME)": "give a Spark DataFrame, or files by su.scan_parquet; got int",
+    "su.rollup(None, FRAME)": "give a Spark DataFrame",
+    "su.rollup(rows, FRAME)": "give a Spark DataFrame",
+    "su.rollup(type(df), FRAME)": "give a Spark DataFrame",
+    "su.rollup(df, None)": "give a tiltframe.TiltFrame; got None",
+    "su.rollup(df, MEASURES)": "give a tiltframe.TiltFrame",
+    "su.rollup(stream, FRAME)": "this is a streaming DataFrame; in foreachBatch",
+    "su.rollup(df.drop('host'), FRAME)": "the data has no column 'host'",
+    "su.rollup(df.withColumn('host', F.array('host')), FRAME)": "the key 'host' has type list",
+    "su.rollup(df.withColumn('x', F.col('word')), FRAME)": "d: dds cannot take a column of type string",
+    "su.aggregate(df, 'host', MEASURES)": "by must be a list of column names; got 'host': write ['host']",
+    "su.aggregate(df, None, MEASURES)": "by must be a list of column names; got None",
+    "su.aggregate(df, 3, MEASURES)": "by must be a list of column names",
+    "su.aggregate(df, [3], MEASURES)": "by must be a list of column names",
+    "su.aggregate(df, [''], MEASURES)": "by must be a list of column names",
+    "su.aggregate(df, [F.col('host')], MEASURES)": "by must be a list of column names",
+    "su.aggregate(df, b'ab', MEASURES)": "by must be a list of column names",
+    "su.aggregate(df, ['hots'], MEASURES)": "the data has no column 'hots'; did you mean 'host'?",
+    "su.aggregate(df, ['host', 'host'], MEASURES)": "by names a column twice",
+    "su.aggregate(df, ['level'], MEASURES)": "the name 'level' is tiltframe's own",
+    "su.aggregate(df, ['host'], {'host': aggr.count()})": "the name 'host' is taken twice",
+    "su.aggregate(df, ['host'], {'HOST': aggr.count()})": "Spark takes 'host' and 'HOST' for one name",
+    "su.aggregate(df, ['host'], {'': aggr.count()})": "names of keys and measures must be text that is not blank",
+    "su.aggregate(df, ['host'], {3: aggr.count()})": "names of keys and measures must be text that is not blank; got 3",
+    "su.aggregate(df, ['host'], None)": "measures must name at least one",
+    "su.aggregate(df, ['host'], {})": "measures must name at least one",
+    "su.aggregate(df, ['host'], [aggr.count()])": "measures must name at least one",
+    "su.aggregate(df, ['host'], {'n': 'count()'})": "the measure 'n' must be made by aggr",
+    "su.aggregate(df, ['host'], {'n': aggr.Count()})": "the measure 'n' must be made by aggr",
+    "su.aggregate(df, ['host'], FRAME)": "measures must name at least one",
+    "su.merge(df, ['host'])": "there are no states to merge among ts, host",
+    "su.merge(3, ['host'])": "give a Spark DataFrame",
+    "su.merge(states, 'host')": "by must be a list of column names",
+    "su.merge(states, None)": "by must be a list of column names",
+    "su.merge(states, ['nope'])": "the data has no column 'nope'",
+    "su.merge(states, ['d'])": "the key 'd' has type struct",
+    "su.finish(3, FRAME)": "give a Spark DataFrame",
+    "su.finish(states, None)": "measures must name at least one",
+    "su.finish(states, {})": "measures must name at least one",
+    "su.finish(states, {'n': 3})": "the measure 'n' must be made by aggr",
+    "su.finish(states, {'q': aggr.dds('x')})": "these are not states of q: they have no states 'q'; there are n, d",
+    "su.finish(df, FRAME)": "these are not states of this frame",
+    "su.quantile(3, 0.5)": "a column must be a Column or a name; got 3",
+    "su.quantile('', 0.5)": "a column must be a Column or a name; got ''",
+    "su.quantile(None, 0.5)": "a column must be a Column or a name; got None",
+    "su.quantile('d', '0.5')": "a quantile must be a number from 0 to 1; got '0.5'",
+    "su.quantile('d', None)": "a quantile must be a number from 0 to 1; got None",
+    "su.quantile('d', [0.5])": "a quantile must be a number from 0 to 1",
+    "su.quantile('d', float('nan'))": "a quantile must be a number from 0 to 1; got nan",
+    "su.quantile('d', True)": "a quantile must be a number from 0 to 1; got True",
+    "su.rank('d', 'x')": "rank needs a number; got 'x'",
+    "su.rank('d', None)": "rank needs a number; got None",
+    "su.mean(['d'])": "a column must be a Column or a name",
+    "su.stdev('d', 'x')": "ddof must be a whole number",
+    "su.stdev('d', 1.5)": "ddof must be a whole number",
+    "su.count(b'd')": "a column must be a Column or a name",
+    "su.to_dds_proto('d', keys='middle')": "keys must be 'upper' or 'lower'; got 'middle'",
+    "su.from_dds_proto('p', keys=3)": "keys must be 'upper' or 'lower'; got 3",
+    "su.from_dds_proto('p', relative_accuracy=2)": "relative_accuracy must be",
+    "su.from_dds_proto('p', sums=3)": "a column must be a Column or a name; got 3",
+    "su.from_hdr_v2('p', digits=9)": "digits must be a whole number from 1 to 5; got 9",
+    "su.from_hdr_v2('p', digits='3')": "digits must be a whole number from 1 to 5; got '3'",
+    "su.to_hdr_v2(5)": "a column must be a Column or a name; got 5",
+    "A.nope('x')": "there is no function 'nope'",
+    "A.sum(3)": "a column must be a Column or a name; got 3",
+    "A.sum('')": "a column must be a Column or a name; got ''",
+    "A.sum()": "sum needs a column",
+    "A.sum('x', 1)": "sum: too many positional arguments; it is sum(",
+    "A.sum('x', ddof=1)": "sum: got an unexpected keyword argument 'ddof'; it is sum(",
+    "A.sum('x', by='ts')": "sum: got an unexpected keyword argument 'by'; it is sum(",
+    "A.sum('x', where=3)": "where must be a Column or a condition in SQL; got 3",
+    "A.sum('x', type='int, y int')": "cannot read 'int, y int' as a type",
+    "A.sum('x', type=3)": "cannot read 3 as a type",
+    "A.sum('x', type='')": "cannot read '' as a type",
+    "A.sum('x', type='interval year')": "cannot read 'interval year' as a type",
+    "A.sum('x', type='string')": "sum cannot take a column of type string",
+    "A.sum('x', via=[])": "via must be 'arrow' or 'pandas'; got []",
+    "A.sum('x', via='Arrow')": "via must be 'arrow' or 'pandas'; got 'Arrow'",
+    "A.first('x')": "first needs event times",
+    "A.first('x', by=3)": "a column must be a Column or a name; got 3",
+    "A.dds('x', 'half')": "quantiles must be a list of numbers from 0 to 1; got 'half'",
+    "A.dds('x', None)": "a quantile must be a number from 0 to 1; got None",
+    "A.dds('x', [])": "name at least one quantile",
+    "A.dds('x', [0.5], max_bins=0)": "max_bins must be",
+    "A.hdr('x', digits=2.5)": "digits must be a whole number",
+    "A.hdr('x', unit=-1)": "unit must be",
+    "A.var('x', '1')": "ddof must be a whole number",
+    "su.register(3)": "give a SparkSession; got 3",
+    "su.register(spark, 'bigint')": "types must be a list of names of Spark's types; got 'bigint'",
+    "su.register(spark, 3)": "types must be a list of names of Spark's types; got 3",
+    "su.register(spark, ['nonsense'])": "cannot read 'nonsense' as a type",
+    "su.scan_parquet(3, 'x')": "give a SparkSession; got 3",
+    "su.scan_parquet(spark, 3)": "paths must be a path or URI, or a list of them; got 3",
+    "su.scan_parquet(spark, [3])": "paths must be a path or URI, or a list of them; got [3]",
+    "su.scan_parquet(spark, '')": "a path to scan is empty",
+    "su.scan_parquet(spark, [])": "name at least one file or folder to scan",
+    "su.scan_parquet(spark, 'nope://x/y')": "cannot reach nope://x/y:",
+    "su.scan_parquet(spark, file, filters=3)": "cannot read the filters 3",
+    "su.scan_parquet(spark, file, filters=[('x',)])": "cannot read the filters [('x',)]",
+    "su.scan_parquet(spark, file, filters='x = 1')": "cannot read the filters 'x = 1'",
+    "su.scan_parquet(spark, file, filters=[('x', 'like', 1)])": "cannot read the filters",
+    "su.scan_parquet(spark, file, filters=[('nope', '=', 1)])": "cannot scan",
+    "su.scan_parquet(spark, file, filesystem='s3')": "filesystem must be one of pyarrow.fs; got 's3'",
+    "su.scan_parquet(spark, file, partitioning='dir')": "partitioning must be 'hive'",
+    "su.scan_parquet(spark, file, partitioning=3)": "partitioning must be 'hive'",
+    "su.scan_parquet(spark, file, rows_per_task='9')": "rows_per_task must be a whole number from 1; got '9'",
+    "su.rollup_into(df, 'folder', 'w', 1)": "give a store, say tiltframe.FrameStore(",
+    "su.rollup_into(df, store, '', 1)": "a writer",
+    "su.rollup_into(df, store, 'w', '1')": NUMBER + "; got '1'",
+    "su.rollup_into(df, store, 'w', True)": NUMBER + "; got True",
+    "su.rollup_into(3, store, 'w', 7)": "give a Spark DataFrame",
+    "su.rollup_into(stream, store, 'w', 7)": "this is a streaming DataFrame",
+    "su.append(rows, store, 'w', 7)": "give a Spark DataFrame",
+    "su.append(df, store, 'w', 7)": "these are not states of this frame",
+    "su.append(states, None, 'w', 7)": "give a store",
+    "su.read(3, store.uri, '1h')": "give a SparkSession; got 3",
+    "su.read(spark, 3, '1h')": "say where the store is, by a path or URI; got 3",
+    "su.read(spark, '', '1h')": "the folder",
+    "su.read(spark, '/nowhere', '1h')": "there is no store /nowhere",
+    "su.read(spark, store.uri, '1 fortnight')": "cannot read '1 fortnight' as a window",
+    "su.read(spark, store.uri, 5)": "cannot read",
+    "su.read(spark, store.uri, '1s')": "1s is not made of whole windows of a level",
+    "su.read(spark, store.uri, '1h', within='yesterday')": "cannot read",
+    "su.read(spark, store.uri, '1h', within=(1, 2, 3))": "cannot read the range",
+    "su.read(spark, store.uri, '1h', where=3)": "where must be text; got 3",
+    "su.read(spark, store.uri, '1h', where='nope = 1')": "a condition can name the keys of the frame (host)",
+    "su.read(spark, store.uri, '1h', measures=3)": "measures must be a list of names; got 3",
+    "su.read(spark, store.uri, '1h', measures=['q'])": "the frame has no measure 'q'",
+    "su.read(spark, store.uri, '1h', measures=[3])": "measures must be a list of names; got [3]",
+    "su.read(spark, store.uri, '1h', measures={'q': 3})": "cannot ask for 3 as 'q'",
+    "su.read(spark, store.uri, '1h', measures={'partial': aggr.count()})": "the name 'partial' is tiltframe's own",
+    "su.read(spark, store.uri, '1h', keys=3)": "keys must be a list of names; got 3",
+    "su.read(spark, store.uri, '1h', keys=['q'])": "the frame has no key 'q'",
+    "su.read(spark, store.uri, '1h', fill='maybe')": "fill must be true or false; got 'maybe'",
+    "su.read(spark, store.uri, '1h', now='soon')": "cannot read",
+    "su.read(spark, store.uri, '1h', name=3)": "name must be text; got 3",
+    "su.read(spark, store.uri, '1h', rows_per_task=0)": "rows_per_task must be a whole number from 1",
+    "su.read(spark, store.uri, '1h', pushdown='x')": "pushdown must be true or false; got 'x'",
+    "su.read(spark, store.uri, '1h', storage_options='x')": "storage_options must be options by name; got 'x'",
+}
+
+
+@pytest.fixture(scope="module")
+def names(spark, tmp_path_factory):
+    """What the calls may use."""
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    rows = engines.rows(20)
+    folder = tmp_path_factory.mktemp("mistakes")
+    df = spark.createDataFrame(rows)
+    pa.parquet.write_table(rows, folder / "rows.parquet")
+    store = FrameStore(folder / "s", FRAME)
+    store.append(rollup(rows, FRAME), "first", 1)
+    su.register(spark)
+    df.createOrReplaceTempView("mistaken")
+    given = {"spark": spark, "df": df, "rows": rows, "store": store, "states": su.rollup(df, FRAME).drop("level")}
+    given |= {"file": str(folder / "rows.parquet"), "stream": spark.readStream.format("rate").load()}
+    return given | {"su": su, "A": A, "F": F, "aggr": aggr, "FRAME": FRAME, "MEASURES": {"n": aggr.count()}}
+
+
+def check(error: BaseException, start: str) -> None:
+    sentence = str(error)
+    assert sentence.startswith(start), sentence
+    assert not any(word in sentence for word in INTERNALS), sentence
+    assert len(sentence.splitlines()) == 1, sentence
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bad_argument_is_told_in_a_sentence_and_no_job_starts(call, spark, names):
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    numbers = names["store"].numbers(["w"])
+    with pytest.raises((ValueError, TypeError, StoreError, FileNotFoundError, AttributeError)) as caught:
+        eval(call, dict(names))
+    check(caught.value, CALLS[call])
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+    assert names["store"].numbers(["w"]) == numbers
+
+
+SQL = {  # what is selected -> how the sentence begins that a task says
+    "aggr_count()": "aggr_count: it needs a column as its first argument; rows are counted by aggr_count(1)",
+    "aggr_count(*)": "aggr_count: it takes no parameters after its column; got 6 (* stands for all columns; rows are",
+    "aggr_count(x, x => 1)": "aggr_count: it takes no parameters after its column; got 'x'",
+    "aggr_dds(x, array(0.5D), quantiles => 0.5D)": "aggr_dds: it takes quantiles, relative_accuracy, max_bins after",
+    "aggr_dds(x, array(array(0.5D)))": "aggr_dds: a quantile must be a number from 0 to 1",
+    "aggr_dds(x, x)": "aggr_dds: quantiles must be the same in all rows, and not null",
+    "aggr_sum('a')": "aggr_sum: the column holds string, and is read as double; say type",
+    "aggr_min_string(x)": "aggr_min_string: the column holds double, and is read as string; say type",
+    "aggr_first(x)": "aggr_first: it needs event times, after its first column",
+    "aggr_dds_merge(x)": "aggr_dds_merge: no registered function has states of type double",
+    "aggr_dds_merge(named_struct('a', 1))": "aggr_dds_merge: no registered function has states of type struct",
+    "aggr_dds_merge(aggr_x, 1) FROM (SELECT aggr_dds_state(x) AS aggr_x FROM mistaken)": "aggr_dds_merge: it takes no",
+    "aggr_dds_quantile(s) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: it needs q after the states",
+    "aggr_dds_quantile(s, array(1)) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: q must be a number",
+    "aggr_dds_quantile(s, 2) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "quantile: a quantile must be a",
+    "aggr_dds_mean(s, 2) FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "mean: it takes no parameters after its",
+    "aggr_dds_merge(s) FROM (SELECT aggr_hdr_state(shelf) AS s FROM mistaken)": "aggr_dds_merge: these are not states",
+    "aggr_dds_finish(s, 'x') FROM (SELECT aggr_dds_state(x) AS s FROM mistaken)": "aggr_dds_finish: quantiles must be",
+}
+
+
+@pytest.mark.parametrize("query", SQL)
+def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
+    text = query if " FROM " in query else f"{query} FROM (SELECT ts, host, shelf, x, i, price, word FROM mistaken)"
+    with pytest.raises((ValueError, TypeError)) as caught, clear():
+        spark.sql(f"SELECT {text}").collect()
+    check(caught.value, SQL[query])
+
+
+@pytest.mark.parametrize(
+    ("call", "what"),
+    [
+        ("aggr_sum(DISTINCT shelf)", "does not support DISTINCT"),
+        ("aggr_sum(shelf) FILTER (WHERE x > 5)", "does not support FILTER CLAUSE"),
+        ("aggr_sum(shelf) WITHIN GROUP (ORDER BY x)", "does not support WITHIN GROUP"),
+        ("aggr_first(x, ts) IGNORE NULLS", "does not support IGNORE NULLS"),
+    ],
+)
+def test_what_sql_could_ask_and_no_function_does_is_refused(call, what, spark, names):
+    """Spark refuses it, before any job; were it let through, the answer would be of other rows."""
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match=what):
+        spark.sql(f"SELECT {call} FROM mistaken").collect()
+
+
+def test_parameters_may_be_named_in_sql(spark, names):
+    query = "SELECT aggr_dds(shelf, quantiles => array(1D)).quantiles['1'], aggr_count(1) FROM mistaken"
+    rows = names["rows"]
+    assert spark.sql(query).first()[:2] == (pytest.approx(max(rows["shelf"].to_pylist()), rel=0.01), len(rows))
+
+
+OPTIONS = {
+    '{"per": "1h", "limit": "3"}': "there is no option 'limit'; there are path, per",
+    '{"per": "1h", "owner": "me"}': "there is no option 'owner'",
+    '{"per": "1h", "measures": "[3]"}': "measures must be names; got [3]",
+    '{"per": "1h", "measures": "{\\"q\\": 3}"}': "cannot read 3 as the measure 'q'",
+    '{"per": "1h", "measures": "{\\"q\\": {\\"function\\": \\"nope\\"}}"}': "cannot read {'function': 'nope'} as the",
+    '{"per": "1h", "measures": "{\\"q\\": {\\"function\\": \\"sum\\", \\"columns\\": 1}}"}': "cannot read",
+    '{"per": "1h", "measures": "{\\"level\\": {\\"function\\": \\"count\\"}}"}': "the name 'level' is tiltframe's own",
+    '{"per": "1h", "keys": "[[]]"}': "keys must be names; got [[]]",
+    '{"per": "1h", "keys": "{"}': "cannot read keys '{' as JSON",
+    '{"per": "1h", "path": "nowhere"}': "there is no store nowhere in /",
+    '{"per": "1h", "path": ""}': "a store is at a folder",
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_bad_options_of_the_data_source_are_told(options, names):
+    import json
+
+    from spark_udaf.store.options import from_options
+
+    with pytest.raises((ValueError, StoreError)) as caught:
+        from_options({"path": names["store"].uri} | json.loads(options))
+    check(caught.value, OPTIONS[options])
+
+
+def test_a_table_of_the_catalog_leaves_its_store_alone(spark, names, tmp_path):
+    store, rows = FrameStore(tmp_path / "a b ü", FRAME), names["rows"]
+    store.append(rollup(rows, FRAME), "w", 1)
+    wanted = store.query("1h", keys=[])["n"].to_pylist()
+    spark.sql(f"CREATE TABLE kept USING tiltframe OPTIONS (path '{store.uri}', per '1h', keys '') COMMENT 'hours'")
+    spark.sql(f"CREATE TABLE there USING tiltframe OPTIONS (per '1h', keys '') LOCATION '{store.uri}'")
+    try:
+        names["su"].read(spark, store.uri, per="1h", keys=[]).createOrReplaceTempView("results")
+        for name in ("kept", "there"):  # Spark keeps a table's options, and hands its reader none of them
+            with pytest.raises(ValueError, match=r"^say where the store is"), clear():
+                spark.sql(f"SELECT n FROM {name}").collect()
+        for insert in ("INSERT INTO", "INSERT OVERWRITE"):
+            with (
+                pytest.raises(ValueError, match=r"^the format tiltframe is only read; rows get into a store by su"),
+                clear(),
+            ):
+                spark.sql(f"{insert} kept SELECT * FROM results").collect()
+    finally:
+        spark.sql("DROP TABLE kept")
+        spark.sql("DROP TABLE there")
+    assert store.query("1h", keys=[])["n"].to_pylist() == wanted  # a table that is dropped leaves its store alone
+
+
+def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
+    uri = names["store"].uri
+    for mode in ("append", "overwrite"):
+        with pytest.raises(ValueError, match=r"^the format tiltframe is only read; rows get into"), clear():
+            names["df"].write.format("tiltframe").mode(mode).save(uri)
+    read = spark.readStream.format("tiltframe").option("per", "1h").load(uri)
+    rate = spark.readStream.format("rate").load()
+    for number, (frame, kind, sentence) in enumerate(
+        [
+            (read, "noop", "^tiltframe is no source of streams; read what a store holds now by su.read or spark.read"),
+            (rate, "tiltframe", "^the format tiltframe is only read; a stream gets into a store by foreachBatch"),
+        ]
+    ):
+        writer = frame.writeStream.format(kind).option("checkpointLocation", str(tmp_path / str(number)))
+        with pytest.raises(ValueError, match=sentence), clear():
+            writer.start(uri).processAllAvailable()
+    with (
+        pytest.raises(ValueError, match=r"^the results have no column n string; they have level string, window_start"),
+        clear(),
+    ):
+        spark.read.format("tiltframe").schema("n string").option("per", "1h").load(uri).collect()
+
+
+def test_moments_travel_as_they_are_given(spark, names):
+    import spark_udaf as su
+
+    store = names["store"]
+    day = dt.datetime(2013, 11, 3, tzinfo=dt.UTC)
+    for within in ((20131103, 1383500000000), (day, day + dt.timedelta(hours=9)), "2013-11-03 **:**:**"):
+        asked = {"per": "1h", "within": within, "keys": []}
+        assert su.read(spark, store.uri, **asked).toArrow()["n"].to_pylist() == store.query(**asked)["n"].to_pylist()

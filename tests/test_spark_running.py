@@ -1,0 +1,80 @@
+"""Running results on Spark: the same bits as locally, whatever the partitions; keys streamed in batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.kernels.digest import digest
+from tiltframe import OrderedFrame, ordered_rollup, running
+from windows import ordered
+
+pytestmark = pytest.mark.spark
+
+MEASURES = {"total": aggr.sum("x"), "p": aggr.dds("x", [0.5]), "newest": aggr.last("n"), "rows": aggr.count()}
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng, n = np.random.default_rng(2), 3000
+    day = 86_400_000_000
+    return pa.table(
+        {
+            "key": pa.array([None if k == 5 else f"k{k}" for k in rng.integers(0, 6, n)]),
+            "ts": pa.array(rng.integers(-2 * day, 3 * day, n) // 60_000_000 * 60_000_000, pa.timestamp("us", "UTC")),
+            "n": pa.array(np.arange(n)),
+            "x": pa.array(rng.normal(size=n)),
+        }
+    )
+
+
+def bits(found):
+    by = [(name, "ascending") for name in ("level", "key", "ts", "n", "tick") if name in found.column_names]
+    found = found.sort_by(by).combine_chunks()
+    found = found.set_column(found.column_names.index("ts"), "ts", found.column("ts").cast(pa.timestamp("us", "UTC")))
+    return {name: digest(found.column(name)) for name in found.column_names}
+
+
+@pytest.mark.parametrize("partitions", [1, 17])
+def test_the_same_bits_as_locally(spark, table, partitions):
+    import spark_udaf as su
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "200")  # every key comes in several batches
+    df = spark.createDataFrame(table).repartition(partitions)
+    for window, emit in (
+        (ordered.running(), "rows"),
+        (ordered.since("x > 2", ordered.daily("Asia/Tokyo")), "rows"),
+        (ordered.sliding(2, ordered.hourly()), "final"),
+        (ordered.count(7), "final"),
+    ):
+        given = {"time": "ts", "keys": ["key"], "order": ["n"], "emit": emit}
+        wanted = running(table, MEASURES, window, **given)
+        found = su.running(df, MEASURES, window, **given).toArrow()
+        assert wanted.num_rows > 0
+        assert bits(found) == bits(wanted), (str(window), emit)
+    frame = OrderedFrame(["count(4)", "interval('6h')"], "ts", MEASURES, ["key"], ["n"])
+    assert bits(su.ordered_rollup(df, frame).toArrow()) == bits(ordered_rollup(table, frame))
+    spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_text_with_offsets_is_put_in_the_order_of_time(spark):
+    import spark_udaf as su
+
+    rows = [("2024-01-01T09:00:00+09:00", 1), ("2024-01-01T01:00:00Z", 2), ("2024-01-01T02:30:00+03:00", 4)]
+    df = spark.createDataFrame(rows, ["at", "n"])
+    found = su.running(df, {"total": aggr.sum("n")}, time="at").toArrow().to_pydict()
+    assert (found["n"], found["total"]) == ([4, 1, 2], [4, 5, 7])
+
+
+def test_what_does_not_fit_is_refused_before_a_job(spark):
+    import spark_udaf as su
+
+    df = spark.createDataFrame([("a", 1, 2)], ["key", "ts", "n"])
+    with pytest.raises(ValueError, match="no column 'm'"):
+        su.running(df, {"s": aggr.sum("m")}, time="ts")
+    with pytest.raises(ValueError, match="cannot read '1h'"):
+        su.running(df, {"s": aggr.sum("n")}, "1h", time="ts")
+    with pytest.raises(ValueError, match="no column 'm'"):
+        su.ordered_rollup(df, OrderedFrame(["count(2)"], "ts", {"s": aggr.sum("m")}))

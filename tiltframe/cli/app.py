@@ -1,0 +1,116 @@
+"""The command line: rollup, query, functions, and what other packages add through ``tiltframe.commands``."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from importlib.metadata import entry_points
+
+import click
+import pyarrow as pa
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+import aggr
+from aggr.arguments import because
+from aggr.registry import aliases
+from tiltframe.cli.check import check
+from tiltframe.cli.maintenance import Stopped, compact, expire, inspect
+from tiltframe.cli.query import query
+from tiltframe.cli.rollup import rollup
+
+_LONGEST = 900  # letters of a message
+_MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
+
+
+class _Commands(click.Group):
+    """The commands of this package, and those that installed packages add."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List both."""
+        return sorted(
+            {*super().list_commands(ctx), *(point.name for point in entry_points(group="tiltframe.commands"))}
+        )
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Look among both."""
+        own = super().get_command(ctx, cmd_name)
+        added = entry_points(group="tiltframe.commands", name=cmd_name)
+        if own is None and added:
+            command: click.Command = next(iter(added)).load()
+            return command
+        return own
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tiltframe")
+def cli() -> None:
+    """Keep mergeable aggregates of event data at every resolution, and ask at any."""
+
+
+for _command in (rollup, query, inspect, check, compact, expire):
+    cli.add_command(_command)
+
+
+@cli.command()
+def functions() -> None:
+    """List the functions: name, what it keeps, what it returns, its guarantee."""
+    table = Table("function", "keeps", "returns", "guarantee", header_style="bold", box=SIMPLE_HEAD)
+    others: dict[str, list[str]] = {name: [] for name in aggr.names()}
+    for alias, name in aliases().items():
+        others[name].append(alias)
+    for name in others:
+        function = aggr.get(name)
+        table.add_row(", ".join([name, *others[name]]), function.keeps, function.returns, function.guarantee)
+    console = Console()
+    if not console.is_terminal:
+        console.width = 200
+    console.print(table)
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line: a user's mistake is one sentence on standard error and exit status 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal cannot write
+    try:
+        cli.main(args, standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk is noticed here
+    except Stopped as error:
+        _end(error.format_message(), 130)
+    except click.exceptions.Abort:
+        _end("interrupted; nothing was written", 130)
+    except KeyboardInterrupt:
+        _end("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has gone
+        sys.exit(0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
+    except click.ClickException as error:
+        _end(error.format_message(), 2)
+    except OSError as error:
+        _drop_output()
+        _end(because(error), 2)
+    except (pa.ArrowException, *_MISTAKES) as error:
+        _end(str(error).splitlines()[0] if str(error) else repr(error), 2)
+    except RecursionError:
+        _end("an argument is nested too deeply; write it in fewer levels", 2)
+
+
+def _drop_output() -> None:
+    """Let what cannot be written go, so that nothing tries again at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end(message: str, status: int) -> None:
+    """Say one line of what can be written anywhere, and end."""
+    line = " ".join(message.split()).encode(errors="backslashreplace").decode()
+    click.echo(f"tiltframe: {line if len(line) <= _LONGEST else line[: _LONGEST - 1] + '…'}", err=True)
+    sys.exit(status)

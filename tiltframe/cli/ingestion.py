@@ -1,0 +1,184 @@
+"""Rolling up files into a store: what is new is added, or a range is derived anew, and the files are noted with it."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.kernels.digest import same_bits
+from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
+from tiltframe.cli.progress import progress_bar
+from tiltframe.event_time import event_times
+from tiltframe.files.inputs import Source
+from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.level_chain import rollup_batches
+from tiltframe.store import Expired, FrameStore
+from tiltframe.store.core.backend import Range
+from tiltframe.store.core.ranges import as_text, minus, union
+from tiltframe.store.core.read_plan import widened
+from tiltframe.store.query.time_range import read_time_range
+
+_WHOLE_FILES = "with every file that has rows in it"
+
+
+@dataclass
+class _Seen:
+    """What was seen of files while they were read: the windows of each, and how many rows lie in a range."""
+
+    spans: dict[Path, Range] = field(default_factory=dict)
+    inside: dict[Path, int] = field(default_factory=dict)
+
+
+def append_new(source: Source, filed: Sequence[Filed], store: FrameStore, writable: Callable[[], FrameStore]) -> None:
+    """Add the rows of files that the store does not hold yet; note the others' names."""
+    for one in filed:
+        _check_addable(one, store)
+    came = list({one.content: one for one in reversed(filed) if not one.held}.values())[::-1]
+    for one in filed:
+        if one not in came and not one.known:
+            click.echo(f"{one.file}: its bytes are in {store.place} under another name, and count once", err=True)
+    if not came:
+        click.echo(f"nothing new: {store.place} already holds all {len(filed)} files", err=True)
+        store = writable()
+        note(store, entries(filed, (), {}))
+        store.catch_up()
+        return
+    states, seen = _rolled(replace(source, files=tuple(one.file for one in came)), came, store.frame)
+    if not states.num_rows and store.schema is None:
+        click.echo(f"the inputs have no rows: {store.place} is not made, for its types are told by rows", err=True)
+        return
+    made_from = entries(filed, came, seen.spans)
+    store = writable() if store.schema is None else store
+    writer = f"rollup {hashlib.sha256(repr(sorted(made_from.items())).encode()).hexdigest()[:16]}"
+    try:
+        added = store.append(states, writer, 0, made_from)
+    except KeyboardInterrupt:
+        if not store.holds(writer, 0):
+            raise
+        added = True
+    if not added:
+        click.echo(f"nothing new: someone else has added the same files to {store.place} meanwhile", err=True)
+        return
+    writable()  # what is agreed on retention changes last
+    levels = len(store.frame.levels)
+    click.echo(f"{store.place}: {states.num_rows:,} states at {levels} levels, from {len(came)} files", err=True)
+
+
+def replace_in(
+    source: Source, filed: Sequence[Filed], within: str, store: FrameStore, writable: Callable[[], FrameStore]
+) -> None:
+    """Derive a range anew from files; those that have rows in it are held by the store from now on."""
+    span = read_time_range(within, store.frame.timezone)
+    once = list({one.content: one for one in filed}.values())
+    states, seen = _rolled(replace(source, files=tuple(one.file for one in once)), once, store.frame, span)
+    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
+    inside = _within(finest, span)
+    if not inside.num_rows:
+        raise ValueError(
+            f"the inputs have no rows in {_text(span)}, which would be emptied; give files that have, or, to empty it, "
+            "FrameStore.replace in Python"
+        )
+    came = [one for one in once if seen.inside.get(one.file)]
+    fresh = [one for one in came if not one.held]
+    _check_outside(fresh, finest, span, seen.spans, store)
+    contents = {one.content for one in came}
+    numbers = entries([one for one in filed if one.content in contents], came, seen.spans, filed)
+    store = writable() if store.schema is None else store
+    try:
+        store.replace(inside, (as_text(span[0]), as_text(span[1])), numbers)
+    except KeyboardInterrupt:
+        if not numbers or store.numbers(numbers) != numbers:
+            raise
+        store.catch_up()
+    writable()
+    said = f"{store.place}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
+    left = finest.num_rows - inside.num_rows
+    click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
+    for one in once:
+        if one not in came:
+            click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
+
+
+def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range = (0, 0)) -> tuple[pa.Table, _Seen]:
+    """Roll up files, and see where their windows are."""
+    seen = _Seen()
+    with progress_bar("rolling up", source.bytes) as progress:
+        states = rollup_batches(_watched(source, frame, span, seen, progress), frame)
+    for one in filed:
+        unchanged(one)
+    return states, seen
+
+
+def _watched(
+    source: Source, frame: TiltFrame, span: Range, seen: _Seen, progress: Callable[[int, int], None]
+) -> Iterator[pa.RecordBatch]:
+    """Let the batches of files pass, at least one, and see when their rows were."""
+    yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in frame.columns]))
+    for file in source.files:
+        for batch in source.batches_of(file, frame.columns):
+            if batch.num_rows:
+                times = event_times(batch.column(frame.time), frame.time)
+                low, high = widened((int(times.min()), int(times.max()) + 1), frame.levels[0])
+                was = seen.spans.get(file, (low, high))
+                seen.spans[file] = min(was[0], low), max(was[1], high)
+                inside = int(((times >= span[0]) & (times < span[1])).sum())
+                seen.inside[file] = seen.inside.get(file, 0) + inside
+            progress(batch.num_rows, 0)
+            yield batch
+        progress(0, file.stat().st_size)
+
+
+def _check_addable(one: Filed, store: FrameStore) -> None:
+    """Refuse a file whose path, or bytes, the store knows in another state."""
+    if one.changed and one.before_span is not None:
+        raise ValueError(
+            f"{one.file} has changed since it was rolled up into {store.place}, and its old rows, in "
+            f"{_text(one.before_span)}, would count twice; put new rows into a file of their own, or derive the range "
+            f"of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
+        )
+    if one.replaced:
+        raise ValueError(
+            f"{one.file} holds rows that {store.place} has replaced by others; leave it out, or derive their range "
+            f"anew: --replace-within START,END {_WHOLE_FILES}"
+        )
+
+
+def _check_outside(
+    fresh: Sequence[Filed], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
+) -> None:
+    """Refuse files that the store does not hold, if they have rows outside the range that it does not hold either."""
+    theirs = [*(spans[one.file] for one in fresh), *(one.before_span for one in fresh if one.before_span)]
+    for part in minus(union(theirs), [span]):
+        if not _same(_within(finest, part), store, part):
+            low, high = min(low for low, _ in [*theirs, span]), max(high for _, high in [*theirs, span])
+            raise ValueError(
+                f"{', '.join(str(one.file) for one in fresh)}: in {_text(part)}, outside the range that is to be "
+                f"replaced, {store.place} holds something else than the inputs; give a range that holds all of it, "
+                f"--replace-within {_text((low, high))}, {_WHOLE_FILES}"
+            )
+
+
+def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
+    """Say whether a store holds the very states of the finest level in a range."""
+    if store.schema is None:
+        return not states.num_rows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Expired)
+        held = store.states(store.frame.levels[0].name, (as_text(span[0]), as_text(span[1])))
+    return all(same_bits(states.column(name), held.column(name)) for name in [START, *store.schema.names[1:]])
+
+
+def _within(states: pa.Table, span: Range) -> pa.Table:
+    starts = states.column(START).cast(pa.int64())
+    return states.filter(pc.and_(pc.greater_equal(starts, span[0]), pc.less(starts, span[1])))
+
+
+def _text(span: Range) -> str:
+    return ",".join(as_text(at) for at in span)

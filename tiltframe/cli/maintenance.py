@@ -1,0 +1,104 @@
+"""tiltframe inspect, compact, expire: looking after a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from tiltframe.cli.output import as_moment, print_report
+from tiltframe.cli.progress import progress_bar
+from tiltframe.cli.rollup import read_retention
+from tiltframe.store import FrameStore
+from tiltframe.store.core.ranges import as_text
+from tiltframe.store.core.retention import checked_retention
+from tiltframe.store.query.execution import moment
+from windows import window
+
+_STORE = click.argument("uri", metavar="STORE")
+_NAME = click.option("--name", metavar="NAME", help="Which store of a database.")
+_CLEAN = click.option(
+    "--clean",
+    default="1d",
+    show_default=True,
+    metavar="TIME",
+    help="Then remove files that nobody has read for so long: longer than any query or write takes.",
+)
+
+
+@click.command()
+@_STORE
+@_NAME
+@click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
+def inspect(uri: str, name: str | None, form: str) -> None:
+    """Show what a store holds: levels, ranges, rows, bytes, commits, gaps, retention."""
+    report = FrameStore(uri, name=name).inspect()
+    if form == "json":
+        click.echo(report.to_json())
+    else:
+        print_report(report)
+
+
+@click.command()
+@_STORE
+@_NAME
+@click.option("--before", metavar="TIME", help="Windows that end later are still open; now unless given.")
+@_CLEAN
+def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
+    """Merge the commits of closed windows, and derive coarser levels where only finer ones were written."""
+    window(clean)
+    store = FrameStore(uri, name=name)
+    until = moment(before, store.frame.timezone)
+    with _stopping():
+        behind = store.catch_up()
+        with progress_bar("merging parts", 0) as progress:
+            done = store.compact(as_text(until), progress)
+        removed = store.clean(clean)
+    merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
+    said = f"; {behind:,} commits taken over into coarser levels" if behind else ""
+    click.echo(f"{store.place}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
+
+
+@click.command()
+@_STORE
+@_NAME
+@click.option("--retention", metavar="SIZE=TIME,…", help="From now on keep levels so long: 10s=1d,1m=7d,1h=none.")
+@click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
+@_CLEAN
+def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
+    """Remove windows that are older than their level's retention, once coarser levels hold them."""
+    window(clean)
+    given = read_retention(retention)
+    store = FrameStore(uri, name=name)
+    until = moment(now, store.frame.timezone)
+    if given is not None:
+        checked_retention(given, store.frame)
+    elif not store.retention:
+        raise ValueError(
+            f"the store {store.place} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
+        )
+    store = FrameStore(uri, name=name, retention=given)  # now it is written
+    if not store.retention:
+        click.echo(f"{store.place}: every level is kept for ever from now on; nothing was removed", err=True)
+        return
+    with _stopping():
+        behind = store.catch_up()
+        if behind:
+            click.echo(f"{store.place}: first took {behind:,} commits over into coarser levels", err=True)
+        for level, (before, rows) in store.expire(as_text(until)).items():
+            click.echo(f"{store.place}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
+        store.clean(clean)
+
+
+class Stopped(click.ClickException):
+    """Ctrl-C, in work that is done step by step."""
+
+
+@contextmanager
+def _stopping() -> Iterator[None]:
+    """Say what Ctrl-C leaves: each step is done at once or not at all."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped("interrupted; the steps that were done stay done, and the store is whole; run it again") from None

@@ -1,0 +1,100 @@
+"""Measures as people type them: ``dds(latency_ms, quantiles=[0.5, 0.99])``, read as Python would."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+import aggr
+from aggr import Measure
+from aggr.arguments import shown
+from aggr.function import keyword
+
+
+def measure_from(text: str) -> Measure:
+    """Read a measure from a call.
+
+    Parameters
+    ----------
+    text : str
+        A function's name and its arguments, the column first: ``count()``, ``sum(bytes)``,
+        ``count(where="status >= 500")``, ``hdr('latency ms', digits=2)``. A column needs quotes only where its
+        name is no word.
+
+    Raises
+    ------
+    ValueError
+        If it is no call, the function is unknown, or an argument is wrong.
+
+    Examples
+    --------
+    >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
+    dds('latency_ms', quantiles=[0.5, 0.99])
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a call that is refused, or is right as it is
+            call = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        call = None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise ValueError(
+            f"cannot read {shown(text)} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms)"
+        )
+    name = call.func.id
+    maker = aggr.caller(name)
+    bare = {"column", *(keyword(role) for role in aggr.get(name).inputs[1:])}  # words that need no quotes
+    order = [*inspect.signature(maker).parameters]
+    columns = [_value(a, text, bare=not bare.isdisjoint(order[i : i + 1])) for i, a in enumerate(call.args)]
+    named = {k.arg: _value(k.value, text, bare=k.arg in bare) for k in call.keywords if k.arg}
+    if len(named) < len(call.keywords):
+        raise ValueError(f"cannot read {shown(text)} as a measure; give arguments one by one, and each once")
+    _check_bound(maker, columns, named, name, text)
+    try:
+        return maker(*columns, **named)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{text}: {error}") from None
+
+
+def measures_from(given: Iterable[str]) -> dict[str, Measure]:
+    """Read measures given as ``NAME=CALL``; raises ``ValueError`` also for a name given twice."""
+    measures: dict[str, Measure] = {}
+    for text in given:
+        name, equals, call = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ValueError(f"cannot read {shown(text)} as a measure; write NAME=CALL, such as requests=count()")
+        if name.strip() in measures:
+            raise ValueError(f"the measure {name.strip()!r} is given twice; give each a name of its own")
+        measures[name.strip()] = measure_from(call)
+    return measures
+
+
+def _value(node: ast.expr, text: str, bare: bool) -> Any:
+    if bare and isinstance(node, ast.Name):
+        return node.id
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        wrong = shown(ast.get_source_segment(text.strip(), node) or text)
+        raise ValueError(f"{shown(text)}: cannot read {wrong}; write numbers, lists, or text in quotes") from None
+
+
+def _check_bound(maker: Any, columns: list[Any], named: dict[str, Any], name: str, text: str) -> None:
+    """Raise ``ValueError`` unless a function takes these arguments."""
+    signature = inspect.signature(maker)
+    takes = f"{name} takes {_signature(maker)}"
+    any_name = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+    for given in named:
+        if given not in signature.parameters and not any_name:
+            raise ValueError(f"{shown(text)}: there is no parameter {given!r}; {takes}")
+    try:
+        signature.bind(*columns, **named)
+    except TypeError as error:
+        raise ValueError(f"{shown(text)}: {str(error).replace(' positional', '')}; {takes}") from None
+
+
+def _signature(maker: Any) -> str:
+    return ", ".join(str(p).split(":")[0] for p in inspect.signature(maker).parameters.values())

@@ -1,0 +1,184 @@
+"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+import math
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, TextIO
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tiltframe.frame import END, LEVEL, START
+from tiltframe.store.core.report import Report
+from tiltframe.store.query.results import PARTIAL
+from windows import read_window
+
+_GAPS_SHOWN = 5
+FORMATS = ("table", "csv", "json", "parquet")
+
+
+def as_bytes(results: pa.Table, form: str) -> bytes:
+    """Write results in a form; level is left out, for a query has one. In JSON only partial windows say that they are.
+
+    - ``csv``: records flattened, ``latency.quantiles.0.99``
+    - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
+    - ``parquet``: as they are
+    """
+    results = results.drop_columns([LEVEL])
+    if form == "parquet":
+        import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
+
+        sink = io.BytesIO()
+        pq.write_table(results, sink)
+        return sink.getvalue()
+    if form == "csv":
+        flat = flattened(results)
+        for i, field in enumerate(flat.schema):
+            if field.name in (START, END):
+                flat = flat.set_column(
+                    i, field.name, pa.array([_iso(t) for t in flat.column(i).to_pylist()], pa.string())
+                )
+        sink = io.BytesIO()
+        pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
+        return sink.getvalue()
+    rows = ({name: value for name, value in row.items() if name != PARTIAL or value} for row in results.to_pylist())
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:
+    """Print results as a table to look at: windows by their local start, of sketches the quantiles and the maximum."""
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    columns: list[list[str]] = []
+    for name, column in _columns_to_look_at(results):
+        number = (
+            pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        )
+        table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
+    table.columns[0].header = Text(f"window\n{timezone}")
+    for row in zip(*columns, strict=True):
+        table.add_row(*(Text(cell) for cell in row))
+    console = Console(file=out)
+    if not console.is_terminal:
+        console.width = 10_000  # nobody's screen to fit in
+    console.print(table)
+
+
+def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+    for field in results.schema:
+        column = results.column(field.name)
+        if field.name in (LEVEL, END, PARTIAL):
+            continue
+        if not pa.types.is_struct(field.type) or field.type.get_field_index("quantiles") < 0:
+            yield field.name, column
+            continue
+        quantiles = field.type.field("quantiles").type
+        for i in range(quantiles.num_fields):
+            percentile = f"{float(quantiles.field(i).name) * 100:.10g}"
+            yield (
+                f"{field.name}\np{percentile}",
+                pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
+            )
+        yield f"{field.name}\nmax", pc.struct_field(column, "max")
+
+
+def flattened(table: pa.Table) -> pa.Table:
+    """Flatten records into columns, ``latency.count``."""
+    while any(pa.types.is_struct(field.type) for field in table.schema):
+        table = table.flatten()
+    return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(v) for name, v in value.items()}
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dt.date):
+        return _iso(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, Decimal | dt.time | dt.timedelta) else value
+
+
+def _iso(value: dt.date | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, dt.datetime) or value.tzinfo is None:
+        return value.isoformat()
+    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
+_STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
+
+
+def _starts(results: pa.Table, timezone: str) -> list[str]:
+    """Write the starts of windows in a zone, as finely as their level needs; partial ones with dots."""
+    zone, levels = ZoneInfo(timezone), results.column(LEVEL).to_pylist()
+    starts = results.column(START).to_pylist()
+    partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
+    rows = zip(starts, levels, partial, strict=True)
+    return [s.astimezone(zone).strftime(_STARTS[_unit(level)]) + " …" * dots for s, level, dots in rows]
+
+
+@lru_cache
+def _unit(level: str) -> str:
+    """Name the unit in which windows of a level begin."""
+    return read_window(level).resolution
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "·"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 1e15 and (abs(value) >= 0.01 or value == 0) else f"{value:.3g}"
+    return str(value)
+
+
+def print_report(report: Report) -> None:
+    """Print what a store holds, level by level, and the gaps of the finest level that has any."""
+    frame = report.manifest.frame
+    title = f"{report.manifest.name}: {frame!r}"
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    for name in ("level", "from", "to", "kept for", "windows", "gaps", "rows", "bytes", "parts", "commits", "behind"):
+        table.add_column(name, justify="left" if name in ("level", "from", "to", "kept for") else "right", no_wrap=True)
+    for level in report.levels:
+        numbers = (level.windows, len(level.gaps), level.rows, level.bytes, level.parts, level.commits, level.behind)
+        span = (as_moment(level.first), as_moment(level.end))
+        table.add_row(level.level, *span, level.retention or "ever", *(f"{number:,}" for number in numbers))
+    console = Console()
+    if not console.is_terminal:
+        console.width = 10_000
+    console.print(table)
+    gaps = next((level for level in report.levels if level.gaps), None)
+    for low, high in gaps.gaps[:_GAPS_SHOWN] if gaps else ():
+        console.print(f"{gaps.level if gaps else ''}: no windows from {as_moment(low)} to {as_moment(high)}")
+    if gaps and len(gaps.gaps) > _GAPS_SHOWN:
+        console.print(f"{gaps.level}: and {len(gaps.gaps) - _GAPS_SHOWN:,} more gaps; --format json lists all")
+    for level in report.levels:
+        if level.expired is not None:
+            console.print(f"{level.level}: expired before {as_moment(level.expired)}")
+
+
+def as_moment(micros: int | None) -> str:
+    """Write a time in microseconds UTC as ISO 8601."""
+    return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"

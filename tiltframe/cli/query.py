@@ -1,0 +1,121 @@
+"""tiltframe query: results from a store."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from aggr import Measure
+from aggr.arguments import because, nearest, shown
+from tiltframe.cli.measure_parser import measures_from
+from tiltframe.cli.output import FORMATS, as_bytes, print_table
+from tiltframe.store import Expired, FrameStore
+
+
+def _whole(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    """Read a whole number from 0, in the digits 0 to 9."""
+    if given is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", given):
+        raise click.BadParameter(f"{shown(given)} is no whole number from 0")
+    return int(given)
+
+
+@click.command()
+@click.argument("uri", metavar="STORE")
+@click.option(
+    "--per", required=True, metavar="SIZE", help="A level, a coarser window, hopping(1h, 10m), or all for one result."
+)
+@click.option(
+    "--within", metavar="START,END", help="Windows that start in this range, end exclusive; or 2018-01-** **:**:**."
+)
+@click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Keep apart by this key only; may repeat.")
+@click.option("--no-keys", is_flag=True, help="Merge over all keys.")
+@click.option(
+    "--measure", "measures", multiple=True, metavar="NAME[=CALL]", help="Only this one, or a new one; may repeat."
+)
+@click.option("--fill", is_flag=True, help="Windows without events too.")
+@click.option(
+    "--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency.quantiles.0.99 desc'; may repeat."
+)
+@click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
+@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option(
+    "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
+)
+def query(
+    uri: str,
+    keys: tuple[str, ...],
+    no_keys: bool,
+    measures: tuple[str, ...],
+    name: str | None,
+    form: str,
+    out: Path | None,
+    **asked: Any,
+) -> None:
+    """Ask a store for results: per any window, within any range."""
+    if form == "parquet" and out is None:
+        raise ValueError("Parquet is not for the screen; name a file with --out FILE")
+    if keys and no_keys:
+        raise ValueError("--key and --no-keys contradict each other; give one")
+    if out is not None:
+        _check_out(out)
+    store = FrameStore(uri, name=name)
+    kept = [] if no_keys else list(keys) or None
+    with _warnings_as_sentences():
+        results = store.query(keys=kept, measures=_measures(measures, store), **asked)
+    zone = store.frame.timezone
+    if form != "table":
+        _write(as_bytes(results, form), out)
+    elif out is None:
+        print_table(results, zone)
+    else:
+        with open(out, "w") as file:
+            print_table(results, zone, file)
+
+
+def _measures(texts: Sequence[str], store: FrameStore) -> Mapping[str, Measure] | None:
+    """Read names of measures that are there, and calls of new ones."""
+    if not texts:
+        return None
+    new = measures_from([text for text in texts if "=" in text])
+    unknown = [text for text in texts if "=" not in text and text not in store.frame.measures]
+    if unknown:
+        raise ValueError(f"the frame has no measure {shown(unknown[0])}; {nearest(unknown[0], store.frame.measures)}")
+    names = [text.partition("=")[0].strip() for text in texts]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
+    return {name: new.get(name) or store.frame.measures[name] for name in names}
+
+
+def _check_out(out: Path) -> None:
+    """Raise ``ValueError`` where a file cannot be written, before anything is asked."""
+    try:
+        out.parent.stat()
+    except OSError as error:
+        raise ValueError(f"cannot write {shown(str(out))}: {because(error)}") from None
+
+
+def _write(data: bytes, out: Path | None) -> None:
+    if out is None:
+        click.echo(data, nl=False)
+    else:
+        out.write_bytes(data)
+
+
+@contextmanager
+def _warnings_as_sentences() -> Iterator[None]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", Expired)
+        yield
+    for warning in caught:
+        click.echo(f"tiltframe: {warning.message}", err=True)

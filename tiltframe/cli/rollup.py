@@ -1,0 +1,115 @@
+"""tiltframe rollup: files into a store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from aggr.arguments import shown
+from tiltframe.cli.ingested_files import look_up
+from tiltframe.cli.ingestion import append_new, replace_in
+from tiltframe.cli.measure_parser import measures_from
+from tiltframe.cli.types_from_store import settled
+from tiltframe.files.column_types import told_from
+from tiltframe.files.inputs import open_source
+from tiltframe.frame import TiltFrame
+from tiltframe.store import FrameStore
+from tiltframe.store.core.replacement import check_whole
+from tiltframe.store.core.retention import checked_retention
+from tiltframe.store.query.time_range import read_time_range
+from windows import read_windows
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
+@click.option("--time", required=True, metavar="COL", help="The column of event times.")
+@click.option("--key", "keys", multiple=True, metavar="COL", help="Keep windows per value of this column; may repeat.")
+@click.option(
+    "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
+)
+@click.option("--levels", required=True, metavar="SIZES", help="From fine to coarse: 10s,1m,10m,1h.")
+@click.option(
+    "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
+)
+@click.option("--store", "uri", required=True, metavar="STORE", help="A folder, or postgresql://user@host/database.")
+@click.option("--name", metavar="NAME", help="Of the store: what the names of its tables begin with.")
+@click.option("--retention", metavar="SIZE=TIME,…", help="How long expire keeps levels: 10s=1d,1m=7d; others for ever.")
+@click.option(
+    "--replace-within", metavar="START,END", help="Derive this range anew, from the inputs alone, instead of adding."
+)
+@click.option("--durable", is_flag=True, help="Have what is committed on the disk (fsync) before this command ends.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="COL=TYPE",
+    help="What a column is, where a file does not say; may repeat.",
+)
+@click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat.")
+@click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files.")
+def rollup(
+    inputs: tuple[Path, ...],
+    time: str,
+    keys: tuple[str, ...],
+    measures: tuple[str, ...],
+    levels: str,
+    timezone: str,
+    uri: str,
+    name: str | None,
+    retention: str | None,
+    replace_within: str | None,
+    durable: bool,
+    types: tuple[str, ...],
+    texts: tuple[str, ...],
+    encoding: str,
+) -> None:
+    """Roll up Parquet, CSV or JSON lines, files or folders, into a store.
+
+    What is rolled up into a store that is already there is added to it; files it has already seen are left out.
+
+    \b
+    TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
+    time column seconds, milliseconds, microseconds or nanoseconds.
+    """
+    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
+    told = told_from(types, texts, time)
+    told.check(time, frame.columns)
+    store = FrameStore(uri, frame, name=name, durable=durable)
+    kept = read_retention(retention)
+    if kept is not None:
+        checked_retention(kept, store.frame)
+    if replace_within is not None:
+        check_whole(read_time_range(replace_within, timezone), store.frame)
+    source = open_source(inputs, time, keys, told, encoding)
+    frame.check(source.schema)
+    source = replace(source, schema=settled(source.schema, frame, store))
+    store.check_states(frame.states_schema(source.schema))
+
+    def writable() -> FrameStore:
+        """Open the store anew once everything has been checked: what is agreed on retention is written then."""
+        return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
+
+    filed = look_up(source.files, store)
+    if replace_within is None:
+        append_new(source, filed, store, writable)
+    else:
+        replace_in(source, filed, replace_within, store, writable)
+
+
+def read_retention(text: str | None) -> dict[str, str | None] | None:
+    """Read ``10s=1d,1m=7d,1h=none``; raises ``ValueError`` for what is none."""
+    if text is None:
+        return None
+    kept: dict[str, str | None] = {}
+    for part in text.split(","):
+        level, equals, duration = (piece.strip() for piece in part.partition("="))
+        if not equals or not level or not duration:
+            raise ValueError(
+                f"cannot read the retention {shown(text)}; write LEVEL=TIME,… such as 10s=1d,1m=7d,1h=none"
+            )
+        if level in kept:
+            raise ValueError(f"the retention of {shown(level)} is given twice; give it once")
+        kept[level] = None if duration.lower() == "none" else duration
+    return kept

@@ -1,0 +1,42 @@
+"""Settled types: columns without any value have the types that the store has met already."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from aggr.states.grouped_tables import key_type
+from tiltframe.frame import TiltFrame
+from tiltframe.store import FrameStore
+
+_KINDS = (
+    *(pa.float64(), pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.date32(), pa.float32(), pa.int32()),
+    *(pa.timestamp(unit, zone) for unit in ("us", "ms", "ns") for zone in ("UTC", None)),
+)
+
+
+def settled(schema: pa.Schema, frame: TiltFrame, store: FrameStore) -> pa.Schema:
+    """Give columns of nothing but nulls the types that make the states which a store keeps.
+
+    Where it has none yet, or no type does, they stay as they are.
+    """
+    kept = store.schema
+    if kept is None:
+        return schema
+    for name in frame.columns:
+        at = schema.get_field_index(name)
+        if not pa.types.is_null(schema.field(at).type):
+            continue
+        kinds = [key_type(kept.field(name).type)] if name in frame.keys else list(_KINDS)
+        choices = (schema.set(at, pa.field(name, kind)) for kind in kinds)
+        schema = next((choice for choice in choices if _fits(choice, frame, kept, name)), schema)
+    return schema
+
+
+def _fits(schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, name: str) -> bool:
+    """Say whether the states that are made of a column are those that are kept."""
+    try:
+        states = frame.states_schema(schema)
+    except TypeError:
+        return False
+    read = [column.name for column in frame.states if name in column.measure.columns()]
+    return all(states.field(column).type == kept.field(column).type for column in read)

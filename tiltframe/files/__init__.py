@@ -1,0 +1,1 @@
+"""Files of events: their formats, what is known of their columns, and whether they are sound."""

@@ -1,0 +1,74 @@
+"""Types that are told: ``--type COL=TYPE``, for where a text file alone does not say what its digits are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+_TYPES = {
+    "text": pa.string(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
+_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
+
+
+@dataclass(frozen=True)
+class Told:
+    """The types of some columns, and the unit of whole numbers in the time column, if they are no milliseconds."""
+
+    types: Mapping[str, pa.DataType]
+    unit: str | None = None
+
+    def check(self, time: str, columns: Iterable[str]) -> None:
+        """Raise ``ValueError`` for a column that is not read."""
+        for name in self.types:
+            if name not in columns:
+                raise ValueError(f"--type {name}: no key, measure or time reads a column {name!r}; leave it out")
+        kind = self.types.get(time)
+        if kind is not None and not (pa.types.is_string(kind) or pa.types.is_temporal(kind) or kind == pa.int64()):
+            raise ValueError(
+                f"--type {time}={kind}: the time column is text, date, timestamp, int64 (Unix milliseconds), or one "
+                f"of {', '.join(_UNITS)}"
+            )
+
+
+def told_from(types: Iterable[str], texts: Iterable[str], time: str) -> Told:
+    """Read ``COL=TYPE``, and columns that are text; raises ``ValueError`` for what is none, and contradictions.
+
+    >>> told_from(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"], "ts").unit
+    's'
+    """
+    told: dict[str, pa.DataType] = {}
+    unit = None
+    for given in [*types, *(f"{name}=text" for name in texts)]:
+        name, equals, kind = (part.strip() for part in given.rpartition("="))
+        if not equals or not name:
+            raise ValueError(f"cannot read the type {given!r}; write COL=TYPE such as zip=text")
+        if name in told:
+            raise ValueError(f"the type of {name!r} is told twice; tell it once")
+        if kind in _UNITS and name != time:
+            raise ValueError(f"--type {given}: only the time column, {time!r}, is in {kind}")
+        unit = _UNITS.get(kind, unit)
+        told[name] = pa.int64() if kind in _UNITS else _type(kind, given)
+    return Told(told, unit)
+
+
+def _type(kind: str, given: str) -> pa.DataType:
+    decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", kind)
+    if decimal:
+        digits, fraction = int(decimal[1]), int(decimal[2] or 0)
+        if not 1 <= digits <= 38 or fraction > digits:
+            raise ValueError(f"--type {given}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
+        return pa.decimal128(digits, fraction)
+    if kind not in _TYPES:
+        raise ValueError(f"--type {given}: there is no type {kind!r}; there are {_ALLOWED}")
+    return _TYPES[kind]

@@ -1,0 +1,269 @@
+"""Inputs: Parquet, CSV and JSON lines, files and folders, as one stream of Arrow batches."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arguments import shown
+from aggr.kernels.normalize import normalize, normalized_type
+from tiltframe.event_time import event_times
+from tiltframe.files.column_types import Told
+from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read
+from tiltframe.files.soundness import check_text
+from tiltframe.frame import INSTANT
+from tiltframe.store.open import is_store
+
+_NOTHING = Told({})
+_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of any of the formats, read with one schema.
+
+    ``schema`` has every column of every file, each in the type that holds all of them, or that was told; ``time``
+    names the column of event times; ``keys`` the columns whose values must be what a text file writes.
+    """
+
+    files: tuple[Path, ...]
+    schema: pa.Schema
+    time: str
+    keys: tuple[str, ...] = ()
+    told: Told = _NOTHING
+    encoding: str = "utf-8"
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.stat().st_size for file in self.files)
+
+    def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
+        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through.
+
+        Raises ``ValueError`` naming the file that is damaged or does not fit.
+        """
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        yield pa.RecordBatch.from_pylist([], schema)
+        for file in self.files:
+            yield from self.batches_of(file, columns)
+            if done is not None:
+                done(file)
+
+    def batches_of(self, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read some columns of every row of one file."""
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        before = file.stat()
+        try:
+            _check_sound(file, self.encoding)
+            for batch in read(file, columns, self._read_as(file), self.keys, tuple(self.told.types), self.encoding):
+                yield self._widened(batch, schema, file)
+        except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
+            raise KeyboardInterrupt from None
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise ValueError(f"cannot read {file}: {_first_line(error)}{_hint(error)}") from None
+        after = file.stat()
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
+
+    def _read_as(self, file: Path) -> pa.Schema:
+        """Say in which types a text file is read: its times as text, unless they are numbers."""
+        own = own_schema(file, self.encoding)
+        at = own.get_field_index(self.time)
+        whole = at >= 0 and pa.types.is_integer(own.field(at).type) and not _is_text(self.told.types.get(self.time))
+        kind = pa.int64() if whole else pa.string()
+        return self.schema.set(self.schema.get_field_index(self.time), pa.field(self.time, kind))
+
+    def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
+        """Give a batch every column of the schema, null where its file has none."""
+        columns = []
+        for name, kind in zip(schema.names, schema.types, strict=True):
+            if name not in batch.schema.names or pa.types.is_null(kind):
+                column = pa.nulls(batch.num_rows, kind)
+            else:
+                column = normalize(batch.column(name))
+                if name == self.time:
+                    column = self._times(column, kind, file)
+            columns.append(column if column.type == kind else column.cast(kind))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
+        """Read event times, whole numbers in the unit that was told."""
+        if pa.types.is_integer(column.type):
+            if self.told.unit is not None:
+                column = column.cast(pa.int64()).cast(pa.timestamp(self.told.unit))
+            elif self.time not in self.told.types and kind_of(file) != "parquet":
+                _refuse_seconds(column, self.time, file)
+        try:
+            return column if column.type == kind else pa.array(event_times(column, self.time)).cast(kind)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from None
+
+
+def open_source(
+    inputs: Sequence[str | Path],
+    time: str,
+    keys: Sequence[str] = (),
+    told: Told = _NOTHING,
+    encoding: str = "utf-8",
+) -> Source:
+    """Find the files of inputs and agree on a schema.
+
+    Parameters
+    ----------
+    inputs : paths of files or folders
+        A folder stands for all files of a known format below it, but for those of stores.
+    time : str
+        The column of event times, which may be written in another way in each file.
+    keys : column names
+        Whose values must be the digits that a text file writes.
+    told : types of columns
+        What is not told is inferred.
+    encoding : str
+        Of text files, as Python names it.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a path is not there.
+    ValueError
+        If a folder has no data, a format is unknown, a file is empty or damaged, or two files do not fit.
+    """
+    encoding = _encoding(encoding)
+    files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
+    here = Path.cwd()
+    files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
+    schema: pa.Schema | None = None
+    for file in files:
+        if not file.stat().st_size:
+            raise ValueError(f"{file} is empty: it has no columns, let alone rows")
+        try:
+            own = _schema(file, time, told, encoding)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            _check_sound(file, encoding)
+            raise ValueError(f"cannot read {file}: {_first_line(error)}") from None
+        try:
+            schema = own if schema is None else pa.unify_schemas([schema, own], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise ValueError(f"{file} does not fit the files before it: {_first_line(error)}{_hint(error)}") from None
+    assert schema is not None
+    at = schema.get_field_index(time)
+    if at >= 0 and pa.types.is_null(schema.field(at).type):  # no rows, or no times
+        schema = schema.set(at, pa.field(time, INSTANT))
+    return Source(tuple(files), schema, time, tuple(keys), told, encoding)
+
+
+def _encoding(name: str) -> str:
+    """Return an encoding's own name; raises ``ValueError`` for one that is of no text, or of Python's literals."""
+    try:
+        own = codecs.lookup(name).name
+        "a".encode(own)  # a codec of bytes, such as base64, refuses
+    except (LookupError, ValueError):
+        own = ""
+    if not own or own.replace("_", "-") in _NO_FILES:
+        raise ValueError(f"there is no encoding {shown(name)}; give one such as utf-8, latin-1 or utf-16")
+    return own
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file or folder {path}")
+    if path.is_file():
+        if kind_of(path) is None:
+            raise ValueError(f"cannot tell the format of {path}; name it one of {ENDINGS}")
+        return [path]
+    if not path.is_dir():
+        raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
+    found = list(_below(path, ()))
+    if not found:
+        raise ValueError(f"the folder {path} has no data: no file of {ENDINGS}")
+    return found
+
+
+def _below(folder: Path, through: tuple[Path, ...]) -> Iterator[Path]:
+    """Find the files of known formats in a folder, through links too, in the order of their names."""
+    whole = folder.resolve()
+    if whole in through or is_store(folder):
+        return
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        path = folder / entry.name
+        if entry.name[0] in "._":
+            continue
+        if entry.is_dir():
+            yield from _below(path, (*through, whole))
+        elif kind_of(path) is not None:
+            if not path.exists():
+                raise ValueError(
+                    f"{path} is a link to a file that is not there; remove it, or what it links to is missing"
+                )
+            if not path.is_file():
+                raise ValueError(f"{path} is no file; leave it out, or write what it gives into a file first")
+            yield path
+
+
+def _schema(file: Path, time: str, told: Told, encoding: str) -> pa.Schema:
+    """Read a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
+    own = own_schema(file, encoding)
+    for name in own.names:
+        if own.names.count(name) > 1:
+            raise ValueError(f"{file} has two columns {name!r}; give each a name of its own")
+    fields = []
+    for name, given in zip(own.names, own.types, strict=True):
+        kind = given if pa.types.is_null(given) else normalized_type(given)
+        if pa.types.is_binary(kind) and kind_of(file) != "parquet":
+            _check_sound(file, encoding)
+        told_kind = told.types.get(name)
+        if name == time:
+            if told.unit or _is_text(told_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind):
+                kind = INSTANT
+        elif told_kind is not None:
+            kind = told_kind
+        fields.append(pa.field(name, kind))
+    return pa.schema(fields)
+
+
+def _is_text(kind: pa.DataType | None) -> bool:
+    """Say whether a type that was told for times is not of numbers."""
+    return kind is not None and not pa.types.is_integer(kind)
+
+
+def _check_sound(file: Path, encoding: str) -> None:
+    if kind_of(file) != "parquet":
+        with suppress(OSError, pa.ArrowException):  # what is damaged says so when it is read
+            check_text(file, encoding, delimiter_of(file))
+
+
+def _refuse_seconds(column: pa.Array, name: str, file: Path) -> None:
+    """Refuse whole numbers that are seconds or dates by all appearances, for milliseconds they would be 1970."""
+    span = pc.min_max(column).as_py()
+    if span["min"] is None:
+        return
+    if span["min"] >= 1_000_000_000 and span["max"] < 4_102_444_800:
+        seen, say = "Unix seconds of the years 2001 to 2099", "seconds"
+    elif span["min"] >= 19000101 and span["max"] <= 20991231:
+        seen, say = "dates without dashes", "text"
+    else:
+        return
+    raise ValueError(
+        f"{file}: the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of 1970, "
+        f"and look like {seen}; say which with --type {name}={say}, or --type {name}=milliseconds"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return re.sub(r"^Error creating dataset.*?\?: ", "", str(error).splitlines()[0]).rstrip(". ")
+
+
+def _hint(error: Exception) -> str:
+    """Say the way out where it is the type of a column."""
+    of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
+    told = "; say what a column is with --type COL=TYPE, or --text COL"
+    return told if any(words in str(error) for words in of_type) else ""

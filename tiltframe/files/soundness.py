@@ -1,0 +1,100 @@
+"""Soundness of text files: whether the bytes are in the encoding they should be in, and every quote is closed.
+
+Arrow reads on past both: bytes that are no text become a column of bytes, and a quote that is never closed makes one
+field of the rest of the file.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+_CHUNK = 1 << 24
+_QUOTE = ord('"')
+_ENDS = (10, 13)
+
+
+def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
+    """Raise ``ValueError`` naming file and line for bytes that are not in the encoding, and quotes that do not close.
+
+    Parameters
+    ----------
+    file : path
+        Of text, perhaps compressed.
+    encoding : str
+        As Python names them.
+    delimiter : str, optional
+        Of a CSV file, whose quotes are checked: one begins a field, and ends it, or stands doubled within one.
+        Without it, only the encoding is.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)()
+    plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
+    with pa.input_stream(file, compression="detect") as stream:
+        while True:
+            chunk = stream.read(_CHUNK)
+            held = decoder.getstate()[0]
+            try:
+                text = None if plain and not held and chunk.isascii() else decoder.decode(chunk, final=not chunk)
+            except UnicodeDecodeError as error:
+                whole = held + chunk
+                line = lines + whole.count(b"\n", 0, error.start) + 1
+                raise ValueError(
+                    f"{file} is not in {encoding}: byte 0x{whole[error.start]:02x} in line {line:,}; "
+                    "say what it is in, such as --encoding latin-1"
+                ) from None
+            if sound is not None:
+                sound.see(chunk if plain or text is None else text.encode())
+            lines += chunk.count(b"\n")
+            if not chunk:
+                break
+    if sound is not None and not sound.closed():
+        _find_unclosed(file, encoding, str(delimiter))
+
+
+class _Quotes:
+    """Whether all quotes so far open a field, close one, or are doubled; told from their neighbours alone."""
+
+    def __init__(self, delimiter: str) -> None:
+        """Begin at the beginning of a file."""
+        self._beside = np.zeros(256, bool)
+        self._beside[[_QUOTE, *_ENDS, ord(delimiter)]] = True
+        self._last, self._odd, self._right = b"\n", False, True
+
+    def see(self, chunk: bytes) -> None:
+        """See the next bytes; the last one waits for its neighbour. Nothing more is the end."""
+        data = self._last + (chunk or b"\n")
+        self._last = data[-2:]
+        if not self._right or _QUOTE not in data[1:-1]:
+            return
+        codes = np.frombuffer(data, np.uint8)
+        at = np.flatnonzero(codes[1:-1] == _QUOTE) + 1
+        opens, closes = (at[1::2], at[::2]) if self._odd else (at[::2], at[1::2])
+        self._odd ^= len(at) % 2 == 1
+        self._right = bool(self._beside[codes[opens - 1]].all() and self._beside[codes[closes + 1]].all())
+
+    def closed(self) -> bool:
+        """Say whether nothing was wrong."""
+        return self._right and not self._odd
+
+
+def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
+    """Read field by field, as Arrow does; raise ``ValueError`` for the first whose quote is not closed."""
+    with pa.input_stream(file, compression="detect") as stream:
+        data = stream.read().decode(encoding).removeprefix("\ufeff").encode()
+    apart = re.escape(delimiter).encode()
+    quoted = rb'"[^"]*+(?:""[^"]*+)*+"'
+    bare = rb'[^"\r\n' + apart + rb"][^\r\n" + apart + rb"]*+"
+    fields = re.compile(rb"(?:(?:" + quoted + rb"|" + bare + rb")?+(?:" + apart + rb"|\r\n|\n|\r))*+")
+    found = fields.match(data + b"\n")
+    at = found.end() if found else 0
+    if at < len(data):
+        line = data.count(b"\n", 0, at) + 1
+        start = data[at : at + 40].split(b"\n")[0].decode(errors="replace")
+        raise ValueError(
+            f"{file}: in line {line:,} a quote opens a field, {start!r}, and is not closed before a delimiter or the "
+            'end of a line; close it, and write a quote within a quoted field twice ("")'
+        )

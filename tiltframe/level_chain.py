@@ -1,0 +1,228 @@
+"""Rolling up: rows to the finest windows, and each level's states to the next one's, by merging.
+
+    rows ── reduce ──▶ 10s states ── merge ──▶ 1m ── merge ──▶ 10m ── merge ──▶ 1h
+
+Rows are read once, at the finest level. States carry their window's start and end from the first reduction on. Where
+a level's windows overlap, its states are kept per pane, and a window's state is the merge of its panes'. Everything
+here is a pure function of Arrow tables, so a local run, a Spark job and a store all climb the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_type
+from aggr.kernels.groups import group_by
+from aggr.kernels.normalize import normalize
+from aggr.states import partial_aggregation
+from aggr.states.grouped_tables import finish_by, key_column, merge_by, reduce_by
+from tiltframe.event_time import event_times
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from windows import BEGINNING, NEVER, TimeWindow
+from windows.timezone import Instants
+
+
+def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Roll up a table: the states of every level.
+
+    Parameters
+    ----------
+    data : table
+        With the frame's time, keys and the columns of its measures.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table
+        One row per level, window and key: level, window_start, window_end (exclusive), keys, one struct per
+        state; ordered by level, window, keys. Rows that lie in no window are left out.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"bytes": aggr.sum("bytes")})
+    >>> states = rollup(pa.table({"ts": [0, 500, 1000], "bytes": [1, 2, 3]}), frame)
+    >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
+    {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
+    """
+    checked_type(frame, TiltFrame, "frame").check(checked_type(data, pa.Table, "data").schema)
+    return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+
+
+def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
+    """Roll up a stream of batches, at least one, perhaps without rows; memory grows with the windows, not the rows."""
+    return joined(climb(merge_panes(pa.concat_tables(partial_states(batches, frame)), frame), frame), frame)
+
+
+def partial_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None
+) -> Iterator[pa.Table]:
+    """Reduce a stream of batches to states of the finest panes: window_start, window_end, keys, states.
+
+    They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
+
+    ``max_bytes`` bounds the bytes that are held, as in `aggr.states.partial_aggregation.partial_states`.
+    """
+
+    checked: set[pa.Schema] = set()
+
+    def reduce(table: pa.Table) -> pa.Table:
+        if table.schema not in checked:
+            frame.check(table.schema)
+            checked.add(table.schema)
+        return reduce_rows(table, frame)
+
+    def merge(states: pa.Table) -> pa.Table:
+        return merge_panes(states, frame, partial_aggregation.MAX_RATIO)
+
+    return partial_aggregation.partial_states(batches, reduce, merge, max_bytes)
+
+
+def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Reduce rows to states of the finest panes: window_start, window_end, keys, states."""
+    times = event_times(rows.column(frame.time), frame.time)
+    if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
+        starts = _instants(frame.panes.starts(times))
+        reduced = reduce_by(rows, {START: starts} | _frame_keys(rows, frame), frame.states, _instants(times))
+        ends = frame.panes.ends(instants_of(reduced, START))
+        return reduced.append_column(END, _instants(ends)).select(_columns(frame))
+    found = frame.panes.assign(times)
+    rows, times = taken(rows, found.rows), times[found.rows]
+    keys = _frame_keys(rows, frame)
+    begun, over = _united(frame.panes, found.starts, found.ends, keys)
+    reduced = reduce_by(rows, {START: _instants(begun)} | keys, frame.states, _instants(times), {END: _instants(over)})
+    return reduced.select(_columns(frame))
+
+
+def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
+    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+
+    With ``max_ratio`` below 1 perhaps not at all, as in `aggr.states.grouped_tables.merge_by`.
+    """
+    keys = _frame_keys(states, frame)
+    return _merged(
+        states,
+        keys,
+        frame,
+        *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
+        max_ratio,
+    )
+
+
+def merge_level(states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0) -> pa.Table:
+    """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
+
+    With ``max_ratio`` below 1 perhaps not at all, as in `grouped_tables.merge_by`; the level must be theirs then.
+    """
+    found = level.assign(instants_of(states, START))
+    states = taken(states, found.rows)
+    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio)
+
+
+def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
+    """Merge merged states of the finest panes up through all levels.
+
+    Yields
+    ------
+    each level, from the finest on, with its states: window_start, window_end, keys, states, in the order of window
+    and keys
+    """
+    below, panes = finest, frame.panes
+    for level in frame.levels:
+        if level.pane != panes:
+            below, panes = merge_level(below, frame, level.pane), level.pane
+        yield level, below if level == panes else merge_level(below, frame, level)
+
+
+def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
+    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
+        return table
+    return table.take(pa.array(rows))
+
+
+def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
+    """Put the states of levels into one table: level, window_start, window_end, keys, states."""
+    return pa.concat_tables([labelled(states, frame, level) for level, states in levels])
+
+
+def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
+    """Name the level of states; where a window has no start or no end, null says so."""
+    for name in (START, END):
+        at = instants_of(states, name)
+        if not len(at) or (at.min() > BEGINNING and at.max() < NEVER):
+            continue
+        known = pc.if_else(pa.array((at > BEGINNING) & (at < NEVER)), _instants(at), pa.scalar(None, INSTANT))
+        states = states.set_column(states.column_names.index(name), name, known)
+    return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
+
+
+def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Read the results of states: the same rows, a result for each measure.
+
+    Parameters
+    ----------
+    states : table
+        As `rollup` gives it. It stays as it is.
+    frame : TiltFrame
+        The same, or one that asks the same states for other quantiles.
+
+    Returns
+    -------
+    table of level, window_start, window_end, keys and one column per measure
+    """
+    checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
+    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+
+
+def _merged(
+    states: pa.Table,
+    keys: dict[str, pa.Array],
+    frame: TiltFrame,
+    starts: Instants,
+    ends: Instants,
+    max_ratio: float,
+) -> pa.Table:
+    functions = {c.name: c.measure.function for c in frame.states}
+    merged = merge_by(states, {START: _instants(starts)} | keys, functions, max_ratio, {END: _instants(ends)})
+    return merged if merged is states else merged.select(_columns(frame))
+
+
+def _united(
+    window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
+) -> tuple[Instants, Instants]:
+    """Replace intervals by the windows that they are part of; equal ones are grouped by their start as they are."""
+    if not window.unites:
+        return starts, ends
+    groups, _ = group_by(list(keys.values()), len(starts))
+    merged = window.merge(groups.ids, starts, ends)
+    return merged.starts[merged.ids], merged.ends[merged.ids]
+
+
+def _columns(frame: TiltFrame) -> list[str]:
+    return [START, END, *frame.keys, *(column.name for column in frame.states)]
+
+
+def _frame_keys(table: pa.Table, frame: TiltFrame) -> dict[str, pa.Array]:
+    return {name: key_column(table.column(name)) for name in frame.keys}
+
+
+def _instants(micros: Instants) -> pa.Array:
+    return pa.array(micros).cast(INSTANT)
+
+
+def instants_of(table: pa.Table, name: str = START) -> Instants:
+    """Read a column of moments, where windows start unless another is named, in microseconds UTC."""
+    micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
+    return micros

@@ -1,0 +1,33 @@
+"""Names: those of tiltframe's own columns, which no key and no measure can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aggr.arguments import is_name, shown
+
+LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
+WRITER, COMMIT, BUCKET = "writer", "commit", "bucket"  # of every table of a store
+REASON, REVISION = "reason", "revision"  # of what a stream emits
+COARSE = "__coarse"  # in partial states, the start of the coarsest window
+RESERVED = (LEVEL, START, END, PARTIAL, WRITER, COMMIT, BUCKET, REASON, REVISION, COARSE)
+
+
+def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:
+    """Raise ``ValueError`` unless keys and measures have names of their own; SQL does not tell case, so neither do we.
+
+    >>> check_names(["host", "n"], ["n"])
+    Traceback (most recent call last):
+    ValueError: the name 'n' is taken twice among keys and measures; rename one
+    """
+    names = [*keys, *measures]
+    for name in names:
+        if not is_name(name):
+            raise ValueError(f"names of keys and measures must be text that is not blank; got {shown(name)}")
+        if name.lower() in RESERVED:
+            raise ValueError(
+                f"the name {shown(name)} is tiltframe's own, as are {', '.join(RESERVED)}; "
+                "give the key or measure another"
+            )
+        if names.count(name) > 1:
+            raise ValueError(f"the name {shown(name)} is taken twice among keys and measures; rename one")

@@ -1,0 +1,1 @@
+"""tiltframe.ordered: aggregates of rows in order, and chains of ordered windows."""

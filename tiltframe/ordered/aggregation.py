@@ -1,0 +1,231 @@
+"""RunningAggregation: batches of rows in, results out; a table is a single batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr import Measure
+from aggr.kernels.groups import Groups
+from tiltframe.frame import INSTANT
+from tiltframe.ordered.held import Advanced, Flags, Held, Reduce, advance
+from tiltframe.ordered.query import TICK, Part, RunningQuery, running_query
+from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
+from windows.ordered import OrderedWindow, Ranges, Tick
+
+States = Mapping[str, pa.StructArray]
+
+
+class RunningAggregation:
+    """Results of rows in order, batch by batch.
+
+    Takes what `tiltframe.running` takes, but for the table.
+
+    Guarantee
+    ---------
+    The same results, to the bit, as of all rows at once, however they are split into batches; within a key, batches
+    must follow each other in time. What is held is a few states per key, never rows.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> totals = RunningAggregation({"total": aggr.sum("x")}, time="ts", keys=["k"])
+    >>> totals.add(pa.table({"k": ["a", "b"], "ts": [0, 0], "x": [1, 10]})).column("total").to_pylist()
+    [1, 10]
+    >>> totals.add(pa.table({"k": ["a", "b"], "ts": [1, 1], "x": [2, 20]})).column("total").to_pylist()
+    [3, 30]
+    """
+
+    def __init__(
+        self,
+        measures: Mapping[str, Measure],
+        window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
+        *,
+        time: str,
+        keys: Sequence[str] = (),
+        order: Sequence[str] = (),
+        ticks: Tick | str | Sequence[Tick | str] = (),
+        emit: str = "rows",
+    ) -> None:
+        """Check everything that can be known without data."""
+        self.query = running_query(measures, window, time, keys, order, ticks, emit)
+        self._schema: pa.Schema | None = None
+        self._keys: Keys
+        self._held: list[Held]
+        self._over = False
+
+    @classmethod
+    def of(cls, query: RunningQuery) -> RunningAggregation:
+        """Begin a query that has been checked."""
+        made = cls.__new__(cls)
+        made.query, made._schema, made._over = query, None, False
+        return made
+
+    def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take a batch of rows, and return what it brings about, in the order of keys and time.
+
+        Raises ``ValueError`` or ``TypeError`` if the data does not fit, or a row of a key comes before one of an
+        earlier batch; nothing has been taken then.
+        """
+        return self._step(batch, last=False)
+
+    def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
+        """Take the last batch, if there is one more, and return what it and the end of the data bring about.
+
+        These are the ticks up to the time of the last row of all keys, or up to ``end`` in microseconds, and with
+        ``emit="final"`` the results.
+        """
+        if batch is None:
+            if self._schema is None:
+                raise ValueError("there has been no batch, not even an empty one, to tell the columns from")
+            batch = self._schema.empty_table()
+        if end is not None and self._schema is not None:
+            self._keys = self._keys._replace(end=max(self._keys.end, end))
+        return self._step(batch, last=True)
+
+    def _begin(self, schema: pa.Schema) -> None:
+        self.query.check(schema)
+        self._schema = schema
+        self._keys = no_keys(schema, self.query.order)
+        self._held = [
+            Held(
+                part.window.start(0),
+                {c.name: c.measure.function.zero(0, c.measure.input_type(schema, pa.int64())) for c in part.states},
+            )
+            for part in self.query.parts
+        ]
+        self._final: tuple[Ints, Ints, list[States]] | None = None
+
+    def _step(self, batch: pa.Table | pa.RecordBatch, last: bool) -> pa.Table:
+        if self._over:
+            raise ValueError("this aggregation is finished; begin another")
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        if self._schema is None:
+            self._begin(table.schema)
+        elif not table.schema.equals(self._schema):
+            raise ValueError(f"batches must have the same columns; got {table.schema} after {self._schema}")
+        query = self.query
+        given = in_order(table, query.order, self._keys)
+        entries = with_ticks(given, query.reads, query.ticks, last)
+        spread = [
+            held.spread(given.places, given.keys.n, part.window, part.functions)
+            for part, held in zip(query.parts, self._held, strict=True)
+        ]
+        choose, keep_none = self._chooser(entries), last and (query.per_row or query.emit != "final")
+        done = [
+            advance(
+                part.window, part.functions, entries.rows, held, reducer(part, given, entries, held), choose, keep_none
+            )
+            for part, held in zip(query.parts, spread, strict=True)
+        ]
+        self._keys, self._over = given.keys, last
+        if not keep_none:
+            self._held = [each.held for each in done if each.held is not None]
+        if query.emit != "final":
+            return _results(query, given, entries, done)
+        if query.per_row:
+            self._keep_final(given, entries, done)
+        return self._finals(table.schema, last)
+
+    def _chooser(self, entries: Entries) -> Callable[[Ranges], Flags | None]:
+        """Say which outputs are wanted."""
+        query = self.query
+
+        def choose(ranges: Ranges) -> Flags | None:
+            if query.emit == "ticks":
+                chosen: Flags = entries.source[ranges.row] < 0
+                return chosen
+            if query.emit == "final":
+                if not query.per_row:
+                    return np.zeros(len(ranges.row), np.bool_)
+                ends: Flags = np.append(np.diff(ranges.key) != 0, True)[: len(ranges.key)]
+                return ends
+            return None
+
+        return choose
+
+    def _keep_final(self, given: Sorted, entries: Entries, done: list[Advanced]) -> None:
+        """Remember the last output of each key."""
+        ranges = done[0].ranges
+        keys, times, states = ranges.key, entries.rows.times[ranges.row], [each.states for each in done]
+        if self._final is not None:
+            old_keys = given.places[self._final[0]]
+            old = np.flatnonzero(~np.isin(old_keys, keys))
+            both, rows = np.append(old_keys[old], keys), pa.array(old)
+            by = np.argsort(both, kind="stable")
+            states = [
+                {name: pa.concat_arrays([before[name].take(rows), now[name]]).take(pa.array(by)) for name in now}
+                for before, now in zip(self._final[2], states, strict=True)
+            ]
+            keys, times = both[by], np.append(self._final[1][old], times)[by]
+        self._final = (keys, times, states)
+
+    def _finals(self, schema: pa.Schema, last: bool) -> pa.Table:
+        """Read the results of the end: of every key, or for windows one by one of the one that is open."""
+        query = self.query
+        if query.per_row:
+            assert self._final is not None
+            keys, times, states = self._final
+        else:
+            carry = self._held[0].carry
+            some = np.flatnonzero(carry.marks < carry.position)
+            keys, times = some, self._keys.latest[some]
+            states = [{n: s.take(pa.array(some)) for n, s in held.states.items()} for held in self._held]
+        if not last:
+            keys, times = keys[:0], times[:0]
+            states = [{n: s.slice(0, 0) for n, s in each.items()} for each in states]
+        return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
+
+
+def reducer(part: Part, given: Sorted, entries: Entries, held: Held) -> Reduce:
+    """Reduce the rows of a batch; of ticks there is nothing to reduce."""
+    measures = {column.name: column.measure for column in part.states}
+    is_row = entries.source >= 0
+    place = np.arange(len(entries.source)) + np.repeat(held.carry.position - entries.rows.heads, entries.rows.lengths)
+
+    def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
+        table, kept = given.table, groups if is_row.all() else groups.filter(is_row[used])
+        used = used & is_row
+        if not used.all() or len(used) != table.num_rows:
+            read = measures[name].columns() or tuple(table.column_names[:1])
+            table = table.select(list(read)).filter(pa.array(used[is_row]))
+        return measures[name].reduce(table, kept, pa.array(place[used]))
+
+    return reduce
+
+
+def _results(query: RunningQuery, given: Sorted, entries: Entries, done: list[Advanced]) -> pa.Table:
+    ranges = done[0].ranges
+    times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {}
+    if query.per_row and query.emit == "rows":
+        whole = len(source) == given.table.num_rows and (source == np.arange(len(source))).all()
+        rows = given.table if whole else given.table.take(pa.array(source, mask=source < 0))
+        columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    if query.ticks or not columns:
+        columns |= _key_columns(query, given.keys, ranges.key) | _time(query, times)
+    if query.ticks:
+        columns[TICK] = pa.array(source < 0)
+    return pa.table(columns | _finished(query, [each.states for each in done]))
+
+
+def _key_columns(query: RunningQuery, keys: Keys, chosen: NDArray[np.int64]) -> dict[str, pa.Array]:
+    taken = pa.array(chosen)
+    return {name: column.take(taken) for name, column in zip(query.order.keys, keys.columns, strict=True)}
+
+
+def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
+    return {query.order.time: pa.array(times).cast(INSTANT)}
+
+
+def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
+    """Read the result of every measure."""
+    found = {}
+    for part, kept in zip(query.parts, states, strict=True):
+        for column in part.states:
+            for name in column.serves:
+                found[name] = query.measures[name].function.finish(kept[column.name])
+    return {name: found[name] for name in query.measures}

@@ -1,0 +1,253 @@
+"""Chains of ordered windows: the coarser windows are made of the outputs of the finer ones.
+
+    rows        1  2  3  4  5  6  7  8  9 10 11 12
+    count(2)   [1  2][3  4][5  6][7  8][9 10][11 12]
+    count(3)   [               ][                  ]     every third output of count(2)
+
+An output of a level is to the next one what a row is to the first: it has a key, a time, which is that of the row that
+closed it, and a state in place of values. So states are merged all the way up, and rows are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import Measure
+from aggr.kernels.groups import Groups
+from aggr.state_plan import StateColumn, plan
+from aggr.states.grouped_tables import check_rows, columns_read, finish_by
+from tiltframe.frame import INSTANT, LEVEL
+from tiltframe.ordered.aggregation import reducer
+from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
+from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
+from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
+from windows.ordered import OrderedWindow, Ranges, Rows, Tick
+from windows.ordered.contract import EVERY_ROW
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class OrderedFrame:
+    """A chain of ordered windows, from fine to coarse, over named measures.
+
+    Parameters
+    ----------
+    levels : ordered windows or their texts, or name -> window
+        The first over rows, each other over the outputs of the one before. Without names their texts are their names.
+    time : str
+        The column of event times.
+    measures : name -> measure
+    keys : column names
+        Windows are kept per key.
+    order : column names
+        What rows of equal times are ordered by; then, and without any, by their arrival.
+
+    Raises
+    ------
+    ValueError
+        If a level but the last has overlapping windows, a coarser one reads conditions, weights or ticks, which outputs
+        do not have, or a name is taken twice.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> OrderedFrame(["count(2)", "count(3)"], time="ts", keys=["host"], measures={"requests": aggr.count()})
+    OrderedFrame(count(2) → count(3) by host; requests=count())
+    """
+
+    levels: Mapping[str, OrderedWindow]
+    measures: Mapping[str, Measure]
+    order: Order
+
+    def __init__(
+        self,
+        levels: Sequence[OrderedWindow | str] | Mapping[str, OrderedWindow | str],
+        time: str,
+        measures: Mapping[str, Measure],
+        keys: Sequence[str] = (),
+        order: Sequence[str] = (),
+    ) -> None:
+        """Check everything that can be known without data."""
+        if isinstance(levels, str) or not levels:
+            raise ValueError(f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {levels!r}")
+        named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
+        windows = [(name, as_ordered(window)) for name, window in named]
+        names = [str(window) if name is None else name for name, window in windows]
+        if len(set(names)) < len(names):
+            raise ValueError(
+                f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
+            )
+        for set_name, value in (
+            ("levels", dict(zip(names, (window for _, window in windows), strict=True))),
+            ("measures", check_measures(measures)),
+            ("order", make_order(time, keys, order)),
+        ):
+            object.__setattr__(self, set_name, value)
+        self._check()
+
+    @cached_property
+    def states(self) -> tuple[StateColumn, ...]:
+        """The columns of states that the measures need."""
+        return plan(self.measures)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The input columns that the frame reads."""
+        first = next(iter(self.levels.values()))
+        order = self.order
+        named = [*order.keys, order.time, *order.then, *columns_read((), self.states), *reads_of(first.reads)]
+        return list(dict.fromkeys(named))
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
+        check_rows(schema, self.columns, self.order.keys, self.states, POSITION)
+        check_inputs(next(iter(self.levels.values())).reads, schema)
+
+    def _check(self) -> None:
+        *finer, _ = self.levels.items()
+        for name, window in finer:
+            if window.per_row:
+                raise ValueError(
+                    f"windows of {name} overlap, and no coarser ones can be made of them; it can be the last"
+                )
+        first, *coarser = self.levels.items()
+        if any(isinstance(read, Tick) for read in first[1].reads):
+            raise ValueError(f"{first[0]} emits at ticks, and a chain has none; ask for it by tiltframe.running")
+        for name, window in coarser:
+            if any(read != EVERY_ROW for read in window.reads):
+                raise ValueError(
+                    f"{name} reads rows, and is made of windows of {first[0]}, which have none; put it first"
+                )
+        taken = [LEVEL, self.order.time, *self.order.keys, *self.measures]
+        for name in taken:
+            if taken.count(name) > 1:
+                raise ValueError(f"the name {name!r} is taken twice among {LEVEL}, time, keys and measures")
+
+    def __repr__(self) -> str:
+        """Show levels, keys and measures in one line."""
+        by = f" by {', '.join(self.order.keys)}" if self.order.keys else ""
+        measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
+        return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
+
+
+class OrderedRollup:
+    """The states of an ordered frame's levels, batch by batch.
+
+    Guarantee
+    ---------
+    The same states, to the bit, however the rows are split into batches; within a key, batches must follow each other
+    in time.
+    """
+
+    def __init__(self, frame: OrderedFrame) -> None:
+        """Begin without rows."""
+        self.frame = frame
+        self._schema: pa.Schema | None = None
+        self._keys: Keys
+        self._held: list[Held]
+
+    def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take a batch of rows, and return the states of the windows that it closes: level, time, keys, states."""
+        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        if self._schema is None:
+            self._begin(table.schema)
+        frame, names = self.frame, [column.name for column in self.frame.states]
+        first = next(iter(frame.levels.values()))
+        given = in_order(table, frame.order, self._keys)
+        entries = with_ticks(given, first.reads, (), last=False)
+        rows, key, tables, after = entries.rows, entries.key, [], []
+        states: Mapping[str, pa.StructArray] = {}
+        for number, (name, window) in enumerate(frame.levels.items()):
+            part = Part(window, frame.states)
+            held = self._held[number].spread(given.places, given.keys.n, window, part.functions)
+            reduce = merger(part, states) if number else reducer(part, given, entries, held)
+            done = advance(window, part.functions, rows, held, reduce, _all)
+            key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
+            assert done.held is not None
+            after.append(done.held)
+            rows = _as_rows(key, times, given.keys.n)
+            keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, given.keys.columns, strict=True)}
+            level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
+            tables.append(pa.table(level | keys | {n: states[n] for n in names}))
+        self._keys, self._held = given.keys, after
+        return pa.concat_tables(tables)
+
+    def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
+        """Take the last batch; windows that are not over are not emitted."""
+        return self.add(batch)
+
+    def _begin(self, schema: pa.Schema) -> None:
+        frame = self.frame
+        frame.check(schema)
+        self._schema, self._keys = schema, no_keys(schema, frame.order)
+        zero = {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in frame.states}
+        self._held = [Held(window.start(0), zero) for window in frame.levels.values()]
+
+
+def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:
+    """Roll up rows in the order of key and time: the states of every level of an ordered frame.
+
+    Parameters
+    ----------
+    data : table, or batches that follow each other in time
+    frame : OrderedFrame
+
+    Returns
+    -------
+    table
+        One row for each window that is over: level, time (of the row which closed it), keys, one struct per state;
+        ordered by level, keys, time for a table, batch by batch for batches. `finish_ordered` reads it.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = OrderedFrame(["count(2)", "count(2)"], time="ts", measures={"n": aggr.sum("n")})
+    Traceback (most recent call last):
+    ValueError: two levels are called count(2); name them: {'fine': …, 'coarse': …}
+    >>> frame = OrderedFrame({"twos": "count(2)", "fours": "count(2)"}, time="ts", measures={"n": aggr.sum("n")})
+    >>> states = ordered_rollup(pa.table({"ts": [0, 1, 2, 3], "n": [5, 2, 13, 4]}), frame)
+    >>> finish_ordered(states, frame).select(["level", "n"]).to_pydict()
+    {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
+    """
+    made = OrderedRollup(frame)
+    if isinstance(data, (pa.Table, pa.RecordBatch)):
+        return made.add(data)
+    parts = [made.add(batch) for batch in data]
+    if not parts:
+        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
+    return pa.concat_tables(parts)
+
+
+def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
+    """Read the results of states that `ordered_rollup` gave: level, time, keys, a result for each measure."""
+    serving = {name: column.name for column in frame.states for name in column.serves}
+    measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
+    return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)
+
+
+def merger(part: Part, states: Mapping[str, pa.StructArray]) -> Reduce:
+    """Merge the states of a finer level where rows would be reduced."""
+
+    def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
+        return part.functions[name].merge(states[name].filter(pa.array(used)), groups)
+
+    return reduce
+
+
+def _as_rows(key: Ints, times: Ints, keys: int) -> Rows:
+    """Take outputs for rows."""
+    lengths = np.bincount(key, minlength=keys)
+    return Rows(np.cumsum(lengths) - lengths, lengths, times, {EVERY_ROW: np.ones(len(key), np.bool_)})
+
+
+def _all(ranges: Ranges) -> None:
+    return None

@@ -1,0 +1,168 @@
+"""What is asked of rows in order: measures, each over its window; checked before there are rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr import Function, Measure, predicate
+from aggr.state_plan import StateColumn, plan
+from aggr.states.grouped_tables import check_rows, columns_read
+from tiltframe.ordered.sequence import Order, check_inputs
+from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
+
+EMIT = ("rows", "ticks", "final")
+TICK = "tick"
+POSITION = pa.int64()  # what first and last go by in ordered windows: the place of a row in its key
+
+
+@dataclass(frozen=True)
+class Part:
+    """The measures over one window, and the columns of states that they need."""
+
+    window: OrderedWindow
+    states: tuple[StateColumn, ...]
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """The function of each column of states."""
+        return {column.name: column.measure.function for column in self.states}
+
+
+@dataclass(frozen=True)
+class RunningQuery:
+    """Measures over windows of rows in order, as `tiltframe.running` takes them."""
+
+    order: Order
+    measures: Mapping[str, Measure]
+    parts: tuple[Part, ...]
+    ticks: tuple[Tick, ...]
+    emit: str
+
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """What the windows read of rows, and the ticks."""
+        given = [read for part in self.parts for read in part.window.reads]
+        return tuple(dict.fromkeys([*given, *self.ticks]))
+
+    @property
+    def per_row(self) -> bool:
+        """Whether every row has an output, and not every window."""
+        return self.parts[0].window.per_row
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless data of a schema has what is read."""
+        order, states = self.order, [column for part in self.parts for column in part.states]
+        needed = [*order.keys, order.time, *order.then, *columns_read((), states)]
+        check_rows(schema, list(dict.fromkeys(needed)), order.keys, states, POSITION)
+        check_inputs(self.reads, schema)
+        kept = schema.names if self.per_row and self.emit == "rows" else [*order.keys, order.time]
+        taken = [*kept, *([TICK] if self.ticks else [])]
+        for name in [*self.measures, *taken]:
+            if [*self.measures, *taken].count(name) > 1:
+                raise ValueError(
+                    f"the name {name!r} is taken twice among the columns and the measures; rename one of them"
+                )
+
+
+def running_query(
+    measures: Mapping[str, Measure],
+    window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None,
+    time: str,
+    keys: Sequence[str],
+    order: Sequence[str],
+    ticks: Tick | str | Sequence[Tick | str],
+    emit: str,
+) -> RunningQuery:
+    """Check and make a query; see `tiltframe.running`."""
+    measures = check_measures(measures)
+    windows = _windows(measures, window)
+    distinct = tuple(dict.fromkeys(windows.values()))
+    if emit not in EMIT:
+        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {emit!r}")
+    if len(distinct) > 1 and not all(each.per_row for each in distinct):
+        raise ValueError(
+            f"measures over different windows need one result for every row, as of running, since and sliding; got "
+            f"{', '.join(map(str, distinct))}: ask for the others one by one"
+        )
+    known = [read for each in distinct for read in each.reads if isinstance(read, Tick)]
+    given = [ticks] if isinstance(ticks, (Tick, str)) else list(ticks)
+    extra = [read_tick(tick) if isinstance(tick, str) else tick for tick in given]
+    every = tuple(dict.fromkeys([*known, *extra]))
+    if every and not distinct[0].per_row:
+        raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
+    if emit == "ticks" and not every:
+        raise ValueError("emit='ticks' needs ticks, say ticks=hourly() or window=since(daily('UTC'))")
+    by_window = {each: {n: m for n, m in measures.items() if windows[n] == each} for each in distinct}
+    parts = tuple(Part(each, plan(named)) for each, named in by_window.items())
+    return RunningQuery(make_order(time, keys, order), measures, parts, every, emit)
+
+
+def make_order(time: str, keys: Sequence[str], order: Sequence[str]) -> Order:
+    """Check the names that rows are put in order by."""
+    for what, names in (("keys", keys), ("order", order)):
+        if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"{what} must be a list of column names; got {names!r}")
+        if len(set(names)) < len(list(names)):
+            raise ValueError(f"{what} names a column twice: {list(names)}")
+    if not isinstance(time, str) or not time:
+        raise ValueError(f"time must name the column of event times; got {time!r}")
+    if time in keys:
+        raise ValueError(f"{time!r} cannot be both the time and a key")
+    return Order(tuple(keys), time, tuple(order))
+
+
+def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
+    """Take an ordered window, or read one."""
+    if isinstance(window, OrderedWindow):
+        return window
+    if isinstance(window, str):
+        return read_ordered(window)
+    raise ValueError(
+        f"an ordered window is needed here, such as windows.ordered.count(100) or since('n > 5'); got {window!r}"
+    )
+
+
+def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
+    """Raise ``ValueError`` unless there are measures, named by text and made by aggr."""
+    if not isinstance(measures, Mapping) or not measures:
+        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {measures!r}")
+    for name, measure in measures.items():
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"names of measures must be text; got {name!r}")
+        if not isinstance(measure, Measure):
+            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
+    return dict(measures)
+
+
+def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
+    """Name the columns of data that a query reads or passes on."""
+    return list(schema.names) if query.per_row and query.emit == "rows" else _read(query)
+
+
+def _read(query: RunningQuery) -> list[str]:
+    order, states = query.order, [column for part in query.parts for column in part.states]
+    named = [*order.keys, order.time, *order.then, *columns_read((), states), *reads_of(query.reads)]
+    return list(dict.fromkeys(named))
+
+
+def reads_of(reads: Sequence[Input]) -> list[str]:
+    """Name the columns that windows read."""
+    conditions = [name for read in reads if isinstance(read, Condition) for name in predicate.columns_of(read.text)]
+    return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]
+
+
+def _windows(
+    measures: Mapping[str, Measure], window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None
+) -> dict[str, OrderedWindow]:
+    """Find the window of each measure."""
+    if window is None:
+        return dict.fromkeys(measures, running())
+    if not isinstance(window, Mapping):
+        return dict.fromkeys(measures, as_ordered(window))
+    for name in window:
+        if name not in measures:
+            raise ValueError(f"window names {name!r}, and there is no such measure; there are {', '.join(measures)}")
+    return {name: as_ordered(window[name]) if name in window else running() for name in measures}

@@ -1,0 +1,194 @@
+"""Rows in the order of key and time, with the ticks among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr import predicate
+from aggr.kernels.groups import group_by
+from aggr.kernels.normalize import normalize
+from aggr.states.grouped_tables import key_column, key_type
+from tiltframe.event_time import event_times
+from windows.ordered import Condition, Input, Rows, Tick, Weight
+
+Ints = NDArray[np.int64]
+_NEVER = -(2**62)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What rows are put in order by: the keys, the time, further columns, and at last their arrival."""
+
+    keys: tuple[str, ...]
+    time: str
+    then: tuple[str, ...] = ()
+
+
+class Keys(NamedTuple):
+    """The keys that have been seen: their columns, in order, and the time of each one's last row."""
+
+    columns: tuple[pa.Array, ...]
+    latest: Ints
+    end: int
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self.latest)
+
+
+class Sorted(NamedTuple):
+    """Rows in order: the table, the key and time of each row, all keys, and where those known before are now."""
+
+    table: pa.Table
+    key: Ints
+    times: Ints
+    keys: Keys
+    places: Ints
+    before: Ints
+
+
+class Entries(NamedTuple):
+    """Rows and ticks in order: ``source[i]`` is the row of the table, -1 of a tick; ``ticks`` tells which are ticks."""
+
+    rows: Rows
+    source: Ints
+    key: Ints
+
+
+def no_keys(schema: pa.Schema, order: Order) -> Keys:
+    """Return the keys before there are rows."""
+    columns = tuple(pa.array([], key_type(schema.field(name).type)) for name in order.keys)
+    return Keys(columns, np.zeros(0, np.int64), _NEVER)
+
+
+def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
+    """Sort rows by key and time, unless they are; raise ``ValueError`` for a row before one that has come already."""
+    times = event_times(table.column(order.time), order.time)
+    own = [normalize(key_column(table.column(name))) for name in order.keys]
+    both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(known.columns, own, strict=True)]
+    groups, one = group_by(both, known.n + len(times))
+    places, key = groups.ids[: known.n], groups.ids[known.n :]
+    columns = tuple(column.take(pa.array(one)) for column in both)
+    ranks = [group_by([normalize(table.column(name))], len(times))[0].ids for name in order.then]
+    if not _is_sorted([key, times, *ranks]):
+        by = np.lexsort([*ranks[::-1], times, key])
+        table, key, times = table.take(pa.array(by)), key[by], times[by]
+    before = np.full(groups.n, _NEVER)
+    before[places] = known.latest
+    heads = np.flatnonzero(np.diff(key, prepend=-1))
+    late = heads[times[heads] < before[key[heads]]]
+    if len(late):
+        raise ValueError(
+            f"rows of a key must come in the order of {order.time!r} from batch to batch; one at "
+            f"{_shown(times[late[0]])} comes after one at {_shown(before[key[late[0]]])}: sort the rows by time first"
+        )
+    latest = before.copy()
+    latest[key[heads]] = times[np.append(heads[1:], len(times)) - 1] if len(heads) else 0
+    end = max(known.end, int(times.max(initial=_NEVER)))
+    return Sorted(table, key, times, Keys(columns, latest, end), places, before)
+
+
+def with_ticks(given: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], last: bool) -> Entries:
+    """Put the ticks among the rows: between the rows of each key, and if no batch follows up to the end of the data."""
+    key, times, source = given.key, given.times, np.arange(len(given.key))
+    instants = _instants(given, ticks)
+    if len(instants):
+        tick_key, tick_times = _between(given, instants, last)
+        kind = np.repeat([0, 1], [len(key), len(tick_key)])
+        key, times = np.append(key, tick_key), np.append(times, tick_times)
+        source = np.append(source, np.full(len(tick_key), -1))
+        by = np.lexsort([kind, times, key])
+        key, times, source = key[by], times[by], source[by]
+    inputs: dict[Input, NDArray[Any]] = {}
+    for read in reads:
+        if isinstance(read, Tick):
+            inputs[read] = (source < 0) & np.isin(times, read.instants(*_span(instants)) if len(instants) else [])
+        else:
+            inputs[read] = _among(_evaluated(read, given.table), source)
+    lengths = np.bincount(key, minlength=given.keys.n)
+    return Entries(Rows(np.cumsum(lengths) - lengths, lengths, times, inputs), source, key)
+
+
+def check_inputs(reads: Sequence[Input], schema: pa.Schema) -> None:
+    """Raise ``ValueError`` unless conditions and weights can be read of data of a schema."""
+    for read in reads:
+        if not isinstance(read, Tick):
+            if isinstance(read, Weight) and read.column not in schema.names:
+                raise ValueError(
+                    f"the data has no column {read.column!r} to weigh rows by; there are {', '.join(schema.names)}"
+                )
+            _evaluated(read, schema.empty_table())
+
+
+def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
+    """Say whether rows are in the order of columns, the first one first."""
+    undecided = np.ones(max(len(columns[0]) - 1, 0), np.bool_)
+    for column in columns:
+        step = np.diff(column)
+        if (step[undecided] < 0).any():
+            return False
+        undecided &= step == 0
+        if not undecided.any():
+            return True
+    return True
+
+
+def _instants(given: Sorted, ticks: Sequence[Tick]) -> Ints:
+    """List all ticks that there may be, ascending."""
+    seen = given.before[given.before > _NEVER]
+    low = min(int(given.times.min(initial=2**62)), int(seen.min(initial=2**62)))
+    if not ticks or low > given.keys.end:
+        return np.zeros(0, np.int64)
+    return np.unique(np.concatenate([tick.instants(low, given.keys.end) for tick in ticks]))
+
+
+def _span(instants: Ints) -> tuple[int, int]:
+    return int(instants[0]), int(instants[-1])
+
+
+def _between(given: Sorted, instants: Ints, last: bool) -> tuple[Ints, Ints]:
+    """Find the ticks of each key: those from one row of it, up to but not at the next one."""
+    key, times = given.key, given.times
+    since = np.empty_like(times)
+    since[1:] = times[:-1]
+    heads = np.flatnonzero(np.diff(key, prepend=-1))
+    since[heads] = given.before[key[heads]]
+    since = np.where(since == _NEVER, times, since)  # a key has no ticks before its first row
+    low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
+    if last:
+        low = np.append(low, np.searchsorted(instants, given.keys.latest))
+        high = np.append(high, np.full(given.keys.n, len(instants)))
+        key = np.append(key, np.arange(given.keys.n))
+    counts = np.maximum(high - low, 0)
+    ends = np.cumsum(counts)
+    place = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts - low, counts)
+    return np.repeat(key, counts), instants[place]
+
+
+def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
+    if isinstance(read, Condition):
+        return predicate.rows_where(read.text, table)
+    weights = normalize(table.column(read.column))
+    if not pa.types.is_integer(weights.type):
+        raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {weights.type}")
+    values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
+    if len(values) and values.min() < 0:
+        raise ValueError(f"rows are weighed by whole numbers from 0; the column {read.column!r} has {values.min()}")
+    return values
+
+
+def _among(values: NDArray[Any], source: Ints) -> NDArray[Any]:
+    """Put the values of rows where the rows are; False or 0 at ticks."""
+    return np.append(values, np.zeros(1, values.dtype))[source]
+
+
+def _shown(micros: int) -> str:
+    return str(np.datetime64(int(micros), "us"))

@@ -1,0 +1,80 @@
+"""Provenance: which frame states are of, written on their column ``level`` and compared before they are used.
+
+A column of states tells its function and parameters, but not which rows were counted, in which windows. So tables of
+states carry that as metadata of the field ``level``: a JSON object, which filters, slices, unions, IPC, Parquet and
+Spark's DataFrames keep. Where something on the way has dropped it, what the data itself tells is checked all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.registry import get
+from aggr.state_plan import StateColumn
+
+KEY = b"tiltframe"  # of the field's metadata
+
+
+def describe_states(column: StateColumn) -> dict[str, Any]:
+    """Describe what shapes a column of states as plain data; parameters that only read are left out."""
+    described = column.measure.describe()
+    state_parameters = {
+        k: v for k, v in described.pop("parameters", {}).items() if k in column.measure.function.state_parameters
+    }
+    return described | ({"parameters": state_parameters} if state_parameters else {})
+
+
+def noted(described: Mapping[str, Any]) -> dict[bytes, bytes]:
+    """Write a description as the metadata of a field."""
+    return {KEY: json.dumps(described, sort_keys=True, separators=(",", ":")).encode()}
+
+
+def description_in(field: pa.Field) -> dict[str, Any] | None:
+    """Read the description from the metadata of a field; None where there is none that can be read."""
+    try:
+        described = json.loads((field.metadata or {})[KEY])
+    except (KeyError, ValueError):
+        return None
+    return described if isinstance(described, dict) else None
+
+
+def difference(mine: Mapping[str, Any], theirs: Mapping[str, Any], exactly: bool) -> str | None:
+    """Name the first thing in which states differ from a frame's; None where they do not.
+
+    Parameters
+    ----------
+    mine, theirs : descriptions of the frame's states, and of the states that are given
+    exactly : bool
+        Whether the columns of states must be the same; else it is enough that the frame can read its own from them.
+    """
+    for part in ("levels", "timezone", "time", "keys"):
+        if mine[part] != theirs.get(part):
+            return f"{part} is {mine[part]} in the frame and {theirs.get(part)} in the states"
+    kept = theirs.get("states", {})
+    for name, wanted in mine["states"].items():
+        if name not in kept:
+            return f"they have no states {name!r} of {_call(wanted)}"
+        if wanted != kept[name] and (exactly or not _serves(kept[name], wanted)):
+            return f"{name!r} is {_call(wanted)} in the frame and {_call(kept[name])} in the states"
+    more = [name for name in kept if name not in mine["states"]] if exactly else []
+    return f"the frame has no states {more[0]!r} of {_call(kept[more[0]])}" if more else None
+
+
+def _serves(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Say whether states of one description hold what those of another are read for."""
+    rows = [{k: v for k, v in each.items() if k not in ("function", "parameters")} for each in (kept, wanted)]
+    try:
+        return rows[0] == rows[1] and wanted["function"] in get(kept["function"]).answers_for
+    except (LookupError, ValueError):
+        return False
+
+
+def _call(described: Mapping[str, Any]) -> str:
+    """Write a description as the call that would make it."""
+    given = [repr(described["column"])] if "column" in described else []
+    named = described.get("parameters", {}) | {k: described[k] for k in ("by", "where") if k in described}
+    return f"{described.get('function')}({', '.join(given + [f'{k}={v!r}' for k, v in named.items()])})"

@@ -1,0 +1,58 @@
+"""Regular files: what may be opened without waiting for somebody else, and has an end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+_KINDS = {
+    stat.S_IFREG: "a file",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def not_a_file(path: str | os.PathLike[str]) -> str | None:
+    """Say what is at a path that is no regular file; None for a file, and for a path where nothing is.
+
+    To open a pipe would wait for a writer, and some devices never end.
+
+    Parameters
+    ----------
+    path : str or path
+        Symbolic links are followed.
+
+    Returns
+    -------
+    str or None
+        Such as ``a folder``, ``a pipe``, ``a socket``, ``a device`` or ``a loop of symbolic links``.
+
+    Examples
+    --------
+    >>> not_a_file("/dev/null"), not_a_file("/"), not_a_file(__file__)
+    ('a device', 'a folder', None)
+    """
+    kind = _kind(path)
+    return None if kind == "a file" else kind
+
+
+def not_a_folder(path: str | os.PathLike[str]) -> str | None:
+    """Say what is at a path that is no folder; None for a folder, and for a path where nothing is."""
+    kind = _kind(path)
+    return None if kind == "a folder" else kind
+
+
+def _kind(path: str | os.PathLike[str]) -> str | None:
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "a link to nothing" if os.path.islink(path) else None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a loop of symbolic links"
+        raise
+    return _KINDS.get(stat.S_IFMT(mode), "no file")

@@ -1,0 +1,1 @@
+"""What a store does, whatever keeps its states."""

@@ -1,0 +1,28 @@
+"""Buckets: the hour, day, month or year whose rows of a level are stored together."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windows import TimeWindow, Tumbling, window
+
+_NUMPY_UNITS = {"h": "h", "d": "D", "mo": "M", "y": "Y"}
+
+
+def bucket_of(level: TimeWindow) -> Tumbling:
+    """Choose how a level's rows are kept together: by the shortest of hour, day, month, year with 300 windows, in UTC.
+
+    >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
+    ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
+    """
+    sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
+    return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
+
+
+def bucket_names(starts: NDArray[np.int64], level: TimeWindow) -> NDArray[np.str_]:
+    """Name the bucket of each window by its beginning: ``2024-05-01T13``, ``2024-05-01``, ``2024-05`` or ``2024``."""
+    bucket = bucket_of(level)
+    begins = bucket.starts(starts).astype("datetime64[us]")
+    names: NDArray[np.str_] = begins.astype(f"datetime64[{_NUMPY_UNITS[bucket.unit]}]").astype(np.str_)
+    return names

@@ -1,0 +1,164 @@
+"""Commits: states of all levels under one writer and number, the finest level first.
+
+Once the finest level holds a commit, it is in the store: coarser levels that lag are read through the finest until
+they have caught up. So a writer that is killed at any moment has either committed or not.
+
+With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again
+is the same batch tried again, or an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arguments import checked_mapping, checked_whole, is_name, shown
+from tiltframe.frame import LEVEL, TiltFrame
+from tiltframe.store.core.backend import Backend, Conflict, Part, StoreError
+from tiltframe.store.core.catching_up import catch_up
+from tiltframe.store.core.content import Content, fingerprint
+from tiltframe.store.core.manifest import Manifest
+from tiltframe.store.core.snapshots import snapshot_levels
+from tiltframe.store.core.writers import OWN
+from windows import TimeWindow
+
+KEPT = 64  # fingerprints of each writer
+
+_LARGEST = 2**63 - 1
+
+
+def check_writer(writer: str, commit: int) -> int:
+    """Return a commit's number; raises ``ValueError`` unless these can name a commit."""
+    if not is_name(writer) or writer.startswith(OWN):
+        raise ValueError(f"a writer is named by text that does not begin with {OWN!r}; got {shown(writer)}")
+    return checked_whole(commit, "a commit number, which grows with every commit,")
+
+
+def check_made_from(made_from: Mapping[str, int] | None, writer: str) -> dict[str, int]:
+    """Return what a commit is made from; raises ``ValueError`` unless it can be noted with it."""
+    numbers = {}
+    for name, number in checked_mapping({} if made_from is None else made_from, "made_from", "name -> number").items():
+        if not is_name(name) or name.startswith(OWN) or name == writer:
+            raise ValueError(f"what a commit is made from is named by text, and not as its writer; got {shown(name)}")
+        numbers[str(name)] = checked_whole(number, f"made_from: the number of {shown(name)}")
+    return numbers
+
+
+def write_levels(
+    backend: Backend, levels: Iterable[tuple[TimeWindow, pa.Table]], writer: str, commit: int
+) -> list[Part]:
+    """Write the states of levels; nobody reads them before they are committed."""
+    return [
+        part
+        for level, states in levels
+        if states.num_rows
+        for part in backend.write(level.name, states, writer, commit)
+    ]
+
+
+def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
+    """Part the states of a rollup by their level."""
+    for level in frame.levels:
+        yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
+
+
+def commit_parts(
+    backend: Backend,
+    manifest: Manifest,
+    parts: Iterable[Part],
+    writer: str,
+    commit: int,
+    content: Content,
+    also: Mapping[str, int] | None = None,
+) -> bool:
+    """Commit what has been written, level by level.
+
+    Parameters
+    ----------
+    parts : of every level, or of finer ones only
+        Levels without parts take theirs from finer ones, later.
+    content : of the finest level's states, from `tiltframe.store.core.content`
+    also : name -> number, optional
+        What else counts as committed with it, such as the files it was made from.
+
+    Returns
+    -------
+    bool
+        Whether it was new.
+
+    Raises
+    ------
+    StoreError
+        Where the number is there with other states, and where what else should be committed has been, by someone else.
+    """
+    parts, also = list(parts), also or {}
+    names = [level.name for level in manifest.frame.levels]
+    given = {part.level for part in parts} or set(names)
+    if names[0] not in given:
+        raise ValueError(f"the states of the finest level, {names[0]}, are missing: coarser ones are made of them")
+    counter = _counter(writer)
+    views = snapshot_levels(backend, manifest.frame.levels, writers=[writer, counter, *also])
+    numbers = [view.txn_versions.get(writer, -1) for view in views]
+    if numbers[0] >= commit:
+        check_same(backend, manifest, writer, commit, content)
+        if min(numbers) < commit:
+            catch_up(backend, manifest)  # a writer was killed between levels
+        return False
+    count = views[0].txn_versions.get(counter, 0) + 1
+    try:
+        finest = [part for part in parts if part.level == names[0]]
+        txn_versions = {writer: commit, counter: count, **also}
+        notes = {_slot(writer, count): fingerprint(commit, content)}
+        backend.commit(names[0], finest, (), txn_versions, views[0], notes)
+    except Conflict:
+        there = backend.view(names[:1], [writer, *also])[0].txn_versions
+        if there.get(writer, -1) < commit and any(there.get(name, -1) >= number for name, number in also.items()):
+            raise StoreError("someone else has added the same meanwhile; nothing was written") from None
+        if there.get(writer, -1) < commit:
+            raise
+        check_same(backend, manifest, writer, commit, content)
+        return False
+    if len(set(numbers)) > 1 and len(given) > 1:
+        catch_up(backend, manifest)  # so that no commit of this writer is passed over
+        return True
+    for name, view in zip(names[1:], views[1:], strict=True):
+        if name in given:
+            try:
+                backend.commit(name, [part for part in parts if part.level == name], (), {writer: commit}, view)
+            except Conflict:  # a compaction was faster
+                catch_up(backend, manifest)
+                break
+    return True
+
+
+def check_same(backend: Backend, manifest: Manifest, writer: str, commit: int, content: Content) -> None:
+    """Raise `StoreError` unless a number that a writer has come to was committed with these very states.
+
+    Fingerprints are kept of the last `KEPT` commits of a writer; what cannot be told to be the same, is refused.
+    """
+    finest = manifest.frame.levels[0].name
+    slots = [_slot(writer, at) for at in range(KEPT)]
+    known = backend.view([finest], [writer, *slots])[0].txn_versions
+    if fingerprint(commit, content) in [known[slot] for slot in slots if slot in known]:
+        return
+    last = known.get(writer, -1)
+    if last == commit:
+        what = f"holds other states under {writer!r}, commit {commit}"
+    else:
+        what = f"holds commit {last} of {writer!r}, and none of the last {KEPT} is a commit {commit} of these states"
+    raise StoreError(
+        f"the store {backend.place} {what}; a new batch needs a number above {last}, and a stream or job that begins "
+        "anew a writer of its own"
+    )
+
+
+def _counter(writer: str) -> str:
+    """Name the count of a writer's commits."""
+    return f"{OWN}commits {writer}"
+
+
+def _slot(writer: str, count: int) -> str:
+    """Name the place of a fingerprint, which is used again after `KEPT` commits."""
+    return f"{OWN}content {count % KEPT} {writer}"

@@ -1,0 +1,129 @@
+"""The manifest: a store's name, frame, types and retention, as JSON that every later release can read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from tiltframe.frame import START, TiltFrame
+from tiltframe.store.core.backend import StoreError
+from windows import read_window, window
+
+FORMAT = 4  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 had logs without checksums
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A store's name, frame, types and retention.
+
+    Parameters
+    ----------
+    name : str
+        What the names of its tables begin with.
+    frame : TiltFrame
+    schema : schema
+        Of the states of every level: window_start, keys, states.
+    retention : level name -> duration
+        Such as ``{"10s": "1d"}``; levels that are not named are kept for ever.
+    """
+
+    name: str
+    frame: TiltFrame
+    schema: pa.Schema
+    retention: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        functions = {column.measure.function.name: column.measure.function.version for column in self.frame.states}
+        held = {
+            "format": FORMAT,
+            "tiltframe": version("tiltframe"),
+            "name": self.name,
+            "levels": [level.name for level in self.frame.levels],
+            "frame": self.frame.describe(),
+            "functions": functions,
+            "retention": dict(self.retention),
+            "schema": base64.b64encode(self.schema.remove_metadata().serialize().to_pybytes()).decode(),
+        }
+        return {**held, "checksum": _checksum(held)}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
+        """Read it back.
+
+        Raises `StoreError` for a manifest of a newer release, or of newer functions, and for a damaged one.
+        """
+        try:
+            if described["format"] > FORMAT:
+                raise StoreError(
+                    f"the store {uri} has format {described['format']}, newer than this release: upgrade tiltframe"
+                )
+            if described["format"] < FORMAT:
+                raise StoreError(
+                    f"the store {uri} has format {described['format']}, from before the first release, and is not read "
+                    "any more: roll up its rows anew, into a new store"
+                )
+            frame = TiltFrame.from_dict(described["frame"])
+            for function in (column.measure.function for column in frame.states):
+                if described["functions"][function.name] > function.version:
+                    raise StoreError(
+                        f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
+                    )
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["schema"])))
+            retention = {name: window(kept).name for name, kept in dict(described["retention"]).items()}
+            if described["checksum"] != _checksum(described):
+                raise StoreError(f"the store {uri} is damaged: its description is not as it was written")
+            return cls(check_name(described["name"]), frame, schema, retention)
+        except StoreError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            raise StoreError(f"the store {uri} is damaged: its description cannot be read: {error}") from None
+
+
+def _checksum(described: Mapping[str, Any]) -> str:
+    """Return the checksum of a manifest, of all but the checksum itself."""
+    held = {name: value for name, value in described.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def check_levels(frame: TiltFrame) -> None:
+    """Raise ``ValueError`` unless a store can keep a frame's levels: a window's end must follow from its start."""
+    for level in frame.levels:
+        if not level.aligned:
+            panes = level.pane.name if level.pane.aligned else "1h"
+            ask = f", and ask per {level.name}" if level.pane.aligned else ""
+            raise ValueError(
+                f"a store keeps levels of windows that follow each other on the clock, and {level.name} is none; "
+                f"keep {panes} instead{ask}"
+            )
+        if read_window(level.name, frame.timezone) != level:
+            raise ValueError(f"a store keeps levels that their names tell all of, and {level.name} is none")
+
+
+def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
+    """Choose what a store keeps of states: window_start, keys, states.
+
+    Raises ``ValueError`` for names that its tables need themselves or cannot tell apart.
+    """
+    names = [START, *frame.keys, *(column.name for column in frame.states)]
+    lower = [name.lower() for name in names]
+    for name in names:
+        if lower.count(name.lower()) > 1:
+            raise ValueError(f"a store does not tell {name!r} from a name that differs by case only; rename one")
+    return pa.schema([pa.field(name, states.field(name).type) for name in names])
+
+
+def check_name(name: str) -> str:
+    """Check a store's name, which becomes part of tables' names; raises ``ValueError``."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
+        raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {shown(name)}")
+    return name

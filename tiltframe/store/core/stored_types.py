@@ -1,0 +1,64 @@
+"""Stored types: states and keys in types that Delta Lake and PostgreSQL know, and back without losing a bit.
+
+Both lack unsigned integers, times of day, durations and nanoseconds; what stands for them holds the same values.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_UNSIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
+def stored_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type that a type is stored as.
+
+    >>> stored_type(pa.struct([("greatest", pa.uint64()), ("at", pa.timestamp("ns"))]))
+    StructType(struct<greatest: decimal128(20, 0), at: int64>)
+    """
+    is_a = pa.types
+    if is_a.is_struct(dtype):
+        return pa.struct([field.with_type(stored_type(field.type)) for field in dtype])
+    if is_a.is_list(dtype):
+        return pa.list_(dtype.value_field.with_type(stored_type(dtype.value_type)))
+    if dtype in _UNSIGNED:
+        return _UNSIGNED[dtype]
+    if is_a.is_time(dtype) or is_a.is_duration(dtype) or (is_a.is_timestamp(dtype) and dtype.unit == "ns"):
+        return pa.int64()
+    if is_a.is_timestamp(dtype):
+        return pa.timestamp("us", dtype.tz and "UTC")
+    return pa.string() if is_a.is_decimal256(dtype) else dtype
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema that a schema is stored as."""
+    return pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
+
+
+def stored(values: pa.Array) -> pa.Array:
+    """Give an array in the type that it is stored as."""
+    return _cast(values, stored_type(values.type))
+
+
+def restored(values: pa.Array, dtype: pa.DataType) -> pa.Array:
+    """Give back an array of a type from what was stored of it."""
+    return _cast(values, dtype)
+
+
+def _cast(values: pa.Array, to: pa.DataType) -> pa.Array:
+    """Cast as Arrow does, inside structs and lists too; lists by Arrow as a whole."""
+    if values.type == to and not pa.types.is_nested(to):  # nested types are equal whatever their fields are called
+        return values
+    if pa.types.is_struct(to):
+        nulls = pc.is_null(values) if values.null_count else None
+        children = [_cast(values.field(i), to.field(i).type) for i in range(to.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(to), mask=nulls)
+    if pa.types.is_time32(values.type) or pa.types.is_time32(to):  # casts to 32 bits only
+        return values.cast(pa.int32()).cast(to)
+    return values.cast(to)

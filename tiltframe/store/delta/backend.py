@@ -1,0 +1,298 @@
+"""Delta Lake: one table a level in a folder or object store, through deltalake, without a JVM.
+
+    store/
+      tiltframe/                   a table without rows: its configuration describes the store
+      flights_1h/                  one table a level, which any Delta reader reads
+        _delta_log/                commits; the last number of each writer is an application transaction
+        bucket=2024-05/3f2a….parquet
+
+Files are written by any number of tasks; a write transaction of the driver makes them, and the numbers of their
+writers, visible at once. A file that no transaction names is read by nobody, and removed by `clean`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from tiltframe.frame import START
+from tiltframe.level_chain import instants_of
+from tiltframe.store.core.backend import Conflict, Part, Range, Snapshot, StoreError
+from tiltframe.store.core.buckets import bucket_names
+from tiltframe.store.core.manifest import Manifest
+from tiltframe.store.core.narrowing import key_bounds
+from tiltframe.store.core.ranges import minus
+from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.delta.durable import sync_commit
+from tiltframe.store.delta.ends import Ends, check_ends, ends_of, log_problems
+from tiltframe.store.delta.files import bucket_of_file, data_files, read_files, reason, stored_rows, write_file
+from tiltframe.store.delta.folder import table_path, whole_path
+from tiltframe.store.delta.log import added, clear, described_by, removed
+from tiltframe.store.delta.table import Live, make_description, make_level
+
+DESCRIPTION = "tiltframe"  # the table whose configuration describes the store
+
+
+@dataclass(frozen=True)
+class DeltaBackend:
+    """The tables of a store in a folder or an object store; see `tiltframe.store.core.backend.Backend`.
+
+    Parameters
+    ----------
+    uri : str
+        A folder, or what deltalake takes: ``s3://bucket/path``.
+    options : pairs of str
+        Of the object store, as deltalake names them.
+    durable : bool
+        Whether what is committed to a folder is on the disk before the commit is acknowledged.
+    """
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    durable: bool = False
+    _live: dict[str, Live] = field(default_factory=dict, compare=False, repr=False)
+    _seen: list[Manifest] = field(default_factory=list, compare=False, repr=False)
+    _opened: list[bool] = field(default_factory=list, compare=False, repr=False)
+    _opening: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what is open."""
+        return DeltaBackend, (whole_path(self.uri), self.options, self.durable)
+
+    @property
+    def place(self) -> str:
+        """The folder or URI: options are not shown."""
+        return self.uri
+
+    def named(self, name: str) -> DeltaBackend:
+        """Return itself: a folder holds one store, and says what it is called."""
+        return self
+
+    def describe(self) -> dict[str, Any] | None:
+        """Read the description from the configuration of the table ``tiltframe``."""
+        with clear(self.uri):
+            try:
+                live = self._open_description()
+            except TableNotFoundError:
+                if self._ends().heads:
+                    raise StoreError(f"the store {self.uri} is damaged: its description is lost") from None
+                return None
+            live.update()
+            check_ends(self.uri, "", [live], self._ends())
+            text = live.table.metadata().configuration.get(DESCRIPTION)
+        return described_by(text, self.uri)
+
+    def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+        """Create the table that describes the store; those of the levels are made when they are first written."""
+        with clear(self.uri):
+            try:
+                make_description(self._path(DESCRIPTION), {DESCRIPTION: json.dumps(manifest)}, self.options)
+                self._written(live := self._open_description(), live.table.version())
+            except (DeltaError, CommitFailedError):
+                if self.describe() is None:  # not because someone else was first
+                    raise
+
+    def alter(self, manifest: Mapping[str, Any]) -> None:
+        """Replace the description."""
+        with clear(self.uri):
+            live = self._open_description()
+            live.table.alter.set_table_properties({DESCRIPTION: json.dumps(manifest)}, raise_if_not_exists=False)
+            self._written(live, live.table.version())
+
+    def _open_description(self) -> Live:
+        known = self._ends().checkpoints(DESCRIPTION)
+        live = Live.open(self.uri, DESCRIPTION, self.options, known, described=True)
+        self._live[DESCRIPTION] = live
+        return live
+
+    def _written(self, live: Live, version: int) -> None:
+        """Have a commit on the disk, if that is wanted, and note how far its log goes: then it may be acknowledged."""
+        if self.durable:
+            sync_commit(self._path(live.name), version)
+        self._ends().raise_head(live, version)
+
+    def _ends(self) -> Ends:
+        return Ends.of(self._path(DESCRIPTION))
+
+    def check_values(self, states: pa.Table) -> None:
+        """Do nothing: whatever Arrow holds in the types of a store, Delta Lake keeps."""
+
+    def view(self, levels: Sequence[str], writers: Iterable[str] = ()) -> list[Snapshot]:
+        """Look at each level's table as it is now."""
+        lives, parts = [], []
+        self._open_all()
+        with ExitStack() as held, clear(self.uri):
+            for level in levels:  # one after the other: a table may be made meanwhile
+                lives.append(live := self._table(level))
+                if live is not None:
+                    held.enter_context(live.lock)  # until all numbers are read: they must be of the same moment
+                parts.append(() if live is None else live.parts(level))
+            asked = {EXPIRED, *writers, *(part.writer for some in parts for part in some)}
+            txn_versions = [{} if live is None else live.numbers(asked) for live in lives]
+            self._check_ends()
+        return [Snapshot(*seen) for seen in zip(levels, parts, txn_versions, strict=True)]
+
+    def write(self, level: str, states: pa.Table, writer: str, commit: int) -> list[Part]:
+        """Write one Parquet file for each bucket."""
+        described = self._described()
+        starts = instants_of(states)
+        names = bucket_names(starts, described.frame.level(level))
+        with clear(self.uri):
+            return [
+                self._write(level, states.filter(pa.array(names == name)), writer, commit, str(name))
+                for name in np.unique(names)
+            ] or [self._write(level, states, writer, commit, "none")]
+
+    def _write(self, level: str, states: pa.Table, writer: str, commit: int, bucket: str) -> Part:
+        folder = data_files(self._path(self._name(level)), self.options)
+        rows = stored_rows(states, self._described(), level, writer, commit)
+        keys = self._described().frame.keys
+        return write_file(rows, keys, folder, bucket, Part(level, writer, commit, 0, 0, 0), self.durable)
+
+    def commit(
+        self,
+        level: str,
+        add: Sequence[Part],
+        cut: Sequence[tuple[Part, Range]] = (),
+        txn_versions: Mapping[str, int] | None = None,
+        seen: Snapshot | None = None,
+        notes: Mapping[str, int] | None = None,
+    ) -> None:
+        """Commit one write transaction: files added and removed, numbers of writers."""
+        live = self._table(level, create=True)
+        assert live is not None
+        txn_versions = txn_versions or {}
+        with live.lock, clear(self.uri):
+            there = {part.name for part in live.parts(level)}
+            if any(part.name not in there for part, _ in cut):
+                raise Conflict(f"{level}: what was to be replaced has been replaced by someone else")
+            last = live.numbers(txn_versions)
+            if seen and any(last.get(writer, -1) != seen.txn_versions.get(writer, -1) for writer in txn_versions):
+                raise Conflict(f"{level}: someone else has committed the same meanwhile")
+            if any(last.get(writer, -1) >= number for writer, number in txn_versions.items()):
+                raise Conflict(f"{level}: the commit is already there")
+            spans: dict[Part, list[Range]] = {}
+            for part, span in cut:
+                spans.setdefault(part, []).append(span)
+            kept = [part for whole, gone in spans.items() for part in self._without(whole, gone)]
+            actions: list[AddAction | RemoveAction] = [
+                *(added(part) for part in [*add, *kept]),
+                *(removed(part) for part in spans),
+            ]
+            transactions = [Transaction(writer, number) for writer, number in {**txn_versions, **(notes or {})}.items()]
+            try:
+                version = live.commit(actions, transactions, ends_of(list(self._live.values()), live))
+            except CommitFailedError as error:
+                raise Conflict(f"{level}: {reason(error)}") from None
+            self._written(live, version)
+
+    def _open_all(self) -> None:
+        """Open every level once, also those that are not asked for: they tell how far the others went."""
+        if self._opened:
+            return
+        with clear(self.uri):
+            for level in self._described().frame.levels:
+                if live := self._table(level.name):
+                    with live.lock:
+                        live.update()
+            self._check_ends()
+        self._opened.append(True)
+
+    def _check_ends(self) -> None:
+        check_ends(
+            self.uri, self._name(self._described().frame.levels[0].name), list(self._live.values()), self._ends()
+        )
+
+    def _without(self, part: Part, gone: Sequence[Range]) -> list[Part]:
+        """Write what remains of a part without some ranges into a file of its own."""
+        left = [(part, span) for span in minus([(part.least, part.greatest + 1)], gone)]
+        rows = self.read(left, self._described().schema.names[1:])
+        if not rows.num_rows:
+            return []
+        return [self._write(part.level, rows, part.writer, part.commit, bucket_of_file(part))]
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """Read files, those that are wanted whole together; row groups that the condition excludes are left out."""
+        schema = self._described().schema
+        bounds = key_bounds(where, schema)
+        wanted = pa.schema([schema.field(name) for name in [START, *columns]])
+        backend = [wanted.empty_table()]
+        if bounds is None:
+            return backend[0]
+        for level in dict.fromkeys(part.level for part, _ in parts):
+            mine = [(part, span) for part, span in parts if part.level == level]
+            folder = data_files(self._path(self._name(level)), self.options)
+            try:
+                with clear(self.uri):
+                    backend.append(read_files(mine, folder, wanted, bounds))
+            except FileNotFoundError as error:
+                now = {part.name for part in self.view([level])[0].parts}
+                if any(part.name not in now for part, _ in mine):  # its rows are in others since
+                    raise Conflict(f"{level}: what was to be read has been replaced") from None
+                raise StoreError(f"the store {self.uri} is damaged: a file of {level} is missing: {error}") from None
+        return pa.concat_tables(backend)
+
+    def clean(self, older_than: float) -> int:
+        """Remove files that no version of the last ``older_than`` seconds names, rounded up to hours."""
+        removed = 0
+        for level in self._described().frame.levels:
+            live = self._table(level.name)
+            if live is not None:
+                with live.lock, clear(self.uri):
+                    removed += live.vacuum(older_than)
+                    self._written(live, live.table.version())
+        return removed
+
+    def size(self, level: str) -> int:
+        """Sum the sizes of a level's files."""
+        return sum(part.bytes for part in self.view([level])[0].parts)
+
+    def check(self, levels: Sequence[str]) -> list[str]:
+        """Verify every entry of the logs, and that none has lost its end."""
+        names = [DESCRIPTION, *(self._name(level) for level in levels)]
+        with clear(self.uri):
+            return log_problems(self.uri, names, self.options, self._ends())
+
+    def _described(self) -> Manifest:
+        """Read the description once: what is read here of it never changes."""
+        if not self._seen:
+            described = self.describe()
+            if described is None:
+                raise StoreError(f"there is no store {self.uri}")
+            self._seen.append(Manifest.from_dict(described, self.uri))
+        return self._seen[0]
+
+    def _table(self, level: str, create: bool = False) -> Live | None:
+        """Open a level's table, once; None where nothing has been written to it."""
+        with self._opening:
+            if level not in self._live:
+                name, options = self._name(level), self.options
+                path = self._path(name)
+                with clear(self.uri):
+                    known = self._ends().checkpoints(name)
+                    try:
+                        self._live[level] = Live.open(self.uri, name, options, known)
+                    except TableNotFoundError:
+                        if not create:
+                            return None
+                        make_level(path, self._described().schema, options)
+                        if self.durable:
+                            sync_commit(path, 0)
+                        self._live[level] = Live.open(self.uri, name, options, {})
+            return self._live[level]
+
+    def _path(self, name: str) -> str:
+        return table_path(self.uri, name)
+
+    def _name(self, level: str) -> str:
+        return f"{self._described().name}_{level}"

@@ -1,0 +1,36 @@
+"""Durability: what has been written to a folder is on the disk, and stays there when the power fails.
+
+Files are synced by ``fsync``, and so are the folders that name them. Object stores keep what they have acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def sync_file(path: str) -> None:
+    """Wait until a file or a folder is on the disk."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def sync_written(folder: str, name: str) -> None:
+    """Wait until a new data file of a table is on the disk, and its name, and that of the folder it is in."""
+    path = os.path.join(folder, name)
+    for each in (path, os.path.dirname(path), folder):
+        sync_file(each)
+
+
+def sync_commit(table: str, version: int) -> None:
+    """Wait until an entry of a table's log is on the disk; of the first one, the folders above it too."""
+    if "://" in table:
+        return
+    log = f"{table}/_delta_log"
+    sync_file(f"{log}/{version:020d}.json")
+    store = os.path.dirname(os.path.abspath(table))
+    above = [] if version else [table, store, os.path.dirname(store)]
+    for folder in (log, *above):
+        sync_file(folder)

@@ -1,0 +1,81 @@
+"""Layout: how the rows of a file lie in it, so that a range of time and a few keys are both read from a part of it.
+
+    slab of time 1                    slab 2                  …
+    keys a–c | keys d–f | … keys x–z  keys a–c | …               a row group each; in it by keys, then time
+
+Parquet keeps the least and the greatest value of each column of a row group. One key is in one row group of each slab,
+one moment in all of one slab.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.kernels.groups import group_by
+from aggr.kernels.normalize import one_array
+from tiltframe.level_chain import instants_of
+
+_GROUP_BYTES = 1 << 19  # of states in a row group, about; a few hundredths of what describes it in the footer
+_FEWEST, _MOST = 512, 1 << 16  # rows in a row group, about: below, what describes the group outweighs it
+_SHARES = 8  # row groups in a slab, where there are as many keys: one key is read from an eighth
+
+
+def laid_out(rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Table, list[int]]:
+    """Order the rows of a file, and choose its row groups.
+
+    Parameters
+    ----------
+    rows : table
+        window_start, keys, and states, which do not matter.
+    keys : names
+
+    Returns
+    -------
+    rows, in the order in which they are written
+    sizes : list of int
+        Rows of each row group, in order; one, of none, where there are no rows.
+    """
+    count = rows.num_rows
+    groups = max(min(-(-rows.nbytes // _GROUP_BYTES), count // _FEWEST), count // _MOST, 1)
+    if groups == 1:
+        return rows, [count]
+    key, _ = group_by([one_array(rows.column(name)) for name in keys], count)
+    shares = min(_SHARES, key.n, groups)
+    starts = instants_of(rows)
+    slab = _slabs(starts, groups // shares)
+    order = np.lexsort((starts, key.ids, slab))
+    slab, ids = slab[order], key.ids[order]
+    sizes = list[int]()
+    for first, last in _runs(slab):
+        sizes += _cut(ids[first:last], shares).tolist()
+    return rows.take(pa.array(order)), sizes
+
+
+def _slabs(starts: NDArray[np.int64], slabs: int) -> NDArray[np.intp]:
+    """Share rows out to slabs of time of about as many rows; those of one window are in one."""
+    edges = np.sort(starts)[np.arange(1, slabs) * len(starts) // slabs]
+    found: NDArray[np.intp] = np.searchsorted(edges, starts, side="right")
+    return found
+
+
+def _runs(values: NDArray[np.intp]) -> list[tuple[int, int]]:
+    """Find where each value begins and ends in an ordered array."""
+    heads = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+    return list(pairwise(heads))
+
+
+def _cut(ids: NDArray[np.intp], shares: int) -> NDArray[np.int64]:
+    """Cut ordered keys into shares of about as many rows, and between two keys wherever a key is no share by itself."""
+    wanted = np.arange(1, shares) * len(ids) // shares
+    begins = np.searchsorted(ids, ids[wanted], side="left")
+    ends = np.searchsorted(ids, ids[wanted], side="right")
+    near = np.where(wanted - begins <= ends - wanted, begins, ends)
+    large = ends - begins > len(ids) // shares
+    cuts = np.unique(np.concatenate([[0], np.where(large, wanted, near), [len(ids)]]))
+    sizes: NDArray[np.int64] = np.diff(cuts)
+    return sizes

@@ -1,0 +1,147 @@
+"""Maintenance: compaction, expiry, replacement and checks of a store, while others read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arguments import checked_type, shown
+from tiltframe.frame import LEVEL, TiltFrame
+from tiltframe.level_chain import instants_of
+from tiltframe.store.check import CheckReport, check_store
+from tiltframe.store.core.backend import Backend
+from tiltframe.store.core.catching_up import catch_up
+from tiltframe.store.core.checked_states import checked
+from tiltframe.store.core.compaction import merge_parts
+from tiltframe.store.core.manifest import Manifest
+from tiltframe.store.core.replacement import check_whole, replace_range
+from tiltframe.store.core.report import Report, inspect
+from tiltframe.store.core.retention import expire
+from tiltframe.store.query.execution import held_range, moment
+from tiltframe.store.query.time_range import read_time_range
+from windows import window
+
+
+class Kept(Protocol):
+    """What maintenance needs of a store."""
+
+    frame: TiltFrame
+    _backend: Backend
+
+    def check_states(self, states: pa.Schema) -> pa.Schema:
+        """Check that states can be added."""
+
+    def prepare(self, states: pa.Schema) -> Manifest:
+        """Make the store, if it is not there."""
+
+    def _held(self) -> Manifest: ...
+
+
+class Maintenance:
+    """The part of `tiltframe.FrameStore` that looks after it."""
+
+    def replace(self: Kept, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+        """Replace the windows of a range in every level, at once.
+
+        Parameters
+        ----------
+        states : table
+            As `tiltframe.rollup` gives it, of rows in the range.
+        within : range
+            Of whole windows of the finest level; as for `query`.
+        made_from : name -> number, optional
+            What else counts as committed with it, as for `append`.
+
+        Raises
+        ------
+        ValueError
+            If they are not states of this frame, as for `append`; if states lie outside the range, or the range is not
+            of whole windows, or windows that coarser ones are made of have expired.
+        """
+        span = check_whole(read_time_range(within, self.frame.timezone), self.frame)
+        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        self.check_states(states.schema)
+        finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
+        starts = instants_of(finest)
+        if ((starts < span[0]) | (starts >= span[1])).any():
+            raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
+        replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
+
+    def rebuild(self: Kept, within: Any = None) -> None:
+        """Derive coarser levels anew from finer ones, in a range or wherever the finest level is held."""
+        kept = self._held()
+        span = read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, kept)
+        if span is not None:
+            replace_range(self._backend, kept, None, check_whole(span, self.frame))
+
+    def catch_up(self: Kept) -> int:
+        """Have coarser levels take over what finer ones hold; returns how many commits were missing somewhere."""
+        return catch_up(self._backend, self._held())
+
+    def compact(
+        self: Kept, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
+    ) -> dict[str, tuple[int, int]]:
+        """Have coarser levels catch up with finer ones, and merge the parts of closed windows; readers notice nothing.
+
+        Parameters
+        ----------
+        before : moment, optional
+            Windows that end after it are still open; the clock's time by default.
+        progress : called with how many parts have been merged, and of how many
+
+        Returns
+        -------
+        level name -> (parts that were merged, parts that they became)
+        """
+        kept, at = self._held(), moment(before, self.frame.timezone)
+        _check_progress(progress)
+        catch_up(self._backend, kept)
+        return merge_parts(self._backend, kept, at, progress)
+
+    def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
+        """Remove windows that are older than their level's retention; coarser levels catch up first.
+
+        Returns
+        -------
+        level name -> (the time before which the level holds no windows, microseconds UTC; rows removed)
+        """
+        return expire(self._backend, self._held(), moment(now, self.frame.timezone))
+
+    def clean(self: Kept, older_than: str = "1d") -> int:
+        """Remove what nobody reads: files that were replaced or never committed; returns how many.
+
+        Parameters
+        ----------
+        older_than : duration
+            Longer than any query or write takes.
+        """
+        seconds = window(older_than).length / 1e6
+        self._held()
+        return self._backend.clean(seconds)
+
+    def check(self: Kept, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
+        """Check the whole store: logs, files, states, levels against each other; reads everything, changes nothing.
+
+        Parameters
+        ----------
+        progress : called with how many rows have been checked, and of how many
+
+        Returns
+        -------
+        CheckReport
+            ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+        """
+        _check_progress(progress)
+        return check_store(self._backend, self._held(), progress)
+
+    def inspect(self: Kept) -> Report:
+        """Say what is there: for each level its range, rows, bytes, commits, gaps, retention."""
+        return inspect(self._backend, self._held())
+
+
+def _check_progress(progress: object) -> None:
+    if not callable(progress):
+        raise ValueError(f"progress must be a function of how much is done, and of how much; got {shown(progress)}")

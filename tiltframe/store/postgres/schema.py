@@ -1,0 +1,151 @@
+"""The tables of a store in PostgreSQL: what they are called, what they are made of, and how they are made.
+
+tiltframe               name, format, description            one row a store
+<name>_<level>          window, keys, states as flat columns, writer, commit, the row's part and its identity
+<name>_parts            which parts of which level are readable
+<name>_covers           the last commit of each writer, for each level
+<name>_<level>_current  a view of results, for tools that only speak SQL
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tiltframe.frame import END, START, TiltFrame
+from tiltframe.names import COMMIT, WRITER
+from tiltframe.store.core.backend import StoreError
+from tiltframe.store.core.stored_types import stored_schema
+from tiltframe.store.postgres.flat import flat_schema, sql_type
+from tiltframe.store.postgres.limits import PART, ROW, WRITTEN, check_columns
+from tiltframe.store.postgres.session import Session, quoted
+from tiltframe.store.postgres.sql_view import sql_view
+
+_OLDEST = 150_000  # the oldest that is tested
+_REGISTRY = "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL)"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a store is laid out in tables, as its description says."""
+
+    name: str
+    levels: tuple[str, ...]
+    frame: TiltFrame
+    schema: pa.Schema  # of window_start, keys and states, as the caller knows them
+
+    @classmethod
+    def of(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
+        """Read a description; raises `StoreError` for a damaged one."""
+        try:
+            if schema is None:
+                schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
+            return cls(name, tuple(manifest["levels"]), TiltFrame.from_dict(manifest["frame"]), schema)
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise StoreError(f"the store {name} is damaged: its description cannot be read: {error}") from None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The flat columns, window_start first."""
+        return flat_schema(stored_schema(self.schema))
+
+    @property
+    def identity(self) -> list[str]:
+        """The columns that tell rows apart; their SHA-256 is indexed, for an index takes values of some length only."""
+        return [
+            START,
+            *flat_schema(stored_schema(pa.schema([self.schema.field(k) for k in self.frame.keys]))).names,
+            WRITER,
+            COMMIT,
+        ]
+
+    @property
+    def parts(self) -> str:
+        """The table of parts, quoted."""
+        return quoted(f"{self.name}_parts")
+
+    @property
+    def txn_versions(self) -> str:
+        """The table of the writers' last numbers, quoted."""
+        return quoted(f"{self.name}_covers")
+
+    def table(self, level: str) -> str:
+        """Return the table of a level, quoted; raises `StoreError` for one that the store does not have."""
+        if level not in self.levels:
+            raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
+        return quoted(f"{self.name}_{level}")
+
+    def create(self, session: Session) -> None:
+        """Make the tables and the views."""
+        version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
+        if version < _OLDEST:
+            raise StoreError(f"a store needs PostgreSQL 15 or newer; this is {version // 10_000}")
+        check_columns(pa.schema(list(self.columns)[1:]))
+        session.run(
+            f"CREATE TABLE {self.parts} (part bigint PRIMARY KEY, level text NOT NULL, writer text NOT NULL, "
+            '"commit" bigint NOT NULL, least bigint NOT NULL, greatest bigint NOT NULL, rows bigint NOT NULL)'
+        )
+        session.run(
+            f"CREATE TABLE {self.txn_versions} (level text NOT NULL, writer text NOT NULL, digest bytea NOT NULL, "
+            "number bigint NOT NULL, PRIMARY KEY (level, digest))"
+        )
+        for level in self.levels:
+            session.run(self._level(level))
+            view = sql_view(self.frame, self.schema, self.table(level), self.parts, f"{self.name}_{level}")
+            for statement in view:
+                session.run(statement)
+
+    def _level(self, level: str) -> str:
+        types = {field.name: sql_type(field.type, field.name) for field in self.columns}
+        states = [f"{quoted(name)} {dtype}" for name, dtype in types.items() if name != START]
+        return (
+            f"CREATE TABLE {self.table(level)} ({START} timestamptz NOT NULL, {END} timestamptz NOT NULL, "
+            f'{"".join(f"{s}, " for s in states)}{WRITER} text COLLATE "C" NOT NULL, "{COMMIT}" bigint NOT NULL, '
+            f"{PART} bigint NOT NULL, {WRITTEN} timestamptz NOT NULL DEFAULT now(), "
+            f"{ROW} bytea NOT NULL, UNIQUE ({START}, {ROW}))"
+        )
+
+
+def find(session: Session, name: str) -> tuple[str, dict[str, Any]] | None:
+    """Find a store's name and description; without a name, those of the only one. None if there is none.
+
+    Raises `StoreError` naming the stores where there are several and no name.
+    """
+    if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
+        return None
+    if name:
+        rows = session.rows("SELECT name, description FROM tiltframe WHERE name = $1", name)
+    else:
+        rows = session.rows("SELECT name, description FROM tiltframe ORDER BY name")
+    if len(rows) > 1:
+        raise StoreError(f"the database holds several stores, say which: {', '.join(row['name'] for row in rows)}")
+    if not rows:
+        return None
+    try:
+        manifest = json.loads(rows[0]["description"])
+        if not isinstance(manifest, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise StoreError(f"the store {rows[0]['name']} is damaged: its description cannot be read: {error}") from None
+    return rows[0]["name"], manifest
+
+
+def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
+    """Note the description of a new store."""
+    session.run(
+        "INSERT INTO tiltframe (name, format, description) VALUES ($1, $2, $3)",
+        name,
+        int(manifest.get("format", 1)),
+        json.dumps(manifest),
+    )
+
+
+def make_registry(session: Session) -> None:
+    """Make the registry, where there is none."""
+    if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
+        session.run(_REGISTRY)

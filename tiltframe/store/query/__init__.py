@@ -1,0 +1,1 @@
+"""Queries: planned, executed, and made into results."""

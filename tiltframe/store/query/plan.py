@@ -1,0 +1,183 @@
+"""Questions: what is asked of a store, checked against its frame before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from aggr import Measure, predicate
+from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.state_plan import holder
+from tiltframe.frame import TiltFrame, window_in
+from tiltframe.names import check_names
+from tiltframe.store.core.backend import Range
+from tiltframe.store.query.time_range import read_time_range
+from windows import TimeWindow, Whole
+
+ALL = Whole().name
+
+
+@dataclass(frozen=True)
+class QueryPlan:
+    """What is asked of a store.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+        The store's.
+    target : TimeWindow
+        What results are per; `windows.Whole` for one over the whole range.
+    within : range, optional
+        Windows that start in it.
+    keys : names
+        What results are kept apart by.
+    measures : name -> (column of states, measure)
+    where : str, optional
+        A condition on the frame's keys.
+    """
+
+    frame: TiltFrame
+    target: TimeWindow
+    within: Range | None
+    keys: tuple[str, ...]
+    measures: Mapping[str, tuple[str, Measure]]
+    where: str | None
+
+    @property
+    def per(self) -> str:
+        """What results are per, as text."""
+        return self.target.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether one result over the whole range is asked for."""
+        return self.target == Whole()
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The columns of states that are read."""
+        return tuple(dict.fromkeys(column for column, _ in self.measures.values()))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read: keys that are asked or named by the condition, and states."""
+        asked = () if self.where is None else predicate.columns_of(self.where)
+        return tuple(dict.fromkeys([*self.keys, *asked, *self.states]))
+
+    def span(self) -> Range | None:
+        """Return the range of the windows asked for, from the start of the first to the end of the last."""
+        if self.within is None:
+            return None
+        finest = self.frame.levels[0] if self.whole else self.target
+        low, high = (finest.first_from(at) for at in self.within)
+        if self.whole or low >= high:
+            return low, high
+        last = self.target.starts(np.array([high - 1]))
+        return low, int(self.target.ends(last)[0])
+
+    def source(self) -> int:
+        """Choose the coarsest level that the windows are whole multiples of, counted from the finest.
+
+        The whole range is read from the coarsest level whose windows make it up.
+        """
+        levels = self.frame.levels
+        span = self.span() if self.whole else None
+        able = [i for i, level in enumerate(levels) if self.target.made_of(level)]
+        return [i for i in able if span is None or _tiles(levels[i], span)][-1]
+
+
+def plan_query(
+    frame: TiltFrame,
+    per: str | TimeWindow | None,
+    within: Any = None,
+    where: str | None = None,
+    measures: Sequence[str] | Mapping[str, Measure] | None = None,
+    keys: Sequence[str] | None = None,
+) -> QueryPlan:
+    """Check what is asked; parameters as for `tiltframe.FrameStore.query`.
+
+    Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
+    and conditions that cannot be read.
+    """
+    if where is not None and not is_name(where):
+        raise ValueError(f'a condition must be text, say "{_an_example(frame)}"; got {shown(where)}')
+    for name in predicate.columns_of(where) if where is not None else ():
+        if name not in frame.keys:
+            there = _list(frame.keys)
+            raise ValueError(f"a condition can name the keys of the frame ({there}); got {shown(name)}")
+    target = _target(frame, per)
+    span = None if within is None else read_time_range(within, frame.timezone)
+    return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where)
+
+
+def _target(frame: TiltFrame, per: str | TimeWindow | None) -> TimeWindow:
+    target = Whole() if per is None else window_in(per, frame.timezone)
+    if any(target.made_of(level) for level in frame.levels):
+        return target
+    if target.timezone != frame.timezone:
+        raise ValueError(f"the windows {target.name} are of {target.timezone}, and the frame is of {frame.timezone}")
+    levels = _list(level.name for level in frame.levels)
+    raise ValueError(
+        f"{target.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
+        f"{frame.levels[0].name}, hopping windows of these, or '{ALL}'"
+    )
+
+
+def _tiles(level: TimeWindow, span: Range) -> bool:
+    ends = np.array(span)
+    return bool((level.starts(ends) == ends).all())
+
+
+def _keys(frame: TiltFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
+    if keys is None:
+        return frame.keys
+    asked = checked_names(keys, "keys")
+    for key in asked:
+        if key not in frame.keys:
+            raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _there(frame.keys))}")
+    return asked
+
+
+def _measures(
+    frame: TiltFrame, measures: Sequence[str] | Mapping[str, Measure] | None
+) -> dict[str, tuple[str, Measure]]:
+    if measures is None:
+        measures = frame.measures
+    elif not isinstance(measures, Mapping):
+        names = checked_names(measures, "measures", "names, or a dict of new ones by name")
+        for name in names:
+            if name not in frame.measures:
+                raise ValueError(
+                    f"the frame has no measure {shown(name)}; {nearest(name, frame.measures, _there(frame.measures))}"
+                )
+        measures = {name: frame.measures[name] for name in names}
+    if not measures:
+        raise ValueError(f"no measure is asked for; the frame has {_list(frame.measures)}")
+    check_names(frame.keys, measures)
+    found = {}
+    for name, measure in measures.items():
+        if not isinstance(measure, Measure):
+            raise ValueError(
+                f"cannot ask for {shown(measure)} as {shown(name)}; measures are made by aggr, say aggr.sum('x')"
+            )
+        column = holder(frame.states, measure)
+        if column is None:
+            kept = _list(repr(c.measure) for c in frame.states)
+            raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {kept}")
+        found[name] = (column.name, measure)
+    return found
+
+
+def _an_example(frame: TiltFrame) -> str:
+    return f"{frame.keys[0]} = 'a'" if frame.keys else "host = 'a'"
+
+
+def _there(names: Iterable[str]) -> str:
+    return f"it has {_list(names)}"
+
+
+def _list(names: Any) -> str:
+    return ", ".join(names) or "none"

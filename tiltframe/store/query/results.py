@@ -1,0 +1,145 @@
+"""Answers: from the states of a level to results per window asked for.
+
+states of a level ──▶ where ──▶ keys that are kept ──▶ windows asked for, by merging ──▶ finish
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr import predicate
+from aggr.arguments import checked_names, shown
+from aggr.states.grouped_tables import finish_by, key_column, merge_by
+from tiltframe.frame import END, INSTANT, LEVEL, START
+from tiltframe.level_chain import instants_of, taken
+from tiltframe.names import PARTIAL as PARTIAL
+from tiltframe.store.core.backend import Range
+from tiltframe.store.query.plan import QueryPlan
+from windows.timezone import Instants
+
+_MOST_ROWS = 10_000_000
+
+
+def states_asked(rows: pa.Table, asked: QueryPlan, span: Range | None) -> pa.Table:
+    """Merge states of a level into the windows and keys that are asked for: window_start, window_end, keys, states."""
+    if asked.where is not None:
+        rows = rows.filter(pa.array(predicate.rows_where(asked.where, rows)))
+    if asked.whole:
+        low, high = span or (0, 0)
+        return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), asked)
+    if asked.target.overlap > 1:
+        panes = asked.target.pane.assign(instants_of(rows))
+        rows = _merged(rows, panes.starts, panes.ends, asked)
+        if rows.num_rows * asked.target.overlap > _MOST_ROWS:
+            raise ValueError(
+                f"{asked.per} would put {rows.num_rows:,} states into {asked.target.overlap:,} windows each; ask for a "
+                "shorter range, fewer keys or longer hops"
+            )
+    found = asked.target.assign(instants_of(rows))
+    merged = _merged(taken(rows, found.rows), found.starts, found.ends, asked)
+    if asked.within is None:
+        return merged
+    begun = instants_of(merged)
+    return merged.filter(pa.array((begun >= asked.within[0]) & (begun < asked.within[1])))
+
+
+def filled(states: pa.Table, asked: QueryPlan, now: int) -> pa.Table:
+    """Add the windows without events of every key that has any, up to now; their states are of nothing.
+
+    Raises ``ValueError`` for more rows than anyone can want.
+    """
+    if asked.whole:
+        return states
+    starts = instants_of(states)
+    low, high = asked.within or ((int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0))
+    wanted = asked.target.between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
+    keys = merge_by(states, {name: key_column(states.column(name)) for name in asked.keys}, {}) if asked.keys else None
+    each = 1 if keys is None else keys.num_rows
+    if len(wanted) * each > _MOST_ROWS:
+        raise ValueError(
+            f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
+        )
+    grid = {
+        name: pa.array(np.repeat(at, each)).cast(INSTANT)
+        for name, at in ((START, wanted), (END, asked.target.ends(wanted)))
+    }
+    for name in asked.keys:
+        assert keys is not None
+        grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
+    for name in asked.states:
+        grid[name] = pa.nulls(len(wanted) * each, states.column(name).type)
+    both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
+    return _merged(both, instants_of(both), instants_of(both, END), asked)
+
+
+def answers(states: pa.Table, asked: QueryPlan, known_from: int, now: int) -> pa.Table:
+    """Read results: level, window_start, window_end, keys, measures, partial."""
+    results = finish_by(states, (START, END, *asked.keys), asked.measures)
+    partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
+    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(asked.per), states.num_rows))
+    return results.append_column(PARTIAL, partial)
+
+
+def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
+    """Read what results are ordered by: columns or fields, each ``ascending`` or ``descending``.
+
+    Raises ``ValueError`` for what is no list of names, and for a name given twice.
+
+    >>> checked_order(["latency.quantiles.0.99 desc", "n"])
+    [('latency.quantiles.0.99', 'descending'), ('n', 'ascending')]
+    """
+    texts = checked_names([order_by] if isinstance(order_by, str) else order_by, "order_by", "columns to order by")
+    order: dict[str, str] = {}
+    for text in texts:
+        name, _, way = text.strip().rpartition(" ")
+        if not name or way.lower() not in ("asc", "desc"):
+            name, way = text.strip(), "asc"
+        if name.strip() in order:
+            raise ValueError(f"order_by names {shown(name.strip())} twice; give it once")
+        order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
+    return list(order.items())
+
+
+def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None) -> pa.Table:
+    """Order results by columns, or fields of records, as `checked_order` reads them; keep the first of them.
+
+    Raises ``ValueError`` for a column that is not there or has no order.
+    """
+    sorting, columns = [], {}
+    for i, (name, way) in enumerate(order):
+        columns[str(i)] = _found(results, name)
+        sorting.append((str(i), way))
+    if sorting:
+        order = pc.sort_indices(pa.table(columns), sort_keys=sorting)  # nulls come last
+        results = results.take(order)
+    return results if limit is None else results.slice(0, limit)
+
+
+def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
+    """Find a column, or a field of a record, by its name or path."""
+    column, rest = None, path
+    for name in results.column_names:
+        if path == name or path.startswith(f"{name}."):
+            column, rest = results.column(name), path[len(name) + 1 :]
+    while column is not None and rest:
+        fields = [f.name for f in column.type] if pa.types.is_struct(column.type) else []
+        name = next((f for f in sorted(fields, key=len, reverse=True) if rest == f or rest.startswith(f"{f}.")), None)
+        column = None if name is None else pc.struct_field(column, [name])
+        rest = "" if name is None else rest[len(name) + 1 :]
+    if column is None or pa.types.is_nested(column.type):
+        raise ValueError(
+            f"cannot order by {shown(path)}; there are {', '.join(results.column_names)}, and fields of records such "
+            "as latency.quantiles.0.99"
+        )
+    return column
+
+
+def _merged(rows: pa.Table, starts: Instants, ends: Instants, asked: QueryPlan) -> pa.Table:
+    keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in asked.keys}
+    functions = {c.name: c.measure.function for c in asked.frame.states if c.name in asked.states}
+    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)})
+    return merged.select([START, END, *asked.keys, *functions])

@@ -1,0 +1,186 @@
+"""within: a range of time, as people write it: two moments, or a pattern such as ``2018-01-** **:**:**``.
+
+Local times that a zone's clock shows twice, or never: a time is the *first* instant at which the clock shows it, or
+a later one. So a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is
+the instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them:
+the repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from aggr.arguments import shown
+from windows import check_timezone, window
+from windows.timezone import clock
+
+Moment: TypeAlias = "dt.datetime | dt.date | np.datetime64 | str | int | np.integer"
+Within: TypeAlias = "str | Sequence[Moment]"
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1)
+_FIRST, _END = dt.datetime(2, 1, 1), dt.datetime(9999, 1, 1)
+_OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
+_TIME = r"\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?"
+_ISO = re.compile(rf"(?P<date>\d{{4}}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?))(?:[Tt ](?P<time>{_TIME}))?\s*{_OFFSET}", re.A)
+_PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
+_UNITS = ("y", "mo", "d", "h", "m", "s")
+_A_PATTERN = "'2024-05-** **:**:**' or '2024-05-01 12:00:** +05:30'"
+_A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 or Z, or Unix milliseconds"
+
+
+def read_time_range(within: Within, timezone: str) -> tuple[int, int]:
+    """Read a range of time: start inclusive, end exclusive.
+
+    Parameters
+    ----------
+    within : pair or str
+        Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and
+        `numpy.datetime64` too), dates, ISO 8601 text, each with an offset or in the zone, or Unix milliseconds as a
+        whole number or its digits; eight digits of text are a date. Or a pattern, one text of the form
+        ``2018-01-02 03:04:05`` in which stars from some place to the end leave open what follows,
+        ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``: the year, month, day, hour,
+        minute or second that it names.
+    timezone : str
+        An IANA name, for moments and patterns without an offset.
+
+    Returns
+    -------
+    (start, end) in microseconds UTC
+
+    Raises
+    ------
+    ValueError
+        If the range cannot be read, is empty, or leaves the years 2 to 9998.
+
+    Examples
+    --------
+    >>> read_time_range("1970-01-01,1970-01-02T00:00Z", "UTC")
+    (0, 86400000000)
+    >>> start, end = read_time_range("2024-10-27 **:**:**", "Europe/Berlin")  # the clock goes back an hour
+    >>> (end - start) // 3_600_000_000
+    25
+    """
+    check_timezone(timezone)
+    if isinstance(within, str) and "," not in within:
+        return _read_pattern(within.strip(), timezone)
+    parts = [part.strip() for part in within.split(",")] if isinstance(within, str) else within
+    if not isinstance(parts, tuple | list) or len(parts) != 2:
+        raise ValueError(
+            f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
+            f"(start, end), or write a pattern such as {_A_PATTERN}"
+        )
+    start, end = (read_moment(part, timezone) for part in parts)
+    if end <= start:
+        raise ValueError(f"the range {shown(within)} is empty: its end must come after its start")
+    return start, end
+
+
+def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
+    """Read the unit of the calendar that a pattern names."""
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"cannot read the range {shown(text)}; write START,END such as 2024-05-01,2024-05-02, or a pattern "
+            f"'YYYY-MM-DD hh:mm:ss' with ** for each part that is left open, such as {_A_PATTERN}"
+        )
+    parts = match.groups()[:6]
+    given = parts.index("**") if "**" in parts else len(parts)
+    if any(part != "**" for part in parts[given:]):
+        raise ValueError(
+            f"cannot read the range {text!r}: what follows ** must be ** too, as in '{match[1]}-01-** **:**:**'"
+        )
+    filled = [*parts[:given], *("01", "01", "01", "00", "00", "00")[given:]]
+    try:
+        named = _from_iso("{}-{}-{}T{}:{}:{}".format(*filled), match["offset"])
+    except ValueError as error:
+        raise ValueError(f"cannot read the range {text!r}: {error}") from None
+    offset, named = named.utcoffset(), named.replace(tzinfo=None)
+    if not _FIRST <= named < _END:
+        raise _beyond(text)
+    local, size = _since(named), window(f"1{_UNITS[given - 1]}")
+    local_end = int(size.ends(np.array([local]))[0])
+    if offset is not None:
+        return local - offset // _MICROSECOND, local_end - offset // _MICROSECOND
+    start = _first(local, timezone)
+    if _first(local_end, timezone) <= start:
+        raise ValueError(f"the range {text!r} is empty: the clock of {timezone} skips it")
+    return start, int(window(size, timezone).ends(np.array([start]))[0])
+
+
+def read_moment(moment: object, timezone: str) -> int:
+    """Read one moment, microseconds UTC."""
+    given = moment
+    if isinstance(moment, str):
+        moment = moment.strip()
+        if re.fullmatch(r"-?[0-9]{1,30}", moment) and not re.fullmatch(r"[0-9]{8}", moment):
+            moment = int(moment)
+        else:
+            moment = _read_iso(moment)
+    if isinstance(moment, np.datetime64) and not np.isnat(moment):
+        moment = _from_numpy(moment)
+    if isinstance(moment, int | np.integer) and not isinstance(moment, bool | np.timedelta64):
+        micros = int(moment) * 1000
+        if not _since(_FIRST) <= micros <= _since(_END):
+            raise _beyond(given)
+        return micros
+    if not isinstance(moment, dt.date) or moment != moment:  # NaT is a date, and not even itself
+        of_type = "" if given is None else f", of type {type(given).__name__},"
+        raise ValueError(
+            f"cannot take {shown(given)}{of_type} as a time; give a datetime, a date, ISO 8601 "
+            "text or a whole number of Unix milliseconds"
+        )
+    if not isinstance(moment, dt.datetime):
+        moment = dt.datetime(moment.year, moment.month, moment.day)
+    offset = moment.utcoffset()
+    local = dt.datetime(*moment.timetuple()[:5], moment.second, moment.microsecond, fold=moment.fold)
+    if not _FIRST <= local <= _END:
+        raise _beyond(given)
+    if offset is None and local.fold:  # the later of two, said outright
+        offset = local.replace(tzinfo=ZoneInfo(timezone)).utcoffset()
+    return _first(_since(local), timezone) if offset is None else _since(local) - offset // _MICROSECOND
+
+
+def _read_iso(text: str) -> dt.datetime:
+    """Read ISO 8601; a blank may stand before the offset, and a date have one."""
+    match = _ISO.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        return _from_iso(f"{match['date']}T{match['time'] or '00'}", match["offset"])
+    except ValueError:
+        hint = "; a pattern is a range by itself, not one end of it" if "*" in text else f"; write {_A_MOMENT}"
+        raise ValueError(f"cannot read {shown(text)} as a time{hint}") from None
+
+
+def _from_numpy(moment: np.datetime64) -> dt.datetime:
+    if not _FIRST.year <= int(moment.astype("datetime64[Y]").astype(np.int64)) + 1970 <= _END.year:
+        raise _beyond(moment)
+    micros: dt.datetime = moment.astype("datetime64[us]").item()
+    return micros
+
+
+def _from_iso(local: str, offset: str | None) -> dt.datetime:
+    return dt.datetime.fromisoformat(f"{local}{(offset or '').upper()}")
+
+
+def _first(local: int, timezone: str) -> int:
+    """Find the first instant at which the zone's clock shows a local time or a later one."""
+    around = min(local, _since(_END) - 1)
+    return int(clock(timezone, around, around).first(np.array([local]))[0])
+
+
+def _since(local: dt.datetime) -> int:
+    return (local - _EPOCH) // _MICROSECOND
+
+
+def _beyond(given: object) -> ValueError:
+    return ValueError(
+        f"cannot take {shown(given)} as a time: it must lie in the years {_FIRST.year} to {_END.year - 1}"
+    )

@@ -1,0 +1,210 @@
+"""The contract of a time window: which intervals a time lies in, and which intervals of a key are one window.
+
+    times ── assign ──▶ intervals [start, end) ── merge, by key ──▶ windows
+
+`assign` looks at nothing but the time. For most windows equal intervals are one, and they get `merge` for free; a
+session's intervals overlap or touch, and are united. Both work on whole columns: one call for all rows and keys.
+
+Times are microseconds since 1970-01-01 UTC. The method is that of Beam's ``WindowFn``.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_type, shown
+from windows.timezone import Instants, check_years, checked_instants
+
+BEGINNING, NEVER = -(2**62), 2**62  # where a window starts that has no start, and ends that has no end
+
+
+class Intervals(NamedTuple):
+    """What `TimeWindow.assign` gives: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
+
+    rows: NDArray[np.int64]
+    starts: Instants
+    ends: Instants
+
+
+class Merged(NamedTuple):
+    """What `TimeWindow.merge` gives: interval ``i`` is part of the window ``ids[i]``, of ``[starts[id], ends[id])``."""
+
+    ids: NDArray[np.int64]
+    starts: Instants
+    ends: Instants
+
+
+class TimeWindow(ABC):
+    """A kind of window whose intervals are known from a row's time alone.
+
+    An implementation is a frozen dataclass with a `name` and the method `assign`; the rest has defaults. Its windows
+    must obey the laws of `windows.testing`: among them, that windows which begin at the same instant end at the
+    same instant, so that a window is known by its start. What a kind of window cannot know, such as where its windows
+    begin (`starts`, `between`, `first_from`) or end (`ends`) whatever the rows, raises ``ValueError``.
+    """
+
+    unites: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
+    aligned: ClassVar[bool] = False  # whether windows follow each other without gap or overlap: a store keeps only such
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """A short text that no other kind of window has, such as ``1h``."""
+
+    @abstractmethod
+    def assign(self, times: Instants) -> Intervals:
+        """Find the intervals that each time lies in.
+
+        Parameters
+        ----------
+        times : array of int64, shape (rows,)
+            Microseconds UTC, in any order.
+
+        Returns
+        -------
+        rows : array of int64, shape (intervals,)
+            Ascending indices into ``times``: none, one or several entries for each.
+        starts, ends : arrays of int64, shape (intervals,)
+            Microseconds UTC, with ``starts <= times[rows] < ends``.
+        """
+
+    def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
+        """Find which intervals of a key are one window; here those that are equal.
+
+        Parameters
+        ----------
+        keys : array of integers, shape (intervals,)
+            The number of each interval's key.
+        starts, ends : arrays of int64, shape (intervals,)
+            From `assign`, or windows that were merged before.
+
+        Returns
+        -------
+        ids : array of int64, shape (intervals,)
+            The window that each interval is part of; windows are numbered from 0 by key, then start.
+        starts, ends : arrays of int64, shape (windows,)
+
+        Guarantee
+        ---------
+        Any split of the intervals, in any order and tree of merges, gives the same windows.
+        """
+        check_intervals(keys, starts, ends)
+        order = np.lexsort((ends, starts, keys))
+        differs = np.any([np.diff(column[order]) != 0 for column in (keys, starts, ends)], axis=0)
+        return merged(order, np.append(True, differs)[: len(order)], starts, ends)
+
+    @property
+    def timezone(self) -> str | None:
+        """The IANA zone that windows follow the clock of; None if they follow none."""
+        return None
+
+    @property
+    def length(self) -> float:
+        """About how long a window is, in microseconds; a month counts as 30 days."""
+        return math.inf
+
+    @property
+    def sort_key(self) -> tuple[float, float]:
+        """The length, and how far apart windows begin, in microseconds; to compare kinds of windows by."""
+        return self.length, self.length
+
+    @property
+    def pane(self) -> TimeWindow:
+        """The windows that rows are reduced to first: all times of a pane lie in the windows of the pane's start."""
+        return self
+
+    @property
+    def overlap(self) -> int:
+        """How many windows a time lies in at most, a UTC-offset transition left aside."""
+        return 1
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether a time lies in one window at most, and only equal intervals are one."""
+        return self.overlap == 1 and not self.unites
+
+    @property
+    def resolution(self) -> str:
+        """The longest unit, ``s m h d w mo q y``, that tells where windows begin."""
+        return "s"
+
+    def made_of(self, finer: TimeWindow) -> bool:
+        """Say whether every window is made of whole windows, or panes, of a finer kind."""
+        return self.nesting_problem(finer) is None
+
+    def nesting_problem(self, finer: TimeWindow) -> str | None:
+        """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
+        return None if checked_finer(finer).pane == self else f"what {self.name} is made of is not known"
+
+    def starts(self, times: Instants) -> Instants:
+        """Find the start of the latest window that begins at each time or before it, if that is known."""
+        raise self._unlisted()
+
+    def ends(self, starts: Instants) -> Instants:
+        """Find where the windows that begin at ``starts`` end, if that is known."""
+        found = self.assign(checked_instants(starts, "starts"))
+        own = found.starts == starts[found.rows]
+        if self.unites or int(own.sum()) != len(starts):
+            raise self._unlisted()
+        ends: Instants = found.ends[own]
+        return ends
+
+    def between(self, start: int, end: int) -> Instants:
+        """List the starts of the windows that begin in ``[start, end)``, ascending, if they are known."""
+        raise self._unlisted()
+
+    def first_from(self, at: int) -> int:
+        """Find where the first window begins that does not begin before ``at``, if that is known."""
+        raise self._unlisted()
+
+    def _unlisted(self) -> ValueError:
+        return ValueError(
+            f"where windows of {self.name} begin and end does not follow from a clock; "
+            "take windows of a fixed size, such as 1h"
+        )
+
+
+def merged(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
+    """Number windows of sorted intervals.
+
+    Parameters
+    ----------
+    order : array of int64, shape (intervals,)
+        The intervals by key and start.
+    first : array of bool, shape (intervals,)
+        Whether the interval ``order[i]`` begins a window.
+    starts, ends : arrays of int64, shape (intervals,)
+    """
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(first) - 1
+    begins = np.flatnonzero(first)
+    until = np.maximum.reduceat(ends[order], begins) if len(begins) else ends
+    return Merged(ids, starts[order[begins]], until)
+
+
+def checked_times(times: object) -> Instants:
+    """Check an array of times, and that they lie in the years that have windows; raises ``ValueError``."""
+    checked = checked_instants(times, "times")
+    if len(checked):
+        check_years(int(checked.min()), int(checked.max()))
+    return checked
+
+
+def checked_finer(finer: object) -> TimeWindow:
+    """Check what another kind of window is asked about; raises ``ValueError``."""
+    return checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
+
+
+def check_intervals(keys: object, starts: object, ends: object) -> None:
+    """Check intervals and their keys: arrays of one length; raises ``ValueError``."""
+    lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
+    if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
+        given = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
+        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {given}")
+    if lengths != {len(keys)}:
+        raise ValueError(f"keys, starts and ends must be of one length; got {len(keys)}, {sorted(lengths)}")

@@ -1,0 +1,1 @@
+"""The kinds of time windows, one file each."""

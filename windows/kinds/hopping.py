@@ -1,0 +1,240 @@
+"""Hopping windows: of one size, beginning at every aligned start of a shorter one, so that they overlap.
+
+Rows are kept per *pane*, the longest window that both size and hop are whole multiples of, and a hopping window
+is made by merging its panes. It has as many in every place, ``size / pane`` in a row, and over a UTC-offset
+transition it has what they have: 24 hours from midnight, hopping by the hour, end at 23:00 on the day that is 25 hours
+long. Only where the clock goes back and a hop follows it (see `tumbling`), a window may have more: it lasts at least
+until the next one begins. So every row lies in one window or in several.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from aggr.arguments import checked_type
+from windows.contract import Intervals, TimeWindow
+from windows.kinds.tumbling import Numbering, Tumbling, window
+from windows.kinds.units import LENGTH, MONTHS, duration_text, offset_shown
+from windows.timezone import DAY, Instants, check_timezone, checked_instants
+
+_MOST_PANES = 100_000
+
+
+@dataclass(frozen=True)
+class Hopping(TimeWindow):
+    """A size of window and a hop, in a time zone.
+
+    Parameters
+    ----------
+    size : Tumbling
+        How long a window is; it has no offset.
+    hop : Tumbling
+        A window begins at every start of these; no longer than the size, and in the same zone.
+
+    Raises
+    ------
+    ValueError
+        If size and hop do not go together.
+
+    Examples
+    --------
+    >>> hours = hopping("1h", "25m")
+    >>> hours.pane, hours.panes
+    (Tumbling('5m'), 12)
+    """
+
+    size: Tumbling
+    hop: Tumbling
+
+    def __post_init__(self) -> None:
+        """Check that every window is a number of panes, and that no row falls between two."""
+        size = checked_type(self.size, Tumbling, "the size of hopping windows", ", such as window('1h')")
+        hop = checked_type(self.hop, Tumbling, "the hop of hopping windows", ", such as window('10m')")
+        if size.timezone != hop.timezone:
+            raise ValueError(f"size and hop must be of one time zone; got {size.timezone!r} and {hop.timezone!r}")
+        if (size.unit in MONTHS) != (hop.unit in MONTHS):
+            raise ValueError(
+                f"windows of {size.name} cannot hop by {hop.name}: a month is no fixed number of days; give both in "
+                "months, quarters and years, such as hopping(1y, 1mo), or both in weeks and shorter units, such as "
+                "hopping(30d, 1d)"
+            )
+        if size.offset:
+            raise ValueError(f"the size {size.name} cannot have an offset; the hop says where windows begin")
+        if hop.length > size.length:
+            raise ValueError(
+                f"windows of {size.name} cannot hop by {hop.name}: rows between two windows would be lost; "
+                "the hop must be no longer than the size"
+            )
+        if self.panes > _MOST_PANES:
+            raise ValueError(
+                f"windows of {size.name} that hop by {hop.name} are made of {self.panes:,} panes of {self.pane.name} "
+                f"each, and at most {_MOST_PANES:,} are allowed; take a hop of which the size is fewer"
+            )
+
+    @property
+    def name(self) -> str:
+        """What `windows.read_window` reads, ``hopping(1h, 10m)``."""
+        offset = f", offset={duration_text(self.hop.offset)}" if self.hop.offset else ""
+        return f"hopping({self.size.name}, {self.hop.count}{self.hop.unit}{offset})"
+
+    @property
+    def timezone(self) -> str:
+        """The zone of size and hop, an IANA name."""
+        return self.hop.timezone
+
+    @cached_property
+    def pane(self) -> Tumbling:
+        """The longest window that both size and hop are whole multiples of, and that every hop begins with."""
+        if self.hop.unit in MONTHS:
+            length = math.gcd(*(w.count * MONTHS[w.unit] for w in (self.size, self.hop)))
+            return _longest_unit(length, MONTHS, self.hop)
+        length = math.gcd(*(w.count * LENGTH[w.unit] for w in (self.size, self.hop)))
+        weeks = self.hop.unit == "w"  # they begin on Mondays: made of weeks, or of what a day is made of
+        if weeks and length % LENGTH["w"] == 0:
+            return Tumbling(length // LENGTH["w"], "w", self.timezone, self.hop.offset)
+        length = math.gcd(length, DAY) if weeks else length
+        return _longest_unit(length, {unit: LENGTH[unit] for unit in "smhd"}, self.hop)
+
+    @cached_property
+    def panes(self) -> int:
+        """How many panes make a window."""
+        units = MONTHS if self.hop.unit in MONTHS else LENGTH
+        return self.size.count * units[self.size.unit] // (self.pane.count * units[self.pane.unit])
+
+    @property
+    def length(self) -> float:
+        """The length of the size in microseconds; a month counts as 30 days."""
+        return self.size.length
+
+    @property
+    def sort_key(self) -> tuple[float, float]:
+        """The lengths of size and hop in microseconds; to compare by."""
+        return self.size.length, self.hop.length
+
+    @property
+    def overlap(self) -> int:
+        """How many windows a time lies in at most, a UTC-offset transition left aside."""
+        return math.ceil(self.size.length / self.hop.length)
+
+    @property
+    def resolution(self) -> str:
+        """That of the hop."""
+        return self.hop.resolution
+
+    def nesting_problem(self, finer: TimeWindow) -> str | None:
+        """Say why panes are not made of whole windows, or panes, of a finer kind; None if they are."""
+        problem = self.pane.nesting_problem(finer)
+        return problem and f"its panes are of {self.pane.name}, and {problem}"
+
+    def assign(self, times: Instants) -> Intervals:
+        """Find the windows that have each time.
+
+        Parameters
+        ----------
+        times : array of int64
+            Microseconds UTC, in any order; the starts of panes, or any others.
+
+        Returns
+        -------
+        rows : array of int64
+            Into ``times``, in order: one entry for each window that a time belongs to.
+        starts, ends : arrays of int64
+            Where that window begins and ends, microseconds UTC; ascending for each time.
+
+        Examples
+        --------
+        >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
+        >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
+        ([0, 0, 1, 1], [-30, 0, 0, 30], [30, 60, 60, 90])
+        """
+        if not len(checked_instants(times, "times")):
+            return Intervals(np.array([], np.int64), times, times)
+        pane, hop = self._numberings(times)
+        last = hop.of(times)
+        first = np.minimum(hop.of(pane.starts(pane.of(times) - self.panes + 1) - 1) + 1, last)
+        count = last - first + 1
+        rows = np.repeat(np.arange(len(times)), count)
+        number = np.repeat(first, count) + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
+        low = int(first.min())
+        begins = hop.starts(np.arange(low, int(last.max()) + 1)) if int(last.max()) - low < 2 * len(rows) else None
+        place = number - low
+        starts = hop.starts(number) if begins is None else begins[place]
+        ends = _ends(starts, pane, hop, self.panes) if begins is None else _ends(begins, pane, hop, self.panes)[place]
+        return Intervals(rows, starts, ends)
+
+    def starts(self, times: Instants) -> Instants:
+        """Find the start of the latest window that begins at each time or before it."""
+        return self.hop.starts(times)
+
+    def ends(self, starts: Instants) -> Instants:
+        """Find where the windows that begin at ``starts`` end, exclusive; microseconds UTC."""
+        if not len(checked_instants(starts, "starts")):
+            return starts
+        return _ends(starts, *self._numberings(starts), self.panes)
+
+    def between(self, start: int, end: int) -> Instants:
+        """List the windows that begin in ``[start, end)``, as `Tumbling.between` does."""
+        return self.hop.between(start, end)
+
+    def first_from(self, at: int) -> int:
+        """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
+        return self.hop.first_from(at)
+
+    def _numberings(self, times: Instants) -> tuple[Numbering, Numbering]:
+        """Number panes and hops, from a window before the times to one after them."""
+        reach = int(self.size.length)
+        reach += reach // 50  # a year is longer than 360 days, and so are 12,000 windows of 1h where one takes two
+        low, high = int(times.min()), int(times.max())
+        return self.pane.numbering(low, high, reach), self.hop.numbering(low, high, reach)
+
+    def __repr__(self) -> str:
+        """Write it as short as it reads back."""
+        zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
+        sizes = f"{self.size.name!r}, {f'{self.hop.count}{self.hop.unit}'!r}"
+        return f"Hopping({sizes}{zoned}{offset_shown(self.hop.offset)})"
+
+
+def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Hopping:
+    """Read hopping windows: a window of ``size`` begins at every aligned start of ``hop``.
+
+    Parameters
+    ----------
+    size : str or Tumbling
+        As `window` reads it. As long as the hop makes windows that do not overlap, those of `window`.
+    hop : str or Tumbling
+        No longer than the size; both in months, quarters and years, or both in weeks and shorter units.
+    timezone : str
+        An IANA name, for what is text; a `Tumbling` has its own, and must have the same.
+    offset : str, optional
+        How long after the aligned starts of ``hop`` windows begin; shorter than the hop.
+
+    Raises
+    ------
+    ValueError
+        If size, hop or offset cannot be read, or do not go together.
+
+    Examples
+    --------
+    >>> hopping("1 week", "1d", "Europe/Paris")
+    Hopping('1w', '1d', 'Europe/Paris')
+    """
+    check_timezone(timezone)
+    read = [w if isinstance(w, Tumbling) else window(w, timezone) for w in (size, hop)]
+    return Hopping(read[0], read[1] if offset is None else window(read[1], read[1].timezone, offset))
+
+
+def _ends(starts: Instants, pane: Numbering, hop: Numbering, panes: int) -> Instants:
+    """Find where windows end: after so many panes, and not before the next window begins."""
+    ends: Instants = np.maximum(pane.starts(pane.of(starts) + panes), hop.starts(hop.of(starts) + 1))
+    return ends
+
+
+def _longest_unit(length: int, units: dict[str, int], hop: Tumbling) -> Tumbling:
+    """Write the length of a pane in the longest unit that divides it; ``units`` from short to long."""
+    unit = [unit for unit, of_unit in units.items() if length % of_unit == 0][-1]
+    offset = hop.offset if unit in MONTHS else hop.offset % length
+    return Tumbling(length // units[unit], unit, hop.timezone, offset)

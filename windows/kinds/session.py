@@ -1,0 +1,128 @@
+"""Sessions: windows that last for as long as rows of a key follow each other within a gap.
+
+A row at ``t`` stands for ``[t, t + gap)``, and the intervals of a key that overlap or touch are one session: two rows
+just a gap apart are of one session, as in Spark's ``session_window`` and in Flink. Unions do not depend on the order in
+which intervals come, so that sessions merge like all other windows, also when a late row bridges two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.arguments import is_whole, shown
+from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_finer, checked_times, merged
+from windows.kinds.units import LONGEST, duration_text, read_duration
+from windows.timezone import Instants
+
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Session(TimeWindow):
+    """Sessions of a gap.
+
+    Parameters
+    ----------
+    gap : int
+        Microseconds, at least 1: a session ends so long after its last row.
+
+    Raises
+    ------
+    ValueError
+        If the gap is not a whole number from 1, or exceeds a thousand years.
+
+    Examples
+    --------
+    >>> minute = 60_000_000
+    >>> sessions = session("30m")
+    >>> rows, starts, ends = sessions.assign(np.array([0, 50, 20, 120]) * minute)
+    >>> ids, starts, ends = sessions.merge(np.zeros(4, int), starts, ends)
+    >>> ids, starts // minute, ends // minute
+    (array([0, 0, 0, 1]), array([  0, 120]), array([ 80, 150]))
+    """
+
+    gap: int
+
+    unites: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the gap."""
+        if not is_whole(self.gap) or not 1 <= self.gap <= LONGEST:
+            raise ValueError(
+                "the gap of a session must be at least one microsecond, and at most 1000 years; "
+                f"got {shown(self.gap)}: write session('30m')"
+            )
+        object.__setattr__(self, "gap", int(self.gap))
+
+    @property
+    def name(self) -> str:
+        """What `windows.read_window` reads, ``session(30m)``."""
+        return f"session({duration_text(self.gap)})"
+
+    @property
+    def length(self) -> float:
+        """The gap, the shortest that a session can be, in microseconds."""
+        return float(self.gap)
+
+    def assign(self, times: Instants) -> Intervals:
+        """Give each time the interval from it to a gap later."""
+        return Intervals(np.arange(len(checked_times(times))), times, times + self.gap)
+
+    def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
+        """Unite the intervals of a key that overlap or touch."""
+        check_intervals(keys, starts, ends)
+        order = np.lexsort((starts, keys))
+        keys, begins = keys[order], starts[order]
+        same_key = keys[1:] == keys[:-1]
+        apart = ~same_key | (begins[1:] > _reached(same_key, ends[order])[:-1])
+        return merged(order, np.append(True, apart)[: len(order)], starts, ends)
+
+    def nesting_problem(self, finer: TimeWindow) -> str:
+        """Sessions are made of rows alone."""
+        checked_finer(finer)
+        return "a session is found from rows, and is a level alone"
+
+    def __repr__(self) -> str:
+        """Write it as short as it reads back."""
+        return f"Session({duration_text(self.gap)!r})"
+
+
+def session(gap: str) -> Session:
+    """Read sessions: rows of a key that follow each other within a gap are one window.
+
+    Parameters
+    ----------
+    gap : str
+        A whole number and a unit, from microseconds (``us``) and milliseconds (``ms``) to weeks: ``30m``.
+
+    Raises
+    ------
+    ValueError
+        If the gap cannot be read, is 0, or is in months or longer units, which have no fixed length.
+
+    Examples
+    --------
+    >>> session("90 seconds").name
+    'session(90s)'
+    """
+    return Session(read_duration(gap, "gap"))
+
+
+def _reached(same_key: NDArray[np.bool_], ends: Instants) -> Instants:
+    """Find the greatest end up to each interval among those of its key; intervals are sorted by key."""
+    if (same_key <= (np.diff(ends) >= 0)).all():
+        return ends
+    key = np.cumsum(np.append(False, ~same_key))
+    low, width = int(ends.min()), int(ends.max()) - int(ends.min()) + 1
+    if width * (int(key[-1]) + 1) < _MOST:
+        lifted = np.maximum.accumulate(key * width + (ends - low))
+        reached: Instants = lifted - key * width + low
+        return reached
+    values, rank = np.unique(ends, return_inverse=True)  # too far apart to be told by one number: by rank
+    lifted = np.maximum.accumulate(key * len(values) + rank)
+    reached = values[lifted - key * len(values)]
+    return reached

@@ -1,0 +1,310 @@
+"""Tumbling windows: half-open ``[start, end)``, one after the other, aligned to the clock of any time zone.
+
+A window starts at the first instant at which the zone's clock reaches a multiple of its size: an hour, a midnight, the
+first of a month; or so much later as its offset says. Two cases need saying, both at UTC-offset transitions:
+
+- Windows that the change is a whole multiple of (an hour where the clock goes back an hour) stay as long as they are:
+  the repeated hour is a window of its own.
+- All others follow the clock: the day on which the clock goes back is 25 hours long, the 6 hours from midnight are 7.
+
+So the windows of one size never overlap, leave no gap, and every coarse window is made of whole finer ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from aggr.arguments import checked_whole, is_whole, shown
+from windows.contract import Intervals, TimeWindow, checked_finer
+from windows.kinds.units import (
+    LENGTH,
+    MONTHS,
+    SHORTEST_MONTH,
+    UNITS,
+    duration_text,
+    number_and_unit,
+    offset_shown,
+    read_duration,
+)
+from windows.timezone import DAY, Clock, Instants, check_timezone, checked_instants, clock
+
+_MONDAY = 4 * DAY  # the first Monday of 1970
+_MOST = 10_000_000
+_LONGEST = 9000 * 360.0 * DAY
+_LARGEST = 100_000  # units in a size that is read
+
+
+@dataclass(frozen=True)
+class Tumbling(TimeWindow):
+    """A size of window in a time zone.
+
+    Parameters
+    ----------
+    count : int
+        How many units long, at least 1.
+    unit : str
+        ``s m h d w mo q y``: second, minute, hour, day, week (from Monday), month, quarter, year.
+    timezone : str
+        An IANA name.
+    offset : int
+        How long after the aligned starts windows begin, on the zone's clock: microseconds from 0, less than the size.
+
+    Raises
+    ------
+    ValueError
+        If one of them is not allowed.
+
+    Examples
+    --------
+    >>> window("10m"), window("1 month", "Europe/Paris"), window("1d", offset="6h")
+    (Tumbling('10m'), Tumbling('1mo', 'Europe/Paris'), Tumbling('1d', offset='6h'))
+    """
+
+    count: int
+    unit: str
+    timezone: str = "UTC"
+    offset: int = 0
+
+    aligned: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the size, the zone and the offset."""
+        object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, _MOST))
+        if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
+            raise ValueError(f"the unit of a window is one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}")
+        check_timezone(self.timezone)
+        if self.length > _LONGEST:
+            raise ValueError(
+                f"a window is at most 9,000 years long, for times lie in the years 2 to 9998; "
+                f"got {self.count}{self.unit}"
+            )
+        self._check_offset()
+
+    def _check_offset(self) -> None:
+        if not is_whole(self.offset) or not 0 <= self.offset < self._shortest:
+            at_most = (
+                "" if self.unit in LENGTH else f", {duration_text(self._shortest)} for months as short as February"
+            )
+            near = is_whole(self.offset) and abs(int(self.offset)) < 2**63
+            given = duration_text(int(self.offset)) if near else shown(self.offset)
+            raise ValueError(
+                f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than they are"
+                f"{at_most}; got {given}"
+            )
+        object.__setattr__(self, "offset", int(self.offset))
+
+    @property
+    def name(self) -> str:
+        """What `windows.read_window` reads, ``10m`` or ``tumbling(1d, offset=6h)``."""
+        size = f"{self.count}{self.unit}"
+        return f"tumbling({size}, offset={duration_text(self.offset)})" if self.offset else size
+
+    @property
+    def length(self) -> float:
+        """The length in microseconds; a month counts as 30 days."""
+        return self.count * (LENGTH[self.unit] if self.unit in LENGTH else MONTHS[self.unit] * 30.0 * DAY)
+
+    @property
+    def resolution(self) -> str:
+        """The unit of the size, or of the offset."""
+        if not self.offset:
+            return self.unit
+        return next((unit for unit in "dhms" if self.offset % LENGTH[unit] == 0), "s")
+
+    def assign(self, times: Instants) -> Intervals:
+        """Find the one window of each time; see `windows.contract.TimeWindow.assign`."""
+        count = len(checked_instants(times, "times"))
+        return Intervals(np.arange(count), self._edges(times, 0), self._edges(times, 1))
+
+    def starts(self, times: Instants) -> Instants:
+        """Find the start of the window that each time falls into, microseconds UTC."""
+        return self._edges(checked_instants(times, "times"), 0)
+
+    def ends(self, starts: Instants) -> Instants:
+        """Find where the windows that begin at ``starts`` end, exclusive; microseconds UTC."""
+        return self._edges(checked_instants(starts, "starts"), 1)
+
+    def _edges(self, times: Instants, after: int) -> Instants:
+        """Find where the windows of times begin, or with ``after`` 1 the next ones."""
+        if not len(times):
+            return times
+        hand = self._clock(times)
+        steady = len(hand.since) == 1  # no transition: plain arithmetic
+        index = self._index(times + hand.offsets[0] if steady else hand.reached(times))
+        index = index + 1 if after else index
+        if steady and self.unit in LENGTH:
+            edges: Instants = self._local(index) - hand.offsets[0]
+            return edges
+        first, last = int(index.min()), int(index.max())
+        if last - first > len(index):
+            return hand.first(self._local(index))
+        return hand.first(self._local(np.arange(first, last + 1)))[index - first]
+
+    def between(self, start: int, end: int) -> Instants:
+        """List the windows that begin in ``[start, end)``, microseconds UTC, by their starts in order.
+
+        Raises
+        ------
+        ValueError
+            If they are more than ten million.
+
+        Examples
+        --------
+        >>> window("6h").between(1, 86_400_000_000) // 3_600_000_000
+        array([ 6, 12, 18])
+        """
+        if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
+            return np.array([], np.int64)
+        numbers = self.numbering(start, end - 1)
+        first, last = numbers.of(np.array([start - 1, end - 1])).tolist()
+        if last - first > _MOST:
+            raise ValueError(
+                f"{last - first:,} windows of {self.name} begin in the range, and at most {_MOST:,} can be listed; "
+                "take a shorter range or longer windows"
+            )
+        return numbers.starts(np.arange(first + 1, last + 1))
+
+    def first_from(self, at: int) -> int:
+        """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
+        checked_whole(at, "at", -(2**63))
+        numbers = self.numbering(at, at)
+        return int(numbers.starts(numbers.of(np.array([at - 1])) + 1)[0])
+
+    def numbering(self, low: int, high: int, margin: int = 0) -> Numbering:
+        """Number the windows around the instants ``low`` … ``high``, and a margin on either side, in order."""
+        hand = self._clock(np.array([low, high]), margin)
+        before, after = (self._index(hand.reached(hand.since[1:] - early)) for early in (1, 0))
+        skipped = np.maximum(after - before - 1, 0)
+        gaps = skipped > 0
+        return Numbering(self, hand, hand.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
+
+    def nesting_problem(self, finer: TimeWindow) -> str | None:
+        """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
+        fine = checked_finer(finer).pane
+        if not isinstance(fine, Tumbling):
+            return f"{finer.name} is a level alone" if finer.unites else f"{finer.name} follows no clock"
+        if fine.timezone != self.timezone:
+            return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {self.timezone}"
+        if fine.length > self.length:
+            return f"{fine.name} is longer"
+        no_multiple = f"{self.name} is no whole multiple of {fine.name}"
+        if fine.unit == "w" and self.unit != "w":
+            return "weeks run across the ends of months and years" if self.unit in MONTHS else no_multiple
+        if self.unit == "w" and fine.unit != "w" and (fine.unit in MONTHS or DAY % fine._length):
+            return f"weeks begin on Monday, and windows of {fine.name} do not all"
+        if self.unit in MONTHS and fine.unit in LENGTH:
+            if DAY % fine._length:
+                return f"windows of {fine.name} run across the ends of months"
+        elif (fine.unit in MONTHS and self.unit in LENGTH) or self._units % fine._units:
+            return no_multiple
+        apart = self.offset - fine.offset
+        if apart % fine._length if fine.unit in LENGTH else apart:
+            return f"windows of {self.name} begin between the starts of {fine.name}"
+        return None
+
+    @property
+    def _units(self) -> int:
+        """The size in microseconds or in months."""
+        return self.count * (LENGTH | MONTHS)[self.unit]
+
+    @property
+    def _length(self) -> int:
+        return self.count * LENGTH[self.unit]
+
+    @property
+    def _shortest(self) -> int:
+        return self._length if self.unit in LENGTH else self._units * SHORTEST_MONTH
+
+    def _clock(self, times: Instants, margin: int = 0) -> Clock:
+        margin += 2 * int(self.length) + 3 * DAY
+        hand = clock(self.timezone, int(times.min()), int(times.max()), margin)
+        short = self.unit in LENGTH and self._length < DAY
+        return hand.elapsed(self._length, self._shift) if short else hand
+
+    def _index(self, local: Instants) -> Instants:
+        """Count the windows that a clock without transitions has shown by a local time."""
+        if self.unit in MONTHS:
+            months = (local - self.offset).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
+            index: Instants = months // self._units
+            return index
+        return (local - self._shift) // self._length
+
+    def _local(self, index: Instants) -> Instants:
+        """Find the local time at which such a window begins."""
+        if self.unit in MONTHS:
+            months = (index * self._units).astype("datetime64[M]")
+            local: Instants = months.astype("datetime64[us]").astype(np.int64)
+            return local + self.offset
+        return index * self._length + self._shift
+
+    @property
+    def _shift(self) -> int:
+        return self.offset + (_MONDAY if self.unit == "w" else 0)
+
+    def __repr__(self) -> str:
+        """Write it as short as it reads back."""
+        zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
+        return f"Tumbling({f'{self.count}{self.unit}'!r}{zoned}{offset_shown(self.offset)})"
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """The windows of one size numbered in order, one after the other, over a span of years.
+
+    Numbers of two numberings have nothing to do with each other.
+    """
+
+    size: Tumbling
+    hand: Clock
+    gaps: Instants  # where the clock jumps over whole windows, which are none and have no number
+    skipped: Instants  # how many it has jumped over, before and after each leap
+
+    def of(self, times: Instants) -> Instants:
+        """Find the number of the window that each time falls into."""
+        index = self.size._index(self.hand.reached(times))
+        numbers: Instants = index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
+        return numbers
+
+    def starts(self, numbers: Instants) -> Instants:
+        """Find where the windows of these numbers begin, microseconds UTC."""
+        segment = np.searchsorted(self.of(self.gaps), numbers, side="right")
+        return self.hand.first(self.size._local(numbers + self.skipped[segment]))
+
+
+def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:
+    """Read tumbling windows: ``10s``, ``1m``, ``6h``, ``1d``, ``1w``, ``1mo``, ``1q``, ``1y``, ``1 hour``, ``day``.
+
+    Parameters
+    ----------
+    size : str
+        A whole number from 1, or nothing for 1, and a unit. ``m`` is a minute, ``mo`` a month.
+    timezone : str
+        An IANA name.
+    offset : str, optional
+        How long after the aligned starts windows begin, on the zone's clock; shorter than the size: ``6h`` for days
+        from six o'clock.
+
+    Raises
+    ------
+    ValueError
+        If size or offset cannot be read, or the zone is unknown.
+
+    Examples
+    --------
+    >>> window("2 hours").name, window("1d", offset="6h").name
+    ('2h', 'tumbling(1d, offset=6h)')
+    """
+    check_timezone(timezone)
+    shift = 0 if offset is None else read_duration(offset, "offset")
+    if isinstance(size, Tumbling):
+        return Tumbling(size.count, size.unit, timezone, size.offset if offset is None else shift)
+    parts = number_and_unit(size)
+    if parts is None or parts[1] not in UNITS or not 1 <= parts[0] <= _LARGEST:
+        raise ValueError(
+            f"cannot read {shown(size)} as a window; write a whole number and one of s, m, h, d, w, mo, q, y, "
+            "such as '10s', '1h' or '1mo'"
+        )
+    return Tumbling(parts[0], UNITS[parts[1]], timezone, shift)

@@ -1,0 +1,87 @@
+"""Units of time: their names and lengths, and durations as text."""
+
+from __future__ import annotations
+
+import re
+
+from aggr.arguments import shown
+from windows.timezone import DAY, SECOND
+
+_NAMES = {
+    "s": ("s", "sec", "secs", "second", "seconds"),
+    "m": ("m", "min", "mins", "minute", "minutes"),
+    "h": ("h", "hr", "hrs", "hour", "hours"),
+    "d": ("d", "day", "days"),
+    "w": ("w", "week", "weeks"),
+    "mo": ("mo", "mon", "month", "months"),
+    "q": ("q", "quarter", "quarters"),
+    "y": ("y", "yr", "year", "years"),
+}
+UNITS = {alias: unit for unit, aliases in _NAMES.items() for alias in aliases}
+LENGTH = {"s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY, "w": 7 * DAY}
+MONTHS = {"mo": 1, "q": 3, "y": 12}
+SHORTEST_MONTH = 28 * DAY
+_FINER = {"us": 1, "microsecond": 1, "microseconds": 1, "ms": 1000, "millisecond": 1000, "milliseconds": 1000}
+LONGEST = 1000 * 366 * DAY  # of what is no window's size
+
+
+def number_and_unit(text: object) -> tuple[int, str] | None:
+    """Split ``10 minutes`` into a whole number, 1 if it is left out, and a word; None if that cannot be done."""
+    match = re.fullmatch(r"\s*([0-9]{0,18})\s*([a-z]+)\s*", text, re.ASCII) if isinstance(text, str) else None
+    return None if match is None else (int(match[1] or 1), match[2])
+
+
+def read_duration(text: str, what: str) -> int:
+    """Read a fixed length of time.
+
+    Parameters
+    ----------
+    text : str
+        A whole number, or nothing for 1, and a unit from microseconds (``us``) and milliseconds (``ms``) to weeks.
+    what : str
+        What it is, for errors: ``gap``.
+
+    Returns
+    -------
+    int, microseconds
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, is in months or longer units, or exceeds a thousand years.
+
+    Examples
+    --------
+    >>> read_duration("1 minute", "gap")
+    60000000
+    """
+    parts = number_and_unit(text)
+    if parts is not None and UNITS.get(parts[1]) in MONTHS:
+        raise ValueError(
+            f"the {what} {shown(text)} has no fixed length; give it in weeks or shorter units, such as '30m'"
+        )
+    unit = None if parts is None else _FINER.get(parts[1]) or LENGTH.get(UNITS.get(parts[1], ""))
+    if parts is None or unit is None:
+        raise ValueError(
+            f"cannot read the {what} {shown(text)}; write a whole number and one of us, ms, s, m, h, d, w, "
+            "such as '30m'"
+        )
+    if parts[0] * unit > LONGEST:
+        raise ValueError(f"the {what} {shown(text)} is too long; it must be at most 1000 years")
+    return parts[0] * unit
+
+
+def duration_text(length: int) -> str:
+    """Write a length in microseconds in the longest unit that divides it.
+
+    >>> duration_text(5_400_000_000)
+    '90m'
+    """
+    units = {"us": 1, "ms": 1000} | {unit: LENGTH[unit] for unit in "smhd"}
+    unit = [unit for unit, of_unit in units.items() if length % of_unit == 0][-1]
+    return f"{length // units[unit]}{unit}"
+
+
+def offset_shown(offset: int) -> str:
+    """Write an offset as an argument, ``, offset='6h'``; nothing where there is none."""
+    return f", offset={duration_text(offset)!r}" if offset else ""

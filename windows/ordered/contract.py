@@ -1,0 +1,176 @@
+"""The contract of an ordered window: rows in the order of key and time, to ranges of rows.
+
+    rows of a key   0   1   2   3   4   5   6
+    count(3)        [0      3)[3        6)          each range is one output: the rows [first, last)
+    running()       [0  1)
+                    [0      2)
+                    [0          3)  …
+
+The window of a row depends on the rows before it in its key, so that rows must come in order; those of equal times in
+the order of their arrival. Positions count the rows of a key from its very first one. A `Carry` says where a key has
+got to, so that batches follow each other: any split of the rows into batches gives the same ranges.
+
+Times are microseconds since 1970-01-01 UTC.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windows.ordered.ticks import Tick
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition in SQL that a window reads of every row: an array of bool, false where it is null."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Check that it is text; what it says is checked against the data."""
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {self.text!r}')
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A column that says how much a row counts: an array of int64, none negative."""
+
+    column: str
+
+    def __post_init__(self) -> None:
+        """Check that it is a name."""
+        if not isinstance(self.column, str) or not self.column:
+            raise ValueError(f"a weight is the name of a column; got {self.column!r}")
+
+
+Input = Condition | Weight | Tick
+EVERY_ROW = Condition("true")
+
+
+class Rows(NamedTuple):
+    """A batch of rows in the order of key and time: those of key ``k`` are ``[heads[k], heads[k] + lengths[k])``.
+
+    ``times`` never go back within a key. ``inputs`` holds an array of as many rows for whatever the window reads.
+    """
+
+    heads: Ints
+    lengths: Ints
+    times: Ints
+    inputs: Mapping[Input, NDArray[Any]]
+
+    @property
+    def keys(self) -> Ints:
+        """The key of each row."""
+        return np.repeat(np.arange(len(self.heads)), self.lengths)
+
+
+class Carry(NamedTuple):
+    """Where each key has got to.
+
+    ``position[k]`` is the place of its next row. The first ``counts[0]`` of ``marks`` are of key 0, and so on: the
+    positions, ascending, at which a later range may begin. ``numbers`` holds what else a window must remember.
+    """
+
+    position: Ints
+    counts: Ints
+    marks: Ints
+    numbers: Mapping[str, Ints]
+
+
+class Ranges(NamedTuple):
+    """The outputs of a batch: output ``i`` is of ``key[i]``, the rows ``[first[i], last[i])`` by their positions.
+
+    ``row[i]`` is the row of the batch that brought it about, and the time of the output is that row's. Outputs are in
+    the order of their rows; neither their first rows nor their last ones go back within a key.
+    """
+
+    key: Ints
+    first: Ints
+    last: Ints
+    row: Ints
+
+
+@dataclass(frozen=True)
+class OrderedWindow(ABC):
+    """A kind of window over rows in order.
+
+    An implementation is a frozen dataclass with `ranges`, `reads` if it reads more than times, and `numbers` if it
+    remembers any. `windows.ordered.testing.check` proves that it obeys the contract.
+    """
+
+    per_row: ClassVar[bool] = False  # whether every row brings about one output, so that ranges overlap
+    numbers: ClassVar[Mapping[str, int]] = {}  # what a carry remembers of a key, and with which value it begins
+
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """What the window reads of rows, beside their times."""
+        return ()
+
+    @abstractmethod
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Find the ranges of the outputs that a batch of rows brings about.
+
+        Parameters
+        ----------
+        rows : Rows
+            Of as many keys as the carry has, some perhaps without rows.
+        carry : Carry
+            From `start`, or from the batch before.
+
+        Returns
+        -------
+        Ranges, and the carry for the next batch
+        """
+
+    def start(self, keys: int) -> Carry:
+        """Return the carry of keys that have not been seen."""
+        zeros = np.zeros(keys, np.int64)
+        numbers = {name: np.full(keys, value, np.int64) for name, value in self.numbers.items()}
+        return Carry(zeros, np.ones(keys, np.int64), zeros, numbers)
+
+
+def positions(rows: Rows, carry: Carry) -> Ints:
+    """Return the place of each row in its key."""
+    return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
+
+
+def disjoint(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
+    """Make outputs of ranges, leaving out those without rows."""
+    some = np.flatnonzero(last > first)
+    key = np.searchsorted(rows.heads + rows.lengths, row[some], side="right")
+    return Ranges(key, first[some], last[some], row[some])
+
+
+def moved(carry: Carry, rows: Rows, marks: Ints, **numbers: Ints) -> Carry:
+    """Return the carry behind a batch, of a window that holds one range open for each key."""
+    ones = np.ones(len(marks), np.int64)
+    return Carry(carry.position + rows.lengths, ones, marks, numbers)
+
+
+def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
+    """Return the value of each key's last of some rows, ascending; ``before`` of keys that have none."""
+    ends = np.searchsorted(row, rows.heads + rows.lengths, side="left")
+    some = ends > np.searchsorted(row, rows.heads, side="left")
+    found = before.copy()
+    found[some] = value[ends[some] - 1]
+    return found
+
+
+def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
+    """Return for each of some rows, ascending, the value of the one before it in its key, or its key's ``before``."""
+    key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
+    shifted = np.empty_like(value)
+    shifted[1:] = value[:-1]
+    heads = np.flatnonzero(np.diff(key, prepend=-1))
+    shifted[heads] = before[key[heads]]
+    return shifted

@@ -1,0 +1,1 @@
+"""The kinds of ordered windows, one file each."""

@@ -1,0 +1,173 @@
+"""count, weighted_count: a window is over once so many rows have come, or so much weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from windows.ordered.contract import (
+    Carry,
+    Ints,
+    OrderedWindow,
+    Ranges,
+    Rows,
+    Weight,
+    disjoint,
+    last_by_key,
+    moved,
+    positions,
+    previous,
+)
+
+_MOST = 2**40
+
+
+@dataclass(frozen=True)
+class Count(OrderedWindow):
+    """Windows of ``n`` rows.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        """Check the size."""
+        check_size(self.n, "count")
+
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Close a window at every n-th row; see `OrderedWindow.ranges`."""
+        last = positions(rows, carry) + 1
+        row = np.flatnonzero(last % self.n == 0)
+        done = carry.position + rows.lengths
+        return disjoint(row, last[row] - self.n, last[row], rows), moved(carry, rows, done - done % self.n)
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        return f"count({self.n})"
+
+
+@dataclass(frozen=True)
+class WeightedCount(OrderedWindow):
+    """Windows of rows that weigh ``n`` together.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+    weight : str
+        The column that says how much a row counts: whole numbers from 0; null counts as 0.
+    """
+
+    n: int
+    weight: str
+
+    numbers: ClassVar = {"surplus": 0}
+
+    def __post_init__(self) -> None:
+        """Check the size and the column."""
+        check_size(self.n, "weighted_count")
+        Weight(self.weight)
+
+    @property
+    def reads(self) -> tuple[Weight, ...]:
+        """The weight."""
+        return (Weight(self.weight),)
+
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Close a window where the weight is reached, at one row one window at most; see `OrderedWindow.ranges`."""
+        total = _total(rows.inputs[Weight(self.weight)], carry.numbers["surplus"], rows)
+        # of the windows that the weight so far is enough for, row i has closed what the row before has, and one more
+        place = np.arange(len(total)) - np.repeat(rows.heads, rows.lengths)
+        closed = np.minimum(_least_so_far(total // self.n - place, rows) + place, place + 1)
+        row = np.flatnonzero(np.diff(closed, prepend=0) * (place > 0) + closed * (place == 0) > 0)
+        last = positions(rows, carry)[row] + 1
+        ranges = disjoint(row, previous(last, row, carry.marks, rows), last, rows)
+        opened = last_by_key(row, last, carry.marks, rows)
+        ends = np.arange(len(total))
+        surplus = last_by_key(ends, total - self.n * closed, carry.numbers["surplus"], rows)
+        return ranges, moved(carry, rows, opened, surplus=surplus)
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        return f"weighted_count({self.n}, {self.weight!r})"
+
+
+def count(n: int) -> Count:
+    """Windows of ``n`` rows of a key, one after the other.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+
+    Returns
+    -------
+    Count
+        A window is emitted with its n-th row; what is not full is not emitted.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> str(count(100))
+    'count(100)'
+    """
+    return Count(n)
+
+
+def weighted_count(n: int, weight: str) -> WeightedCount:
+    """Windows of rows that weigh ``n`` together.
+
+    Parameters
+    ----------
+    n : int
+        At least 1.
+    weight : str
+        The column that says how much a row counts; a row of weight 0 is in its window, and counts for nothing.
+
+    Returns
+    -------
+    WeightedCount
+        A window is emitted with the row that reaches ``n``. What is beyond counts for the next window, as in Tremor.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is no whole number from 1, or ``weight`` no name.
+
+    Examples
+    --------
+    >>> str(weighted_count(100, "requests"))
+    "weighted_count(100, 'requests')"
+    """
+    return WeightedCount(n, weight)
+
+
+def check_size(n: object, of: str) -> None:
+    """Raise ``ValueError`` unless a size is a whole number from 1."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST:
+        raise ValueError(f"{of} takes a whole number of rows from 1; got {n!r}")
+
+
+def _total(weights: Ints, before: Ints, rows: Rows) -> Ints:
+    """Add up the weights of each key, and what it had before."""
+    running = np.append(0, np.cumsum(weights))
+    total: Ints = running[1:] + np.repeat(before - running[rows.heads], rows.lengths)
+    return total
+
+
+def _least_so_far(values: Ints, rows: Rows) -> Ints:
+    """Find the least value up to each row among those of its key."""
+    distinct, rank = np.unique(values, return_inverse=True)
+    lift = np.repeat(np.arange(len(rows.heads))[::-1], rows.lengths) * len(distinct)
+    least: Ints = distinct[np.minimum.accumulate(rank + lift) - lift]
+    return least

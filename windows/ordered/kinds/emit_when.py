@@ -1,0 +1,86 @@
+"""emit_when: windows that a condition closes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from windows.ordered.contract import (
+    Carry,
+    Condition,
+    OrderedWindow,
+    Ranges,
+    Rows,
+    disjoint,
+    last_by_key,
+    moved,
+    positions,
+    previous,
+)
+
+
+@dataclass(frozen=True)
+class EmitWhen(OrderedWindow):
+    """Windows that end where a condition is true.
+
+    Parameters
+    ----------
+    condition : str
+        SQL.
+    include : bool
+        Whether the row that closes a window is the last of it, or the first of the next one.
+    """
+
+    condition: str
+    include: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the condition."""
+        Condition(self.condition)
+        if not isinstance(self.include, bool):
+            raise ValueError(f"include is True or False; got {self.include!r}")
+
+    @property
+    def reads(self) -> tuple[Condition, ...]:
+        """The condition."""
+        return (Condition(self.condition),)
+
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Close a window at every row that makes the condition true; see `OrderedWindow.ranges`."""
+        row = np.flatnonzero(rows.inputs[Condition(self.condition)])
+        last = positions(rows, carry)[row] + self.include
+        ranges = disjoint(row, previous(last, row, carry.marks, rows), last, rows)
+        return ranges, moved(carry, rows, last_by_key(row, last, carry.marks, rows))
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        return f"emit_when({self.condition!r}{'' if self.include else ', include=False'})"
+
+
+def emit_when(condition: str, include: bool = True) -> EmitWhen:
+    """Windows that end where a condition is true.
+
+    Parameters
+    ----------
+    condition : str
+        SQL, say ``"state = 'done'"``.
+    include : bool
+        Whether the row that makes it true is the last of its window, or the first of the next one.
+
+    Returns
+    -------
+    EmitWhen
+        A window is emitted with the row that closes it, unless it is empty.
+
+    Raises
+    ------
+    ValueError
+        If the condition is no text.
+
+    Examples
+    --------
+    >>> str(emit_when("state = 'done'", include=False))
+    'emit_when("state = \\'done\\'", include=False)'
+    """
+    return EmitWhen(condition, include)

@@ -1,0 +1,99 @@
+"""interval: windows of a length of time that begin with a row, not with the clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from windows.kinds.units import duration_text, read_duration
+from windows.ordered.contract import (
+    Carry,
+    OrderedWindow,
+    Ranges,
+    Rows,
+    disjoint,
+    last_by_key,
+    moved,
+    positions,
+    previous,
+)
+from windows.ordered.jumps import first_at_least, reached
+
+
+@dataclass(frozen=True)
+class Interval(OrderedWindow):
+    """Windows of a length that begin with a row.
+
+    Parameters
+    ----------
+    length : int
+        Microseconds, at least 1.
+    """
+
+    length: int
+
+    numbers: ClassVar = {"opened": 0, "open": 0}
+
+    def __post_init__(self) -> None:
+        """Check the length."""
+        check_length(self.length, "the length of an interval", "interval('15s')")
+
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Close a window with the first row that is a length later than its first one; see `OrderedWindow.ranges`."""
+        ends = rows.heads + rows.lengths
+        fresh = carry.numbers["open"] == 0
+        begin = np.arange(len(rows.times))
+        onward = first_at_least(rows.times, begin, np.repeat(ends, rows.lengths), rows.times + self.length)
+        onward[onward == np.repeat(ends, rows.lengths)] = len(begin)
+        closing = first_at_least(rows.times, rows.heads, ends, carry.numbers["opened"] + self.length)
+        firsts = np.where(fresh, rows.heads, closing)
+        opening = reached(np.where(firsts < ends, firsts, len(begin)), onward)
+        position = positions(rows, carry)[opening]
+        heads = np.flatnonzero(fresh & (rows.lengths > 0))
+        cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key closes nothing
+        first = previous(position, opening, carry.marks, rows)
+        numbers = {
+            "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
+            "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
+        }
+        marks = last_by_key(opening, position, carry.marks, rows)
+        return disjoint(opening[cut], first[cut], position[cut], rows), moved(carry, rows, marks, **numbers)
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        return f"interval({duration_text(self.length)!r})"
+
+
+def interval(length: str) -> Interval:
+    """Windows of a length of time, the first of a key beginning with its first row.
+
+    Parameters
+    ----------
+    length : str
+        A whole number and a unit, from microseconds (``us``) to weeks: ``15s``.
+
+    Returns
+    -------
+    Interval
+        A window is emitted with the first row of its key that comes a length or more after the window's first row. That
+        row is the first of the next window.
+
+    Raises
+    ------
+    ValueError
+        If the length cannot be read, is 0, or is in months or longer units.
+
+    Examples
+    --------
+    >>> str(interval("90 seconds"))
+    "interval('90s')"
+    """
+    return Interval(read_duration(length, "length"))
+
+
+def check_length(length: object, what: str, example: str) -> None:
+    """Raise ``ValueError`` unless a length of time is a whole number of microseconds from 1."""
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise ValueError(f"{what} must be at least one microsecond; got {length!r}: write {example}")

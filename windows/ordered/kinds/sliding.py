@@ -1,0 +1,162 @@
+"""running, since, sliding: an output for every row, over what came since a reset, or the last few of them.
+
+A row that makes the condition true, or a tick, resets: it is still in the window whose output it brings about, and the
+rows after it begin anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows, positions
+from windows.ordered.kinds.count import check_size
+from windows.ordered.ticks import Tick
+
+
+@dataclass(frozen=True)
+class Sliding(OrderedWindow):
+    """For every row, the rows behind the n-th last reset before it.
+
+    Parameters
+    ----------
+    n : int or None
+        At least 1; None for all rows, which nothing resets.
+    condition : str or None
+        SQL; a row that makes it true resets.
+    tick : Tick or None
+        Every tick resets. With neither a condition nor a tick every row does.
+    """
+
+    n: int | None = None
+    condition: str | None = None
+    tick: Tick | None = None
+
+    per_row: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        if self.n is not None:
+            check_size(self.n, "sliding")
+        if self.condition is not None:
+            Condition(self.condition)
+        if self.tick is not None and not isinstance(self.tick, Tick):
+            raise ValueError(f"a tick is such as hourly() or daily('UTC'); got {self.tick!r}")
+
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """The condition and the tick."""
+        conditions = () if self.condition is None else (Condition(self.condition),)
+        given: tuple[Input, ...] = conditions if self.tick is None else (*conditions, self.tick)
+        return given or (() if self.n is None else (EVERY_ROW,))
+
+    def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
+        """Give every row the range from its n-th last reset; see `OrderedWindow.ranges`."""
+        key, position = rows.keys, positions(rows, carry)
+        resets = np.flatnonzero(self._resets(rows))
+        # all places at which ranges may begin, by key: those known before, then those behind this batch's resets
+        owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
+        order = np.argsort(owner, kind="stable")
+        begins = np.concatenate([carry.marks, position[resets] + 1])[order]
+        counts = np.bincount(owner, minlength=len(carry.counts))
+        base = np.cumsum(counts) - counts
+        before = np.append(0, np.cumsum(self._resets(rows)))  # resets before each row
+        seen = carry.counts[key] + before[:-1] - before[rows.heads][key]
+        n = self.n or 1
+        first = begins[base[key] + np.maximum(seen - n, 0)]
+        kept = np.minimum(counts, n)
+        keep = np.arange(len(begins)) >= np.repeat(base + counts - kept, counts)
+        after = Carry(carry.position + rows.lengths, kept, begins[keep], {})
+        return Ranges(key, first, position + 1, np.arange(len(key))), after
+
+    def _resets(self, rows: Rows) -> Flags:
+        flags: Flags = np.zeros(len(rows.times), np.bool_)
+        for read in self.reads:
+            flags = flags | rows.inputs[read]
+        return flags
+
+    def __str__(self) -> str:
+        """Write it as it is read."""
+        if self.n is None:
+            return "running()"
+        given = ([repr(self.condition)] if self.condition is not None else []) + ([str(self.tick)] if self.tick else [])
+        if self.n == 1 and given:
+            return f"since({', '.join(given)})"
+        return f"sliding({', '.join([str(self.n), *given])})"
+
+
+def running() -> Sliding:
+    """Return the window of all rows of a key so far.
+
+    Examples
+    --------
+    >>> str(running())
+    'running()'
+    """
+    return Sliding()
+
+
+def since(*resets: str | Tick) -> Sliding:
+    """Return the window of the rows since a condition was last true, or since the last tick.
+
+    Parameters
+    ----------
+    resets : a condition in SQL, a tick, or both
+        With both, either resets.
+
+    Returns
+    -------
+    Sliding
+        The row that makes the condition true is the last of its window; the rows after it begin anew. As Kaskada's.
+
+    Raises
+    ------
+    ValueError
+        If there is neither a condition nor a tick, or two of a kind.
+
+    Examples
+    --------
+    >>> from windows.ordered import daily
+    >>> str(since("n > 5")), str(since("n > 5", daily("UTC")))
+    ("since('n > 5')", "since('n > 5', daily('UTC'))")
+    """
+    if not resets:
+        raise ValueError("since needs a condition or a tick: since('n > 5'), since(hourly())")
+    return Sliding(1, *_parts(resets, "since"))
+
+
+def sliding(n: int, *resets: str | Tick) -> Sliding:
+    """Return the window from the n-th last time on that a condition was true, or that a tick has passed.
+
+    Parameters
+    ----------
+    n : int
+        At least 1. ``sliding(1, …)`` is ``since(…)``.
+    resets : a condition in SQL, a tick, or both; none at all
+        Without any, every row counts: ``sliding(10)`` is the last ten rows.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is no whole number from 1, or there are two resets of a kind.
+
+    Examples
+    --------
+    >>> from windows.ordered import hourly
+    >>> str(sliding(10)), str(sliding(24, hourly()))
+    ('sliding(10)', 'sliding(24, hourly())')
+    """
+    check_size(n, "sliding")
+    return Sliding(n, *_parts(resets, "sliding"))
+
+
+def _parts(resets: tuple[str | Tick, ...], of: str) -> tuple[str | None, Tick | None]:
+    ticks = [reset for reset in resets if isinstance(reset, Tick)]
+    conditions = [reset for reset in resets if not isinstance(reset, Tick)]
+    if len(ticks) > 1 or len(conditions) > 1:
+        raise ValueError(f"{of} takes one condition and one tick at most; got {', '.join(map(str, resets))}")
+    for condition in conditions:
+        Condition(condition)
+    return (conditions[0] if conditions else None), (ticks[0] if ticks else None)

@@ -1,0 +1,91 @@
+"""Ordered windows as text: what `str` writes of a window is read back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from windows.ordered.contract import OrderedWindow
+from windows.ordered.kinds.count import count, weighted_count
+from windows.ordered.kinds.emit_when import emit_when
+from windows.ordered.kinds.interval import interval
+from windows.ordered.kinds.session import session
+from windows.ordered.kinds.sliding import running, since, sliding
+from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, yearly
+
+_WINDOWS: dict[str, Callable[..., OrderedWindow]] = {
+    "count": count,
+    "weighted_count": weighted_count,
+    "interval": interval,
+    "session": session,
+    "emit_when": emit_when,
+    "since": since,
+    "sliding": sliding,
+    "running": running,
+}
+_EXAMPLE = "count(100) or since('n > 5', daily('UTC'))"
+_TICKS: dict[str, Callable[..., Tick]] = {
+    "minutely": minutely,
+    "hourly": hourly,
+    "daily": daily,
+    "monthly": monthly,
+    "yearly": yearly,
+}
+
+
+def read_ordered(text: str) -> OrderedWindow:
+    """Read an ordered window.
+
+    Parameters
+    ----------
+    text : str
+        A call of one of the functions of `windows.ordered`, as Python writes it.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, or its arguments are not allowed.
+
+    Examples
+    --------
+    >>> str(read_ordered("session('30m', max='8h', start='speed > 50')"))
+    "session('30m', max='8h', start='speed > 50')"
+    """
+    window: OrderedWindow = _call(_parsed(text, _EXAMPLE), _WINDOWS, text, _EXAMPLE)
+    return window
+
+
+def read_tick(text: str) -> Tick:
+    """Read a tick, ``hourly()`` or ``daily('Europe/Paris')``; raises ``ValueError`` if it cannot be read."""
+    tick: Tick = _call(_parsed(text, "hourly()"), _TICKS, text, "hourly()")
+    return tick
+
+
+def _parsed(text: str, example: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, AttributeError, MemoryError, RecursionError):
+        raise ValueError(f"cannot read {text!r}; write it as {example}") from None
+
+
+def _call(node: ast.expr, known: dict[str, Callable[..., Any]], text: str, example: str) -> Any:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known):
+        raise ValueError(f"cannot read {text!r}; write it as {example}; there are {', '.join(known)}")
+    if any(keyword.arg is None for keyword in node.keywords):
+        raise ValueError(f"cannot read {text!r}; write it as {example}")
+    given = [_argument(argument, text) for argument in node.args]
+    named = {str(keyword.arg): _argument(keyword.value, text) for keyword in node.keywords}
+    try:
+        return known[node.func.id](*given, **named)
+    except TypeError as error:
+        raise ValueError(f"cannot read {text!r}: {error}") from None
+
+
+def _argument(node: ast.expr, text: str) -> Any:
+    if isinstance(node, ast.Call):
+        return _call(node, dict(_TICKS), text, "hourly()")
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):
+        raise ValueError(f"cannot read {text!r}: its arguments are numbers, texts and ticks") from None

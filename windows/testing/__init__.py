@@ -1,0 +1,6 @@
+"""What every kind of time window must obey, as checks that anyone can run on a kind of their own."""
+
+from windows.testing.laws import LAWS, LawBroken, check
+from windows.testing.times import times_of
+
+__all__ = ["LAWS", "LawBroken", "check", "times_of"]

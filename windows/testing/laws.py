@@ -1,0 +1,251 @@
+"""The laws of time windows.
+
+>>> from windows import hopping, session
+>>> check(session("30m"))
+>>> check(hopping("1h", "10m", "Europe/Berlin"), rounds=3)
+
+A broken law raises `LawBroken`, which names the law. Equality is equality of integers, never a tolerance.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_type, checked_whole
+from windows.contract import BEGINNING, NEVER, Merged, TimeWindow
+from windows.testing.times import times_of
+from windows.timezone import Instants
+
+Oracle = Callable[[int], Sequence[tuple[int, int]]]
+Source = Callable[[int, int], Instants]
+_KEYS = 3
+
+
+class LawBroken(AssertionError):
+    """A kind of window broke a law; the message says which and how."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One round: windows, times with keys, and their intervals."""
+
+    window: TimeWindow
+    times: Instants
+    keys: NDArray[np.int64]
+    rng: np.random.Generator
+    oracle: Oracle | None
+
+    def intervals(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Assign some rows, or all: key, start and end of each interval, shape (intervals, 3)."""
+        rows = np.arange(len(self.times)) if rows is None else rows
+        found = self.window.assign(self.times[rows])
+        return np.stack([self.keys[rows][found.rows], found.starts, found.ends], axis=1)
+
+    def merge(self, intervals: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Merge intervals: key, start and end of each window, in the order of their numbers."""
+        keys, starts, ends = intervals.T
+        merged = self.window.merge(keys, starts, ends)
+        _holds(len(merged.ids) == len(keys), "merge numbers some intervals and not others")
+        _holds(
+            set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered one after the other"
+        )
+        of = np.zeros(len(merged.starts), np.int64)
+        of[merged.ids] = keys
+        _holds(bool((of[merged.ids] == keys).all()), "a window has intervals of two keys")
+        return np.stack([of, merged.starts, merged.ends], axis=1)
+
+    def pieces(self, count: int) -> list[NDArray[np.int64]]:
+        """Split the rows at random, in random order, and give the windows of each piece."""
+        order = self.rng.permutation(len(self.times))
+        cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
+        return [self.merge(self.intervals(rows)) for rows in np.split(order, cuts)]
+
+
+def contains(case: Case) -> None:
+    """A time lies in the intervals that it is given; rows come in order."""
+    rows, starts, ends = case.window.assign(case.times)
+    _holds(len(rows) == len(starts) == len(ends), "rows, starts and ends are not of one length")
+    _holds(bool((np.diff(rows) >= 0).all()), "rows do not ascend")
+    _holds(all(column.dtype == np.int64 for column in (rows, starts, ends)), "rows, starts and ends must be int64")
+    at = case.times[rows]
+    _holds(bool(((starts <= at) & (at < ends)).all()), "a time lies outside an interval that it is given")
+
+
+def by_time_alone(case: Case) -> None:
+    """The intervals of a time do not depend on the other times."""
+    whole = case.intervals()
+    rows = case.window.assign(case.times).rows
+    for row in case.rng.permutation(len(case.times))[:20]:
+        _same(case.intervals(np.array([row])), whole[rows == row])
+
+
+def known_by_start(case: Case) -> None:
+    """Windows of a key that begin at the same instant end at the same instant."""
+    windows = case.merge(case.intervals())
+    _holds(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
+
+
+def in_order(case: Case) -> None:
+    """Windows are numbered by key, then start."""
+    windows = case.merge(case.intervals())
+    _same(windows, windows[np.lexsort((windows[:, 1], windows[:, 0]))])
+
+
+def naive(case: Case) -> None:
+    """Merging gives the windows that a loop over the intervals of each key gives."""
+    intervals, expected = case.intervals(), []
+    for key in sorted(set(intervals[:, 0].tolist())):
+        found: list[list[int]] = []
+        for start, end in sorted({(s, e) for k, s, e in intervals.tolist() if k == key}):
+            if case.window.unites and found and start <= found[-1][1]:
+                found[-1][1] = max(found[-1][1], end)
+            else:
+                found.append([start, end])
+        expected += [[key, start, end] for start, end in found]
+    _same(case.merge(intervals), np.array(expected, np.int64).reshape(-1, 3))
+
+
+def any_tree(case: Case) -> None:
+    """Any split of the rows, in any order, merged left to right, in pairs or all at once, gives the same windows."""
+    whole, pieces = case.merge(case.intervals()), case.pieces(4)
+    left = pieces[0]
+    for piece in pieces[1:]:
+        left = case.merge(np.concatenate([left, piece]))
+    pairs = [case.merge(np.concatenate(pieces[i : i + 2])) for i in (0, 2)]
+    for windows in (left, case.merge(np.concatenate(pieces)), case.merge(np.concatenate(pairs)), case.merge(whole)):
+        _same(windows, whole)
+
+
+def isolation(case: Case) -> None:
+    """The windows of a key do not depend on other keys."""
+    whole = case.merge(case.intervals())
+    for key in range(_KEYS):
+        _same(case.merge(case.intervals(np.flatnonzero(case.keys == key))), whole[whole[:, 0] == key])
+
+
+def panes(case: Case) -> None:
+    """All times of a pane lie in the windows of the pane's start, and in one pane."""
+    pane = case.window.pane
+    found = pane.assign(case.times)
+    _holds(pane.overlap == 1, "a time lies in several panes")
+    if pane == case.window and case.window.unites:
+        return
+    kept = case.times[found.rows]
+    of_times, of_panes = case.window.assign(kept), case.window.assign(found.starts)
+    for one, other in zip(of_times, of_panes, strict=True):
+        _same(one, other)
+
+
+def overlaps(case: Case) -> None:
+    """Disjoint windows do not overlap, aligned ones leave no gap, and united ones do not even touch."""
+    windows, window = case.merge(case.intervals()), case.window
+    same_key = windows[1:, 0] == windows[:-1, 0]
+    apart = windows[1:, 1] - windows[:-1, 2]
+    if window.overlap == 1:
+        _holds(bool((apart[same_key] >= window.unites).all()), "windows of a key overlap, or touch and are not united")
+    if window.aligned:
+        starts, ends = windows[:, 1], windows[:, 2]
+        _same(window.assign(ends).starts, ends)
+        _same(window.assign(ends - 1).starts, starts)
+        _holds(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
+
+
+def queries(case: Case) -> None:
+    """What a kind of window knows of its starts and ends, whatever the rows, agrees with what it assigns."""
+    window = case.window
+    if window.unites or not len(case.times):
+        return
+    _, starts, ends = window.assign(case.times)
+    _same(window.ends(starts), ends)
+    at = int(case.times[0])
+    try:
+        first, latest = window.first_from(at), int(window.starts(case.times[:1])[0])
+    except ValueError:
+        return  # not known
+    _holds(first >= at and latest <= at, "the first window from a time, or the latest up to it, is on the wrong side")
+    own = window.assign(case.times[:1]).starts
+    _holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
+    _same(window.between(latest, first + 1), np.unique([latest, first]))
+
+
+def of_nothing(case: Case) -> None:
+    """No times have no intervals, and no intervals no windows."""
+    none = np.array([], np.int64)
+    _holds(all(len(column) == 0 for column in case.window.assign(none)), "no times have intervals")
+    merged: Merged = case.window.merge(none, none, none)
+    _holds(all(len(column) == 0 for column in merged), "no intervals have windows")
+
+
+def travels(case: Case) -> None:
+    """A copy, as Spark sends one to its workers, equals the windows and has their hash; they have a name."""
+    other = copy.deepcopy(case.window)
+    _holds(other == case.window and hash(other) == hash(case.window), "a copy is not equal")
+    _holds(isinstance(other.name, str) and other.name != "", "windows have no name")
+
+
+def agrees(case: Case) -> None:
+    """The intervals of each time are those of the oracle, if one is given."""
+    if case.oracle is None:
+        return
+    rows, starts, ends = case.window.assign(case.times)
+    for row, time in enumerate(case.times.tolist()):
+        mine = rows == row
+        got = sorted(zip(starts[mine].tolist(), ends[mine].tolist(), strict=True))
+        wanted = sorted((BEGINNING if s is None else s, NEVER if e is None else e) for s, e in case.oracle(time))
+        _holds(got == wanted, f"the time {time} lies in {wanted}; got {got}")
+
+
+LAWS: tuple[Callable[[Case], None], ...] = (
+    contains, by_time_alone, known_by_start, in_order, naive, any_tree, isolation, panes, overlaps, queries, of_nothing,
+    travels, agrees,
+)  # fmt: skip
+
+
+def check(
+    window: TimeWindow, oracle: Oracle | None = None, source: Source | None = None, rounds: int = 20, seed: int = 0
+) -> None:
+    """Check a kind of window against every law, on random times of a few keys.
+
+    Parameters
+    ----------
+    window : TimeWindow
+    oracle : time -> list of (start, end), optional
+        The intervals of one time, found in another way; microseconds UTC.
+    source : (size, seed) -> array of int64, optional
+        Makes times; `times_of` unless given.
+    rounds, seed : int
+        How many sets of times, and which.
+
+    Raises
+    ------
+    LawBroken
+        Naming the law and what broke it.
+    """
+    checked_type(window, TimeWindow, "the kind of window", ", such as session('30m')")  # type: ignore[type-abstract]
+    checked_whole(rounds, "rounds")
+    checked_whole(seed, "seed")
+    for turn in range(rounds):
+        size = (0, 1, 2, 7, 60)[turn] if turn < 5 else 40
+        times = (source or (lambda size, seed: times_of(window, size, seed)))(size, seed + turn)
+        rng = np.random.default_rng([seed, turn])
+        case = Case(window, times, rng.integers(0, _KEYS, len(times)), rng, oracle)
+        for law in LAWS:
+            try:
+                law(case)
+            except LawBroken as broken:
+                raise LawBroken(f"{window.name} breaks the law {law.__name__!r}: {broken}") from None
+
+
+def _holds(condition: bool, otherwise: str) -> None:
+    if not condition:
+        raise LawBroken(otherwise)
+
+
+def _same(got: NDArray[np.int64], wanted: NDArray[np.int64]) -> None:
+    if got.shape != wanted.shape or not (got == wanted).all():
+        raise LawBroken(f"got {got.tolist()[:8]}, and should have {wanted.tolist()[:8]}")

@@ -1,0 +1,154 @@
+"""Time zones: their UTC-offset transitions, and what the local clock shows when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from functools import lru_cache
+from zoneinfo import ZoneInfo, available_timezones
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.arguments import is_name, nearest, shown
+
+Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_YEAR, _LAST_YEAR = 2, 9998
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A zone's offsets over a span of years.
+
+    ``offsets[i]`` (local minus UTC, microseconds) holds from the instant ``since[i]`` on, until ``since[i + 1]``;
+    ``since[0]`` is the beginning of the span.
+    """
+
+    since: Instants
+    offsets: Instants
+
+    def elapsed(self, size: int, shift: int = 0) -> Clock:
+        """Leave out the transitions that windows of a size need not follow.
+
+        Those move the clock by whole multiples of the size: what is left still shows the right place within a
+        window, and an hour that the clock repeats is two windows. Where the clock jumps ahead in the middle of
+        a window it is followed all the same, for a coarser window may begin at the jump. Windows begin where the clock
+        shows ``shift`` and whole multiples of the size.
+        """
+        moves = np.diff(self.offsets)
+        whole = (moves % size == 0) & ((moves < 0) | ((self.since[1:] + self.offsets[:-1] - shift) % size == 0))
+        total = self.offsets[0] + np.cumsum(np.append(0, np.where(whole, 0, moves)))
+        followed = np.append(True, ~whole)
+        return Clock(self.since[followed], total[followed])
+
+    def reached(self, times: Instants) -> Instants:
+        """Return the latest local time that the clock has shown up to each instant."""
+        segment = np.searchsorted(self.since, times, side="right") - 1
+        shown: Instants = np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
+        return shown
+
+    def first(self, local: Instants) -> Instants:
+        """Return the first instant at which the clock shows a local time or a later one."""
+        segment = np.searchsorted(self._shown_before[1:], local, side="right")
+        instants: Instants = np.maximum(local - self.offsets[segment], self.since[segment])
+        return instants
+
+    @property
+    def _shown_before(self) -> Instants:
+        """Up to where the clock had run before each segment, exclusive."""
+        ends = self.since[1:] + self.offsets[:-1]
+        return np.maximum.accumulate(np.append(np.iinfo(np.int64).min // 2, ends))
+
+
+def check_timezone(name: str) -> str:
+    """Return the name of a time zone; raises ``ValueError`` for an unknown one."""
+    if not is_name(name):
+        raise ValueError(f"a time zone is an IANA name such as 'Europe/Paris'; got {shown(name)}")
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        hint = nearest(name, available_timezones(), "use an IANA name such as 'Europe/Paris'")
+        raise ValueError(f"there is no time zone {shown(name)}; {hint}") from None
+    return name
+
+
+def checked_instants(times: object, what: str) -> Instants:
+    """Check an array of instants; raises ``ValueError``."""
+    if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.ndim != 1:
+        given = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
+        given += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
+        raise ValueError(f"{what} must be an array of int64, microseconds since 1970-01-01 UTC; got {given}")
+    return times
+
+
+def check_years(low: int, high: int) -> None:
+    """Check that instants from ``low`` to ``high`` lie in the years that have windows; raises ``ValueError``."""
+    for at in (low, high):
+        if not _FIRST_YEAR <= _year(at) <= _LAST_YEAR:
+            raise ValueError(
+                f"event times must lie in the years {_FIRST_YEAR} to {_LAST_YEAR}; got the year {_year(at)}"
+            )
+
+
+def clock(name: str, low: int, high: int, margin: int = 0) -> Clock:
+    """Read a zone's clock around the instants ``low`` … ``high``, microseconds UTC, and a margin on either side.
+
+    Raises ``ValueError`` for instants before the year 2 or after the year 9998; the margin may reach beyond them.
+    """
+    check_years(low, high)
+    first, last = _year(low - margin) - 1, _year(high + margin) + 1
+    return _clock(name, max(first, dt.MINYEAR), min(last, dt.MAXYEAR))
+
+
+def _year(at: int) -> int:
+    return int(np.datetime64(at, "us").astype("datetime64[Y]").astype(np.int64)) + 1970
+
+
+@lru_cache(maxsize=64)
+def _clock(name: str, first: int, last: int) -> Clock:
+    start = _micros(dt.datetime(first, 1, 1, tzinfo=dt.UTC))
+    if name in ("UTC", "Etc/UTC"):
+        return Clock(np.array([start]), np.array([0], np.int64))
+    transitions = [t for year in range(first, last + 1) for t in _transitions(name, year)]
+    offset = _offset(ZoneInfo(name), start)
+    since, offsets = [start, *(at for at, _ in transitions)], [offset, *(to for _, to in transitions)]
+    return Clock(np.array(since, np.int64), np.array(offsets, np.int64))
+
+
+@lru_cache(maxsize=8192)
+def _transitions(name: str, year: int) -> tuple[tuple[int, int], ...]:
+    """Find the UTC-offset transitions of a year: look at every day, and halve the days on which the offset changed."""
+    info, found = ZoneInfo(name), []
+    start = _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
+    end = _micros(dt.datetime(year + 1, 1, 1, tzinfo=dt.UTC)) if year < dt.MAXYEAR else start + 365 * DAY
+    before = _offset(info, start - SECOND)
+    for day in range(start - SECOND, end - SECOND, DAY):
+        after = _offset(info, min(day + DAY, end - SECOND))
+        if after != before:
+            low, high = day, min(day + DAY, end - SECOND)
+            while high - low > SECOND:
+                middle = (low + high) // (2 * SECOND) * SECOND
+                low, high = (low, middle) if _offset(info, middle) != before else (middle, high)
+            found.append((high, after))
+        before = after
+    return tuple(found)
+
+
+def _offset(info: ZoneInfo, at: int) -> int:
+    at = min(max(at, _EARLIEST), _LATEST)
+    offset = (_EPOCH + dt.timedelta(microseconds=at)).astimezone(info).utcoffset()
+    assert offset is not None
+    return offset // dt.timedelta(microseconds=1)
+
+
+def _micros(moment: dt.datetime) -> int:
+    return (moment - _EPOCH) // dt.timedelta(microseconds=1)
+
+
+# what datetime can tell the local time of, in any zone
+_EARLIEST = _micros(dt.datetime(dt.MINYEAR, 1, 3, tzinfo=dt.UTC))
+_LATEST = _micros(dt.datetime(dt.MAXYEAR, 12, 29, tzinfo=dt.UTC))
