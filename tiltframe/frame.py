@@ -24,13 +24,12 @@ from aggr.kernels.normalize import normalized_type
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, states_fields
 from tiltframe import provenance
+from tiltframe.event_time import INSTANT as INSTANT
 from tiltframe.names import END as END
 from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
 from tiltframe.names import check_names
 from windows import TimeWindow, as_window, check_timezone
-
-INSTANT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, init=False, eq=False)

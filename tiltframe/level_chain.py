@@ -10,6 +10,8 @@ here is a pure function of Arrow tables, so a local run, a Spark job and a store
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,17 +25,20 @@ from aggr.states import partial_aggregation
 from aggr.states.grouped_tables import finish_by, key_column, merge_by, reduce_by
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.tabular import rows_of, table_of
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 
-def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
+def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     """Roll up a table: the states of every level.
 
     Parameters
     ----------
-    data : table
-        With the frame's time, keys and the columns of its measures.
+    data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
+        With the frame's time, keys and the columns of its measures: whatever has ``__arrow_c_stream__``, a pyarrow
+        dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
+        paths. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
 
     Returns
@@ -55,8 +60,11 @@ def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    checked_type(frame, TiltFrame, "frame").check(checked_type(data, pa.Table, "data").schema)
-    return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+    checked_type(frame, TiltFrame, "frame")
+    schema, batches = rows_of(data, "data", frame.columns, frame.time, frame.keys)
+    frame.check(schema)
+    nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
+    return rollup_batches((batch.select(list(frame.columns)) for batch in chain([nothing], batches)), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
@@ -167,13 +175,14 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
 
 
-def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
+def finish(states: Any, frame: TiltFrame) -> pa.Table:
     """Read the results of states: the same rows, a result for each measure.
 
     Parameters
     ----------
     states : table
-        As `rollup` gives it. It stays as it is.
+        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays as
+        it is.
     frame : TiltFrame
         The same, or one that asks the same states for other quantiles.
 
@@ -181,7 +190,9 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     -------
     table of level, window_start, window_end, keys and one column per measure
     """
-    checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
+    checked_type(frame, TiltFrame, "frame")
+    states = table_of(states, "states")
+    frame.check_states(states.schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
 

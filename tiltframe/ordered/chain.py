@@ -10,9 +10,10 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
 from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
+from tiltframe.tabular import table_of, whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Rows, Tick
 from windows.ordered.contract import EVERY_ROW
 
@@ -188,12 +190,12 @@ class OrderedRollup:
         self._held = [Held(window.start(0), zero) for window in frame.levels.values()]
 
 
-def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:
+def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
     """Roll up rows in the order of key and time: the states of every level of an ordered frame.
 
     Parameters
     ----------
-    data : table, or batches that follow each other in time
+    data : table, or whatever `tiltframe.rollup` takes for one, or batches that follow each other in time
     frame : OrderedFrame
 
     Returns
@@ -219,16 +221,18 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.add(data)
-    parts = [made.add(batch) for batch in data]
+    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys)
+    if isinstance(given, pa.Table):
+        return made.add(given)
+    parts = [made.add(batch) for batch in given]
     if not parts:
         raise ValueError("there are no batches, not even an empty one, to tell the columns from")
     return pa.concat_tables(parts)
 
 
-def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
+def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     """Read the results of states that `ordered_rollup` gave: level, time, keys, a result for each measure."""
+    states = table_of(states, "states")
     serving = {name: column.name for column in frame.states for name in column.serves}
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)

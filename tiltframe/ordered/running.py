@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from aggr import Measure
 from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Tick
 
 
 def running(
-    data: pa.Table | Iterable[pa.RecordBatch],
+    data: Any,
     measures: Mapping[str, Measure],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
@@ -27,7 +29,8 @@ def running(
     Parameters
     ----------
     data : table, or batches
-        Of a table in any order; batches must follow each other in time, within a key.
+        A table in any order, or whatever `tiltframe.rollup` takes for one; batches must follow each other in time,
+        within a key.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
         rows.
@@ -73,9 +76,10 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.finish(data)
-    parts = [made.add(batch) for batch in data]
+    given = whole_or_batches(data, "data", time, keys)
+    if isinstance(given, pa.Table):
+        return made.finish(given)
+    parts = [made.add(batch) for batch in given]
     if not parts:
         raise ValueError("there are no batches, not even an empty one, to tell the columns from")
     return pa.concat_tables([*parts, made.finish()])

@@ -26,6 +26,7 @@ from tiltframe.store.open import backend_at, check_options, check_types, checked
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.results import checked_order
+from tiltframe.tabular import table_of
 from windows import TimeWindow
 
 DEFAULT_NAME = "frame"
@@ -158,13 +159,14 @@ class FrameStore(Maintenance):
         txn_versions = self._backend.view([self.frame.levels[0].name], writers)[0].txn_versions
         return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
 
-    def append(self, states: pa.Table, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
+    def append(self, states: Any, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
         """Add states under a writer's commit number, at once or not at all.
 
         Parameters
         ----------
         states : table
-            As `tiltframe.rollup` gives it. With rows of finer levels only, coarser ones are derived later.
+            As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
+            pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived later.
         writer : str
             Who writes.
         commit : int
@@ -189,7 +191,7 @@ class FrameStore(Maintenance):
         """
         commit = check_writer(writer, commit)
         made_from = check_made_from(made_from, writer)
-        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        states = checked(table_of(states, "states"), self.frame)
         content = content_of(states, self.frame)
         self._backend.check_values(states)
         kept = self.prepare(states.schema)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arguments import checked_type, shown
+from aggr.arguments import shown
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.store.check import CheckReport, check_store
@@ -22,6 +22,7 @@ from tiltframe.store.core.report import Report, inspect
 from tiltframe.store.core.retention import expire
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.tabular import table_of
 from windows import window
 
 
@@ -43,13 +44,13 @@ class Kept(Protocol):
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: Kept, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(self: Kept, states: Any, within: Any, made_from: Mapping[str, int] | None = None) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
         ----------
         states : table
-            As `tiltframe.rollup` gives it, of rows in the range.
+            As `tiltframe.rollup` gives it, of rows in the range; whatever `append` takes.
         within : range
             Of whole windows of the finest level; as for `query`.
         made_from : name -> number, optional
@@ -62,7 +63,7 @@ class Maintenance:
             of whole windows, or windows that coarser ones are made of have expired.
         """
         span = check_whole(read_time_range(within, self.frame.timezone), self.frame)
-        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        states = checked(table_of(states, "states"), self.frame)
         self.check_states(states.schema)
         finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
         starts = instants_of(finest)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from aggr.arguments import because, checked_mapping, is_name, shown
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
+from tiltframe.store_folders import DESCRIPTION
 
 OLD = "tiltframe.json"  # the manifest of format 1
 
@@ -76,13 +77,6 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     return PostgresBackend(uri, name or "", durable)
 
 
-def is_store(folder: Path) -> bool:
-    """Say whether a folder is a store."""
-    from tiltframe.store.delta.backend import DESCRIPTION
-
-    return (folder / DESCRIPTION / "_delta_log").is_dir()
-
-
 def described(backend: Backend, name: str | None) -> Manifest | None:
     """Read what a place says of itself; None where there is nothing yet.
 
@@ -95,7 +89,7 @@ def described(backend: Backend, name: str | None) -> Manifest | None:
 
 
 def _described(backend: Backend, name: str | None) -> Manifest | None:
-    from tiltframe.store.delta.backend import DESCRIPTION, DeltaBackend
+    from tiltframe.store.delta.backend import DeltaBackend
 
     path = Path(backend.uri)
     is_folder = isinstance(backend, DeltaBackend) and "://" not in backend.uri

@@ -39,8 +39,7 @@ from tiltframe.store.delta.files import bucket_of_file, data_files, read_files, 
 from tiltframe.store.delta.folder import table_path, whole_path
 from tiltframe.store.delta.log import added, clear, described_by, removed
 from tiltframe.store.delta.table import Live, make_description, make_level
-
-DESCRIPTION = "tiltframe"  # the table whose configuration describes the store
+from tiltframe.store_folders import DESCRIPTION
 
 
 @dataclass(frozen=True)
