@@ -69,7 +69,13 @@ KINDS = {
     "parquet": parquet,
     "folder": folder_of_parquet,
 }
-OF_STATES = ("reader", "polars", "dataset", "scanner", "parquet")  # pandas and DuckDB have no structs in structs of bytes
+OF_STATES = ("reader", "polars", "dataset", "scanner", "parquet")
+    "reader",
+    "polars",
+    "dataset",
+    "scanner",
+    "parquet",
+)  # pandas and DuckDB have no structs in structs of bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +107,9 @@ def test_rows_in_order_of_any_kind(kind, tmp_path):
     frame = OrderedFrame({"fives": "count(5)"}, "ts", {"most": aggr.max("ms")})
     (tmp_path / "second").mkdir()
     totals = running(KINDS[kind](rows, tmp_path), {"total": aggr.sum("ms")}, time="ts")
-    assert totals.column("total").to_pylist() == running(rows, {"total": aggr.sum("ms")}, time="ts")["total"].to_pylist()
+    assert (
+        totals.column("total").to_pylist() == running(rows, {"total": aggr.sum("ms")}, time="ts")["total"].to_pylist()
+    )
     states = ordered_rollup(KINDS[kind](rows, tmp_path / "second"), frame)
     assert finish_ordered(states, frame).equals(finish_ordered(ordered_rollup(rows, frame), frame))
 
