@@ -70,12 +70,6 @@ KINDS = {
     "folder": folder_of_parquet,
 }
 OF_STATES = ("reader", "polars", "dataset", "scanner", "parquet")
-    "reader",
-    "polars",
-    "dataset",
-    "scanner",
-    "parquet",
-)  # pandas and DuckDB have no structs in structs of bytes
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -18,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_type
+from aggr.arguments import checked_truth, checked_type
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by, reduce_by
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
@@ -175,7 +176,7 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
 
 
-def finish(states: Any, frame: TiltFrame) -> pa.Table:
+def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     """Read the results of states: the same rows, a result for each measure.
 
     Parameters
@@ -185,16 +186,19 @@ def finish(states: Any, frame: TiltFrame) -> pa.Table:
         it is.
     frame : TiltFrame
         The same, or one that asks the same states for other quantiles.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
-    table of level, window_start, window_end, keys and one column per measure
+    table of level, window_start, window_end, keys and one column per measure, or per field of its records
     """
     checked_type(frame, TiltFrame, "frame")
     states = table_of(states, "states")
     frame.check_states(states.schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    return flattened(results) if checked_truth(flat, "flat") else results
 
 
 def _merged(

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from aggr import Measure, from_description, get
 from aggr.function import keyword
+from aggr.states.flat_results import flat_schema, flattened
 from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
@@ -24,7 +25,20 @@ from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, states_asked
 
 STORAGE = "storage."
-KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
+KNOWN = (
+    "path",
+    "per",
+    "within",
+    "where",
+    "keys",
+    "measures",
+    "fill",
+    "flat",
+    "now",
+    "name",
+    "rows_per_task",
+    "pushdown",
+)
 ROWS_PER_TASK = 50_000
 _TABLE = {"owner", "provider"}
 _CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
@@ -40,6 +54,8 @@ class Asked:
     question : Question
     fill : bool
         Give windows without events too.
+    flat : bool
+        Give plain columns in place of records.
     now : moment or None
         For `partial`; the clock's, when it is read.
     rows_per_task : int
@@ -52,6 +68,7 @@ class Asked:
     manifest: Manifest
     question: QueryPlan
     fill: bool
+    flat: bool
     now: str | None
     rows_per_task: int
     pushdown: bool
@@ -65,12 +82,14 @@ class Asked:
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
         nothing = states_asked(self.manifest.schema.empty_table(), self.question, (0, 0))
-        return answers(nothing, self.question, 0, 0).schema
+        schema = answers(nothing, self.question, 0, 0).schema
+        return flat_schema(schema) if self.flat else schema
 
     def execute(self, asked: QueryPlan) -> pa.Table:
         """Answer the question, or a part of it."""
         now = moment(self.now, asked.frame.timezone)
-        return execute(self.backend, self.manifest, asked, self.fill, (), None, now)
+        results = execute(self.backend, self.manifest, asked, self.fill, (), None, now)
+        return flattened(results) if self.flat else results
 
 
 def to_options(
@@ -133,8 +152,8 @@ def from_options(options: Mapping[str, str]) -> Asked:
     asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
     moment(options.get("now"), store.frame.timezone)  # which must be one
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
-    return Asked(store.backend, store.manifest, asked, fill, options.get("now"), rows, pushdown)
+    fill, flat, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "flat", "pushdown"))
+    return Asked(store.backend, store.manifest, asked, fill, flat, options.get("now"), rows, pushdown)
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:

@@ -192,6 +192,7 @@ def read(
     keys: Sequence[str] | None = None,
     fill: bool = False,
     now: Any = None,
+    flat: bool = False,
     *,
     name: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
@@ -206,7 +207,7 @@ def read(
         Classic or Connect.
     uri : str or path
         Of the store; driver and tasks must reach it.
-    per, within, where, measures, keys, fill, now
+    per, within, where, measures, keys, fill, now, flat
         As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
     name, storage_options
         As for `tiltframe.FrameStore`.
@@ -220,8 +221,8 @@ def read(
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, a column per measure, partial. What it is filtered by later is read
-        all the same, without ``pushdown``: give ``within`` and ``where`` here.
+        level, window_start, window_end, keys, a column per measure, or per field of its records, partial. What it is
+        filtered by later is read all the same, without ``pushdown``: give ``within`` and ``where`` here.
 
     Raises
     ------
@@ -239,7 +240,7 @@ def read(
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    asked = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
+    asked = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
     more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
     options = to_options(uri, measures, keys, storage_options, **more, **asked)
     register_source(spark)

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aggr.states.flat_results import flattened
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.report import Report
 from tiltframe.store.query.results import PARTIAL
@@ -31,9 +32,9 @@ FORMATS = ("table", "csv", "json", "parquet")
 
 
 def as_bytes(results: pa.Table, form: str) -> bytes:
-    """Write results in a form; level is left out, for a query has one. In JSON only partial windows say that they are.
+    """Write results in a form; level is left out, for a query has one.
 
-    - ``csv``: records flattened, ``latency.quantiles.0.99``
+    - ``csv``: records as plain columns, ``latency_p99``
     - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
     - ``parquet``: as they are
     """
@@ -54,8 +55,7 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         sink = io.BytesIO()
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
-    rows = ({name: value for name, value in row.items() if name != PARTIAL or value} for row in results.to_pylist())
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in results.to_pylist())
     return "".join(line + "\n" for line in lines).encode()
 
 
@@ -94,13 +94,6 @@ def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArra
                 pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
             )
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
-
-
-def flattened(table: pa.Table) -> pa.Table:
-    """Flatten records into columns, ``latency.count``."""
-    while any(pa.types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    return table
 
 
 def _plain(value: Any) -> Any:

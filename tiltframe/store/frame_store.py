@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from aggr import Measure
 from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
+from aggr.states.flat_results import flattened
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
@@ -236,6 +237,7 @@ class FrameStore(Maintenance):
         order_by: str | Sequence[str] = (),
         limit: int | None = None,
         now: Any = None,
+        flat: bool = False,
     ) -> pa.Table:
         """Read results; a query never changes a state.
 
@@ -256,17 +258,20 @@ class FrameStore(Maintenance):
         fill : bool
             Give windows without events too, with nulls and counts of 0, for each key that has any event.
         order_by : str or list of str, optional
-            Columns, or fields such as ``latency.quantiles.0.99 desc``; by default window, then keys.
+            Columns, or fields such as ``latency_p99 desc``, or ``latency.quantiles.0.99``; by default window, then
+            keys.
         limit : int, optional
             At most so many rows.
         now : moment, optional
             For `partial`; the clock's.
+        flat : bool
+            Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
         Returns
         -------
         table
-            level, window_start, window_end, keys, a column per measure, and ``partial``: whether the window is not
-            over yet, or reaches into what its level has expired.
+            level, window_start, window_end, keys, a column per measure, or per field of its records, and ``partial``:
+            whether the window is not over yet, or reaches into what its level has expired.
 
         Raises
         ------
@@ -277,9 +282,11 @@ class FrameStore(Maintenance):
         """
         asked = plan_query(self.frame, per, within, where, measures, keys)
         checked_truth(fill, "fill")
+        checked_truth(flat, "flat")
         order, at = checked_order(order_by), moment(now, self.frame.timezone)
         limit = None if limit is None else checked_whole(limit, "limit")
-        return execute(self._backend, self._held(), asked, fill, order, limit, at)
+        results = execute(self._backend, self._held(), asked, fill, order, limit, at)
+        return flattened(results) if flat else results
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read merged states of a level: level, window_start, window_end, keys, states; arguments as for `query`."""

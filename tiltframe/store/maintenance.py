@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arguments import shown
+from aggr.arguments import checked_names, checked_truth, shown
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.store.check import CheckReport, check_store
@@ -20,6 +20,7 @@ from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.replacement import check_whole, replace_range
 from tiltframe.store.core.report import Report, inspect
 from tiltframe.store.core.retention import expire
+from tiltframe.store.export import export_level, exported_levels
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.tabular import table_of
@@ -87,6 +88,8 @@ class Maintenance:
     ) -> dict[str, tuple[int, int]]:
         """Have coarser levels catch up with finer ones, and merge the parts of closed windows; readers notice nothing.
 
+        Plain tables of results that are kept (`export`) are brought up to date.
+
         Parameters
         ----------
         before : moment, optional
@@ -100,7 +103,49 @@ class Maintenance:
         kept, at = self._held(), moment(before, self.frame.timezone)
         _check_progress(progress)
         catch_up(self._backend, kept)
-        return merge_parts(self._backend, kept, at, progress)
+        merged = merge_parts(self._backend, kept, at, progress)
+        for level in exported_levels(self._backend, kept):
+            export_level(self._backend, kept, level, moment(None, self.frame.timezone))
+        return merged
+
+    def export(
+        self: Kept, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
+    ) -> dict[str, int]:
+        """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
+
+        In a folder or object store each is a Delta table of its own, which any reader of Delta reads; in PostgreSQL a
+        table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` brings those that are there
+        up to date, and so does this.
+
+        Parameters
+        ----------
+        per : level or levels, optional
+            All of them unless given.
+        flat : bool
+            Records as plain columns, ``latency_p99``; other tables are not kept.
+        now : moment, optional
+            For ``partial``; the clock's.
+
+        Returns
+        -------
+        level name -> rows that were written: those of windows that have changed
+
+        Raises
+        ------
+        ValueError
+            For a level that is not there, and for names of columns that clash.
+        StoreError
+            Where the backend keeps no such tables.
+        """
+        if not checked_truth(flat, "flat"):
+            raise ValueError("plain tables are flat; read records by query()")
+        kept, at = self._held(), moment(now, self.frame.timezone)
+        given = (
+            [per] if isinstance(per, str) else self.frame.levels if per is None else checked_names(per, "per", "levels")
+        )
+        levels = [self.frame.level(level).name for level in given]
+        catch_up(self._backend, kept)
+        return {level: export_level(self._backend, kept, level, at) for level in levels}
 
     def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.

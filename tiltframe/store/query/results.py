@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from aggr import predicate
 from aggr.arguments import checked_names, shown
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
@@ -120,7 +121,9 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
 
 
 def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
-    """Find a column, or a field of a record, by its name or path."""
+    """Find a column, or a field of a record, by its name, its flat name or its path."""
+    if path not in results.column_names and path in (flat := flattened(results)).column_names:
+        return flat.column(path)
     column, rest = None, path
     for name in results.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -133,7 +136,7 @@ def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
     if column is None or pa.types.is_nested(column.type):
         raise ValueError(
             f"cannot order by {shown(path)}; there are {', '.join(results.column_names)}, and fields of records such "
-            "as latency.quantiles.0.99"
+            "as latency_p99"
         )
     return column
 
