@@ -88,7 +88,7 @@ class Asked:
     def execute(self, asked: QueryPlan) -> pa.Table:
         """Answer the question, or a part of it."""
         now = moment(self.now, asked.frame.timezone)
-        results = execute(self.backend, self.manifest, asked, self.fill, (), None, now)
+        results = execute(self.backend, self.manifest, asked, self.fill, now)
         return flattened(results) if self.flat else results
 
 
@@ -149,8 +149,8 @@ def from_options(options: Mapping[str, str]) -> Asked:
     if isinstance(measures, dict):
         measures = {name: _measure(name, described) for name, described in measures.items()}
     where = options.get("where")
-    asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
-    moment(options.get("now"), store.frame.timezone)  # which must be one
+    at = moment(options.get("now"), store.frame.timezone)
+    asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
     fill, flat, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "flat", "pushdown"))
     return Asked(store.backend, store.manifest, asked, fill, flat, options.get("now"), rows, pushdown)

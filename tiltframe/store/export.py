@@ -55,7 +55,7 @@ def _export(backend: Backend, kept: KeepsResults, manifest: Manifest, level: str
         return 0
     asked = plan_query(manifest.frame, level)
     spans = ranges or [(0, 0)]
-    found = [execute(backend, manifest, replace(asked, within=span), False, (), None, now) for span in spans]
+    found = [execute(backend, manifest, replace(asked, within=span), False, now) for span in spans]
     results = flattened(pa.concat_tables(found).drop_columns([LEVEL]))
     starts, ends = instants_of(results), instants_of(results, END)
     if (ends > now).any():

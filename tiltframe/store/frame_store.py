@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
 from aggr.states.flat_results import flattened
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled
@@ -26,9 +26,11 @@ from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.open import backend_at, check_options, check_types, checked_uri, described
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.results import checked_order
+from tiltframe.store.query.resolution import finest_within
+from tiltframe.store.query.results import check_having, checked_order, found_having, in_zone, ordered
+from tiltframe.store.query.time_range import read_time_range
 from tiltframe.tabular import table_of
-from windows import TimeWindow
+from windows import TimeWindow, check_timezone
 
 DEFAULT_NAME = "frame"
 
@@ -228,7 +230,7 @@ class FrameStore(Maintenance):
 
     def query(
         self,
-        per: str | TimeWindow | None = None,
+        per: str | TimeWindow | Sequence[str | TimeWindow] | None = None,
         within: Any = None,
         where: str | None = None,
         measures: Sequence[str] | Mapping[str, Measure] | None = None,
@@ -238,6 +240,9 @@ class FrameStore(Maintenance):
         limit: int | None = None,
         now: Any = None,
         flat: bool = False,
+        having: str | None = None,
+        points: int | None = None,
+        timezone: str | None = None,
     ) -> pa.Table:
         """Read results; a query never changes a state.
 
@@ -245,10 +250,12 @@ class FrameStore(Maintenance):
         ----------
         per : str or window, optional
             A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or
-            ``all`` for one result over the whole range.
-        within : (start, end) or str, optional
-            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds, or a
-            pattern such as ``2018-01-** **:**:**``; without an offset in the frame's zone.
+            ``all`` for one result over the whole range. A list of these gives the results of each, one after the
+            other, as the column ``level`` tells; each as of its own moment.
+        within : (start, end), str or date, optional
+            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; a day,
+            month or year, ``2026-03-28``, ``2026-03``; until now, ``-24h``; or a pattern such as
+            ``2018-01-** **:**:**``. Without an offset in ``timezone``.
         where : str, optional
             A condition in SQL on the keys.
         measures : names, or name -> measure, optional
@@ -263,9 +270,18 @@ class FrameStore(Maintenance):
         limit : int, optional
             At most so many rows.
         now : moment, optional
-            For `partial`; the clock's.
+            For `partial` and for times ago; the clock's.
         flat : bool
             Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        having : str, optional
+            A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
+        points : int, optional
+            In place of ``per``, what a plot asks for: the finest level of which the range has at most so many
+            windows, and which holds it from its start on; where the coarsest has more, hours, days, weeks, months,
+            quarters or years.
+        timezone : str, optional
+            The zone that ``within`` and ``now`` are read in, and that the window's start and end are given in; the
+            frame's for reading, UTC for giving, by default. Windows stay the frame's.
 
         Returns
         -------
@@ -280,12 +296,21 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = plan_query(self.frame, per, within, where, measures, keys)
+        zone = self.frame.timezone if timezone is None else check_timezone(timezone) or timezone
+        at = moment(now, zone)
         checked_truth(fill, "fill")
         checked_truth(flat, "flat")
-        order, at = checked_order(order_by), moment(now, self.frame.timezone)
-        limit = None if limit is None else checked_whole(limit, "limit")
-        results = execute(self._backend, self._held(), asked, fill, order, limit, at)
+        order, limit = checked_order(order_by), None if limit is None else checked_whole(limit, "limit")
+        if points is not None:
+            per = self._per_points(per, points, within, at, zone)
+        sizes: list[Any] = list(per) if isinstance(per, list | tuple) else [per]
+        if not sizes:
+            raise ValueError("per must name a level, or several; got an empty list")
+        plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
+        kept = self._held()
+        check_having(having, plans[0], kept.schema)
+        found = pa.concat_tables([execute(self._backend, kept, asked, fill, at) for asked in plans])
+        results = in_zone(ordered(found_having(found, having), order, limit), timezone)
         return flattened(results) if flat else results
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
@@ -293,6 +318,15 @@ class FrameStore(Maintenance):
         asked = plan_query(self.frame, self.frame.level(per), within, where)
         states = read_states(self._backend, self._held(), asked)[0]
         return labelled(states, self.frame, self.frame.level(asked.per))
+
+    def _per_points(self, per: Any, points: int, within: Any, now: int, timezone: str) -> TimeWindow:
+        """Choose what results are per by how many there may be."""
+        points = checked_whole(points, "points", 1)
+        if per is not None:
+            raise ValueError(f"per={shown(per)} and points={points} contradict each other; give one")
+        span = None if within is None else read_time_range(within, timezone, now)
+        self._held()
+        return finest_within(self._backend, self.frame, span, points)
 
     def _held(self) -> Manifest:
         if self._kept is None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr import predicate
-from aggr.arguments import checked_names, shown
+from aggr.arguments import checked_names, is_name, nearest, shown
 from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from tiltframe.frame import END, INSTANT, LEVEL, START
@@ -83,6 +83,34 @@ def answers(states: pa.Table, asked: QueryPlan, known_from: int, now: int) -> pa
     partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(asked.per), states.num_rows))
     return results.append_column(PARTIAL, partial)
+
+
+def check_having(having: str | None, asked: QueryPlan, schema: pa.Schema) -> None:
+    """Raise ``ValueError`` unless a condition can be evaluated on the results of a query, for which nothing is read."""
+    if having is None:
+        return
+    if not is_name(having):
+        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
+    nothing = flattened(answers(states_asked(schema.empty_table(), asked, (0, 0)), asked, 0, 0))
+    for name in predicate.columns_of(having):
+        if name not in nothing.column_names:
+            raise ValueError(f"having names {shown(name)}, which is no result; {nearest(name, nothing.column_names)}")
+    predicate.rows_where(having, nothing)
+
+
+def found_having(results: pa.Table, having: str | None) -> pa.Table:
+    """Keep the results for which a condition on their flat columns is true."""
+    if having is None:
+        return results
+    return results.filter(pa.array(predicate.rows_where(having, flattened(results))))
+
+
+def in_zone(results: pa.Table, timezone: str | None) -> pa.Table:
+    """Give the windows' starts and ends in a zone; the instants stay the same."""
+    for name in (START, END) if timezone is not None else ():
+        at = results.column_names.index(name)
+        results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))
+    return results
 
 
 def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
