@@ -7,6 +7,7 @@ results = su.finish(states, frame)             # the same rows, results for stat
 
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
+su.read_states(spark, store.uri, per="1h")     # or states
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
@@ -17,7 +18,7 @@ from spark_udaf.jobs.finish import finish
 from spark_udaf.jobs.rollup import rollup
 from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
-from spark_udaf.store.source import TiltframeSource, read
+from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
 from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
@@ -37,6 +38,7 @@ __all__ = [
     "quantile",
     "rank",
     "read",
+    "read_states",
     "register",
     "rollup",
     "rollup_into",

@@ -8,6 +8,7 @@
 
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup
+from tiltframe.notebook import show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.ordered.running import running
@@ -25,4 +26,6 @@ __all__ = [
     "ordered_rollup",
     "rollup",
     "running",
+    "show",
+    "to_pandas",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from types import MappingProxyType
 from typing import Any
 
@@ -233,6 +234,13 @@ class TiltFrame:
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"TiltFrame({chain}{zone}{by}; {measures})"
+
+    def _repr_html_(self) -> str:
+        """Show levels, keys and measures in a notebook."""
+        chain = " → ".join(level.name for level in self.levels)
+        said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
+        cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
+        return f"<table><caption>{escape(said)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""

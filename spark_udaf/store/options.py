@@ -17,28 +17,17 @@ from aggr import Measure, from_description, get
 from aggr.function import keyword
 from aggr.states.flat_results import flat_schema, flattened
 from tiltframe import FrameStore
+from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
-from tiltframe.store.query.execution import execute, moment
+from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, states_asked
 
 STORAGE = "storage."
-KNOWN = (
-    "path",
-    "per",
-    "within",
-    "where",
-    "keys",
-    "measures",
-    "fill",
-    "flat",
-    "now",
-    "name",
-    "rows_per_task",
-    "pushdown",
-)
+_ASKED = ("per", "within", "where", "keys", "measures", "fill", "flat", "states", "now")
+KNOWN = ("path", *_ASKED, "name", "rows_per_task", "pushdown")
 ROWS_PER_TASK = 50_000
 _TABLE = {"owner", "provider"}
 _CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
@@ -56,6 +45,8 @@ class Asked:
         Give windows without events too.
     flat : bool
         Give plain columns in place of records.
+    states : bool
+        Give the states of a level in place of results.
     now : moment or None
         For `partial`; the clock's, when it is read.
     rows_per_task : int
@@ -69,6 +60,7 @@ class Asked:
     question: QueryPlan
     fill: bool
     flat: bool
+    states: bool
     now: str | None
     rows_per_task: int
     pushdown: bool
@@ -82,11 +74,15 @@ class Asked:
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
         nothing = states_asked(self.manifest.schema.empty_table(), self.question, (0, 0))
+        if self.states:
+            return labelled(nothing, self.question.frame, self.question.target).schema
         schema = answers(nothing, self.question, 0, 0).schema
         return flat_schema(schema) if self.flat else schema
 
     def execute(self, asked: QueryPlan) -> pa.Table:
         """Answer the question, or a part of it."""
+        if self.states:
+            return labelled(read_states(self.backend, self.manifest, asked)[0], asked.frame, asked.target)
         now = moment(self.now, asked.frame.timezone)
         results = execute(self.backend, self.manifest, asked, self.fill, now)
         return flattened(results) if self.flat else results
@@ -152,8 +148,18 @@ def from_options(options: Mapping[str, str]) -> Asked:
     at = moment(options.get("now"), store.frame.timezone)
     asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    fill, flat, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "flat", "pushdown"))
-    return Asked(store.backend, store.manifest, asked, fill, flat, options.get("now"), rows, pushdown)
+    truths = ("fill", "flat", "states", "pushdown")
+    fill, flat, states, pushdown = (_truth(name, options.get(name, "false")) for name in truths)
+    if states:
+        _check_states(asked, [name for name in ("fill", "flat", "measures", "keys") if name in options])
+    return Asked(store.backend, store.manifest, asked, fill, flat, states, options.get("now"), rows, pushdown)
+
+
+def _check_states(asked: QueryPlan, beside: Sequence[str]) -> None:
+    """Raise ``ValueError`` where states cannot be given as they are asked for."""
+    if beside:
+        raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
+    asked.frame.level(asked.per)
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:

@@ -61,13 +61,13 @@ class TiltframeSource(DataSource):
         return "tiltframe"
 
     def schema(self) -> StructType:
-        """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
-        return spark_schema(stored_schema(from_options(self.options).schema))
+        """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
+        return _spark_schema(from_options(self.options))
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
         asked = from_options(self.options)
-        given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(asked.schema))}
+        given = {f.name: f.dataType.simpleString() for f in _spark_schema(asked)}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
@@ -144,8 +144,10 @@ class TiltframeReader(DataSourceReader):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Expired)  # the column partial says so
             results = asked.execute(replace(asked.question, within=within))
-        columns = [stored(one_array(column)) for column in results.columns]
-        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
+        if not asked.states:
+            columns = [stored(one_array(column)) for column in results.columns]
+            results = pa.table(columns, names=results.column_names)
+        given = as_schema(results, self.schema)
         yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
 
@@ -174,6 +176,10 @@ class PushingReader(TiltframeReader):
             return planned
         spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
         return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
+
+
+def _spark_schema(asked: Asked) -> StructType:
+    return spark_schema(asked.schema if asked.states else stored_schema(asked.schema))
 
 
 def register_source(spark: SparkSession) -> None:
@@ -250,3 +256,53 @@ def read(
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = results.schema  # Connect looks at it only when it must
     return results
+
+
+def read_states(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    per: str | TimeWindow,
+    within: Any = None,
+    where: str | None = None,
+    now: Any = None,
+    *,
+    name: str | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read states of a level of a frame store as a DataFrame: to merge what is kept with what is new, in a job.
+
+    Parameters
+    ----------
+    spark, uri, name, storage_options, rows_per_task
+        As for `read`.
+    per : level
+    within, where, now
+        As for `tiltframe.FrameStore.query`.
+
+    Returns
+    -------
+    DataFrame
+        level, window_start, window_end, keys, states: as `rollup` gives them, merged to one row a window and key.
+        `finish`, `merge` and `append` take it, also united with others.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For what cannot be asked, and where there is no store.
+    TypeError
+        For states of types that Spark does not have.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        old = su.read_states(spark, store.uri, per="1h", within="-7d")
+    """
+    options = to_options(uri, None, None, storage_options, per=per, within=within, where=where, now=now, name=name)
+    options |= {"states": "true", "rows_per_task": str(rows_per_task)}
+    register_source(spark)
+    with clear():
+        states = spark.read.format(TiltframeSource.name()).options(**options).load()
+        _ = states.schema  # Connect looks at it only when it must
+    return states

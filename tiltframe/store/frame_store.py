@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -48,7 +49,7 @@ class FrameStore(Maintenance):
         backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
     frame : TiltFrame, optional
         What the store is to keep; may be left out for a store that is there. Nothing is written before the first
-        commit.
+        commit, for rows tell the types of states, unless ``rows`` does.
     name : str, optional
         Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
         stores it says which.
@@ -60,6 +61,8 @@ class FrameStore(Maintenance):
     durable : bool
         Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive the loss
         of power; without, they survive the end of the process. Object stores and databases look after that themselves.
+    rows : schema, optional
+        Of the rows that are to come: the store is made at once, where there is none, and readers find it.
 
     Raises
     ------
@@ -88,6 +91,7 @@ class FrameStore(Maintenance):
         retention: Mapping[str, str | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
         durable: bool = False,
+        rows: pa.Schema | None = None,
     ) -> None:
         """Look what is there."""
         if name is not None:
@@ -118,6 +122,8 @@ class FrameStore(Maintenance):
             if retention is not None and self._retention != self._kept.retention:
                 self._kept = replace(self._kept, retention=self._retention)
                 self._backend.alter(self._kept.to_dict())
+        if rows is not None:
+            self.prepare(self.frame.states_schema(checked_type(rows, pa.Schema, "rows")))
 
     @property
     def place(self) -> str:
@@ -332,7 +338,10 @@ class FrameStore(Maintenance):
         if self._kept is None:
             self._kept = described(self._backend, None)
         if self._kept is None:
-            raise StoreError(f"the store {self.place} holds nothing yet")
+            raise StoreError(
+                f"the store {self.place} holds nothing yet: its first commit makes it, or FrameStore(…, rows=SCHEMA) "
+                "with the schema of the rows to come"
+            )
         return self._kept
 
     def _check_frame(self, frame: TiltFrame) -> None:
@@ -340,6 +349,16 @@ class FrameStore(Maintenance):
         difference = frame.difference(self._kept.frame)
         if difference:
             raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
+
+    def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
+        """Plot a measure over time; see `tiltframe.store.plot.plot`, which says what it takes."""
+        from tiltframe.store.plot import plot  # which needs matplotlib
+
+        return plot(self, measure, quantiles, **asked)
+
+    def _repr_html_(self) -> str:
+        """Show where it is, and its frame, in a notebook."""
+        return f"<p><b>FrameStore</b> {escape(self.place)}</p>{self.frame._repr_html_()}"
 
     def __repr__(self) -> str:
         """Show where it is, and its frame."""
