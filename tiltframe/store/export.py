@@ -23,6 +23,7 @@ from tiltframe.store.core.ranges import LAST, union
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.query.execution import execute
 from tiltframe.store.query.plan import plan_query
+from tiltframe.store.query.results import answers, states_asked
 
 _OPEN = "open"  # in place of a part's name: the windows that were not over
 
@@ -39,8 +40,13 @@ def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> 
 
 
 def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
-    """Name the levels that have a plain table."""
+    """Name the levels that have a plain table; none where the flat names of the frame clash."""
     if not isinstance(backend, KeepsResults):
+        return []
+    asked = plan_query(manifest.frame, manifest.frame.levels[0])
+    try:
+        flattened(answers(states_asked(manifest.schema.empty_table(), asked, None), asked, 0, 0))
+    except ValueError:
         return []
     return [level.name for level in manifest.frame.levels if backend.flat_parts(level.name) is not None]
 

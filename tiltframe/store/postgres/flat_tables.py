@@ -38,13 +38,14 @@ def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, p
 
 
 def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Name the columns of a plain table, and their types; of names that clash, the first."""
+    """Name the columns of a plain table, and their types; where flat names clash, it has none of measures."""
     moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
     keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
-    taken = {**moments, **keys, PARTIAL: pa.bool_()}
-    found: dict[str, pa.DataType] = {}
-    for measure in frame.measures:
-        found |= {n: t for n, t in results_of(frame, schema, measure).items() if n not in found and n not in taken}
+    each = [results_of(frame, schema, measure) for measure in frame.measures]
+    found = {name: dtype for named in each for name, dtype in named.items()}
+    taken = {*moments, *keys, PARTIAL}
+    if len(found) < sum(map(len, each)) or taken & found.keys():
+        found = {}
     return {**moments, **keys, **found, PARTIAL: pa.bool_()}
 
 

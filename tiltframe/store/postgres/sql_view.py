@@ -94,14 +94,15 @@ def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str
         result = sql_result(measure.function, merged, state, schema.field(state).type)
         live = {column_name(measure_name + suffix): sql for suffix, sql in result.columns.items()}
         flat = results_of(frame, schema, measure_name)
+        others = {*taken, *frame.measures} - {measure_name}
         for name in dict.fromkeys([*flat, *live]):
-            if name in columns or name in taken:
-                left_out.append(f"{measure_name} ({measure.function.name}): {name}, which is another column")
-            elif name in live:
+            if name in live and name not in others and name not in columns:
                 columns[name] = live[name]
-            elif name in there:
+            elif name in there and name not in live:
                 columns[name] = f"f.{quoted(name)}"
                 kept.append(name)
+            else:
+                left_out.append(f"{measure_name} ({measure.function.name}): {name}")
         if not flat and not live:
             left_out.append(f"{measure_name} ({measure.function.name}): all of it")
     return _Columns(columns, kept, left_out)
