@@ -13,6 +13,13 @@ from spark_udaf import functions as A          # aggregate functions for groupBy
 su.register(spark)                             # and for SQL
 """
 
+from tiltframe.extras import MissingExtra
+
+try:
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
+
 from spark_udaf.jobs.aggregate import aggregate, merge
 from spark_udaf.jobs.finish import finish
 from spark_udaf.jobs.rollup import rollup

@@ -214,3 +214,27 @@ def test_a_backend_without_plain_tables_says_so():
     with pytest.raises(StoreError, match="keeps no plain tables"):
         store.export()
     store.compact()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_states_of_a_store_as_a_dataframe(spark, tmp_path):
+    import spark_udaf as su
+
+    store, other = FrameStore(tmp_path / "store", FRAME), FrameStore(tmp_path / "other", FRAME)
+    store.append(rollup(rows(), FRAME), "test", 1)
+    within = "2024-05-01 00:**:**"
+    old = su.read_states(spark, store.uri, per="1m", within=within)
+    assert (
+        old.toArrow()
+        .sort_by([("window_start", "ascending"), ("host", "ascending")])
+        .equals(store.states("1m", within).sort_by([("window_start", "ascending"), ("host", "ascending")]))
+    )
+    assert values(su.finish(old, FRAME, flat=True).toArrow()) == values(store.query("1m", within, flat=True))
+    new = spark.createDataFrame(rows(0, 40).to_pandas()).selectExpr("timestamp_millis(ts) AS ts", "* EXCEPT (ts)")
+    states = su.rollup(new, FRAME).where("level = '1m'")
+    assert su.append(old.unionByName(states), other, "test", 1)
+    store.append(rollup(rows(0, 40), FRAME), "test", 2)
+    assert values(other.query("1h", flat=True)) == values(store.query("1h", "2024-05-01 00", flat=True))
+    with pytest.raises(ValueError, match="has no level '2h'"):
+        su.read_states(spark, store.uri, per="2h")

@@ -14,8 +14,8 @@ from aggr import Measure
 from aggr.arguments import nearest, shown
 from aggr.quantile import check_quantiles
 from aggr.states.flat_results import flattened
+from tiltframe.extras import MissingExtra
 from tiltframe.names import LEVEL, RESERVED, START
-from tiltframe.store.core.backend import StoreError
 
 if TYPE_CHECKING:
     from tiltframe.store.frame_store import FrameStore
@@ -49,13 +49,13 @@ def plot(
     ------
     ValueError
         For a measure that is not there, or is of no numbers.
-    StoreError
+    MissingExtra
         Without matplotlib.
     """
     try:
         import matplotlib.pyplot as plt
-    except ImportError:
-        raise StoreError("plots need matplotlib: pip install 'tiltframe[plot]'") from None
+    except ImportError as error:
+        raise MissingExtra("a plot", "plot", error) from None
     if measure not in store.frame.measures:
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
     if asked.get("per") is None:
