@@ -71,30 +71,54 @@ class Maintenance:
         replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
 
     def rebuild(self: Kept, within: Any = None) -> None:
-        """Derive coarser levels anew from finer ones, in a range or wherever the finest level is held."""
+        """Derive coarser levels anew from finer ones.
+
+        Parameters
+        ----------
+        within : range, optional
+            As for `query`; of whole windows of the coarsest level. By default wherever the finest level holds windows.
+
+        Raises
+        ------
+        ValueError
+            If the range cannot be read, is not of whole windows, or finer windows that are needed have expired.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
         kept = self._held()
         span = read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, kept)
         if span is not None:
             replace_range(self._backend, kept, None, check_whole(span, self.frame))
 
     def catch_up(self: Kept) -> int:
-        """Have coarser levels take over what finer ones hold; returns how many commits were missing somewhere."""
+        """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
         return catch_up(self._backend, self._held())
 
     def compact(
         self: Kept, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
-        """Have coarser levels catch up with finer ones, and merge the parts of closed windows; readers notice nothing.
+        """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
 
         Parameters
         ----------
         before : moment, optional
             Windows that end after it are still open; the clock's time by default.
-        progress : called with how many parts have been merged, and of how many
+        progress : callable of (parts merged, parts to merge), optional
 
         Returns
         -------
-        level name -> (parts that were merged, parts that they became)
+        dict of level name -> (parts that were merged, parts that they became)
+
+        Raises
+        ------
+        ValueError
+            If ``before`` cannot be read, or ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        Results stay the same, to the bit; others may read and write at the same time.
         """
         kept, at = self._held(), moment(before, self.frame.timezone)
         _check_progress(progress)
@@ -104,19 +128,44 @@ class Maintenance:
     def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.
 
+        Parameters
+        ----------
+        now : moment, optional
+            What age is measured from; the clock's time by default.
+
         Returns
         -------
-        level name -> (the time before which the level holds no windows, microseconds UTC; rows removed)
+        dict of level name -> (time before which the level holds no windows, rows removed)
+            The time in microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If ``now`` cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
         """
         return expire(self._backend, self._held(), moment(now, self.frame.timezone))
 
     def clean(self: Kept, older_than: str = "1d") -> int:
-        """Remove what nobody reads: files that were replaced or never committed; returns how many.
+        """Remove what nobody reads: files that were replaced or never committed.
 
         Parameters
         ----------
-        older_than : duration
-            Longer than any query or write takes.
+        older_than : str
+            A duration, such as ``1d``, longer than any query or commit takes.
+
+        Returns
+        -------
+        int
+            How many files, or rows of a database, were removed.
+
+        Raises
+        ------
+        ValueError
+            If the duration cannot be read.
+        StoreError
+            For a store that holds nothing.
         """
         seconds = window(older_than).length / 1e6
         self._held()
@@ -127,18 +176,25 @@ class Maintenance:
 
         Parameters
         ----------
-        progress : called with how many rows have been checked, and of how many
+        progress : callable of (rows checked, rows to check), optional
 
         Returns
         -------
         CheckReport
             ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+
+        Raises
+        ------
+        ValueError
+            If ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing.
         """
         _check_progress(progress)
         return check_store(self._backend, self._held(), progress)
 
     def inspect(self: Kept) -> Report:
-        """Say what is there: for each level its range, rows, bytes, commits, gaps, retention."""
+        """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
         return inspect(self._backend, self._held())
 
 
