@@ -25,7 +25,7 @@ from tiltframe.store.query.time_range import read_time_range
 from windows import window
 
 
-class Kept(Protocol):
+class _Store(Protocol):
     """What maintenance needs of a store."""
 
     frame: TiltFrame
@@ -43,7 +43,7 @@ class Kept(Protocol):
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: Kept, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(self: _Store, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
@@ -70,7 +70,7 @@ class Maintenance:
             raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
         replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
 
-    def rebuild(self: Kept, within: Any = None) -> None:
+    def rebuild(self: _Store, within: Any = None) -> None:
         """Derive coarser levels anew from finer ones.
 
         Parameters
@@ -90,12 +90,12 @@ class Maintenance:
         if span is not None:
             replace_range(self._backend, kept, None, check_whole(span, self.frame))
 
-    def catch_up(self: Kept) -> int:
+    def catch_up(self: _Store) -> int:
         """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
         return catch_up(self._backend, self._held())
 
     def compact(
-        self: Kept, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
+        self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
         """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
 
@@ -125,7 +125,7 @@ class Maintenance:
         catch_up(self._backend, kept)
         return merge_parts(self._backend, kept, at, progress)
 
-    def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
+    def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.
 
         Parameters
@@ -147,7 +147,7 @@ class Maintenance:
         """
         return expire(self._backend, self._held(), moment(now, self.frame.timezone))
 
-    def clean(self: Kept, older_than: str = "1d") -> int:
+    def clean(self: _Store, older_than: str = "1d") -> int:
         """Remove what nobody reads: files that were replaced or never committed.
 
         Parameters
@@ -171,7 +171,7 @@ class Maintenance:
         self._held()
         return self._backend.clean(seconds)
 
-    def check(self: Kept, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
+    def check(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
         """Check the whole store: logs, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters
@@ -193,7 +193,7 @@ class Maintenance:
         _check_progress(progress)
         return check_store(self._backend, self._held(), progress)
 
-    def inspect(self: Kept) -> Report:
+    def inspect(self: _Store) -> Report:
         """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
         return inspect(self._backend, self._held())
 
