@@ -27,7 +27,7 @@ from aggr.parameters import default_of, distinct, repeated
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
-_MOST_ROWS = 1 << 24  # exact sums keep int64 headroom for this many rows at once
+_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 _READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
 

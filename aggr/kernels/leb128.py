@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from aggr.kernels.jit import Int, compiled
 
-LONGEST = 9  # bytes of a number
-FAR = 1 << 40  # as far as keys are followed
+LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
+FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]

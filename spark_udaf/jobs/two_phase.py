@@ -28,9 +28,9 @@ from spark_udaf.jobs.tune_worker import tune_worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # states a task holds before it hands them on
+MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
-_GIVEN_ROWS = 2000  # states handed to the JVM at once
+_GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
 _SHARD = "shard"
 _MESSAGE = pa.schema([(_SHARD, pa.int32()), ("states", pa.binary())])
 

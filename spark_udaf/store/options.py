@@ -25,7 +25,7 @@ from tiltframe.store.query.results import answers, states_asked
 
 STORAGE = "storage."
 KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
-ROWS_PER_TASK = 50_000
+ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}
 _CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
 

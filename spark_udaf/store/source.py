@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+_GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
 
 class TiltframeSource(DataSource):

@@ -32,9 +32,9 @@ from windows.kinds.units import (
 from windows.timezone import DAY, Clock, Instants, check_timezone, checked_instants, clock
 
 _MONDAY = 4 * DAY  # the first Monday of 1970
-_MOST = 10_000_000
-_LONGEST = 9000 * 360.0 * DAY
-_LARGEST = 100_000  # units in a size that is read
+_MOST = 10_000_000  # windows that are listed: 80 MB of starts
+_LONGEST = 9000 * 360.0 * DAY  # within the years that have windows, by months of 30 days
+_LARGEST = 100_000  # units in a size that is read: more is a mistake
 
 
 @dataclass(frozen=True)
