@@ -17,7 +17,7 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from tests.nursery import BEGIN, FRAME, rows
+from tests.crash_processes import BEGIN, FRAME, rows
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
 pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
