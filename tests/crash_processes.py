@@ -1,7 +1,7 @@
 """Processes for tests of the store: forked from one that has imported everything and opened nothing.
 
-`CrashProcesses` starts such a process; it forks children, each of which runs a function of this module until it is killed,
-and notes what has been acknowledged, a line each, in a file.
+`CrashProcesses` starts such a process; it forks children, each of which runs a function of this module until it is
+killed, and notes what has been acknowledged, a line each, in a file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read(path: str, acknowledge, levels: str = "all") -> None:
         acknowledge(most["10m"] // 4)
 
 
-def main(folder: str) -> None:
+def main() -> None:
     rollup(rows("warm", 0), FRAME)
     for line in sys.stdin:
         work, path, log, *more = json.loads(line)
@@ -110,9 +110,7 @@ class CrashProcesses:
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, {}
         root = str(Path(__file__).parent.parent)
-        script = (
-            f"import sys; sys.path.insert(0, {root!r}); from tests.crash_processes import main; main({str(folder)!r})"
-        )
+        script = f"import sys; sys.path.insert(0, {root!r}); from tests import crash_processes; crash_processes.main()"
         command = [sys.executable, "-c", script]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

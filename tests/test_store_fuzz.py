@@ -11,7 +11,7 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from tests.nursery import rows
+from tests.crash_processes import rows
 from tests.test_store_check import at_most
 from tests.test_store_damage import one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
