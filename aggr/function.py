@@ -357,7 +357,7 @@ class Function(ABC):
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def shape_columns(self, n: int) -> dict[str, pa.Array]:
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Repeat the parameters that shape a state, as the columns that travel in it.
 
         Parameters
@@ -456,7 +456,7 @@ class Function(ABC):
 
     def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         columns = {FUNCTION: pa.repeat(pa.scalar(self.state_name), n)}
-        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.shape_columns(n)}
+        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.parameter_columns(n)}
         columns |= {name: parts[name] for name in self.state_fields}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
