@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.kernels.normalize import one_array
-from spark_udaf.jobs.columns import arrow_schema, check_told_apart, map_columns
+from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.hash_partition import shard_of
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
@@ -118,7 +118,7 @@ def two_phase(
     merge : table of partial states -> table of the result
     result : schema of the result
     """
-    check_told_apart(result.names, source.spark)
+    check_distinct(result.names, source.spark)
     shards = max(_LEAST_SHARDS, int(source.spark.conf.get("spark.sql.shuffle.partitions") or 0))
 
     def first(batches: Batches) -> Batches:
