@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure, from_description, get
-from aggr.function import keyword
+from aggr.function import column_keywords
 from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
@@ -183,7 +183,7 @@ def _measure(name: str, described: Any) -> Measure:
     try:
         if not isinstance(described, dict):
             raise TypeError("it is no object in JSON")
-        inputs = [keyword(role) for role in get(described["function"]).inputs[1:]]
+        inputs = column_keywords(get(described["function"]))
         if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
             raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
         return from_description(described)
