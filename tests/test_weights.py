@@ -212,3 +212,52 @@ def test_a_weight_must_be_a_number_column():
         rollup(rows, TiltFrame(["1m"], "ts", {"n": MEASURES["n"]}))
     with pytest.raises(ValueError, match="no column 'w'"):
         rollup(rows.drop_columns(["w"]), TiltFrame(["1m"], "ts", {"n": MEASURES["n"]}))
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_on_spark(spark):
+    """Frames, states by key, UDAFs of both kinds and SQL say what local rows say, repeated."""
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    rows = table(300, 7)
+    df = spark.createDataFrame(rows.to_pandas()).repartition(3)
+    frame = TiltFrame(["1h"], "ts", MEASURES, keys=["host"])
+    wanted = finish(rollup(rows, frame), frame)
+    found = su.finish(su.rollup(df, frame), frame).orderBy("window_start", "host").toArrow()
+    assert found.select(list(MEASURES)).to_pylist() == wanted.select(list(MEASURES)).to_pylist()
+
+    frame = TiltFrame(["all"], "ts", MEASURES, keys=["host"])
+    by_host = finish(rollup(rows, frame), frame).to_pylist()
+    states = su.aggregate(df, ["host"], MEASURES)
+    read = su.finish(su.merge(states, ["host"]), MEASURES).orderBy("host").toArrow().to_pylist()
+    assert [{k: row[k] for k in MEASURES} for row in read] == [{k: row[k] for k in MEASURES} for row in by_host]
+
+    for via in ("arrow", "pandas"):
+        columns = [
+            A.count(weight="w", via=via).alias("n"),
+            A.sum("x", weight="w", type="bigint", via=via).alias("total"),
+            A.avg("x", weight="w", where="x >= 0", via=via).alias("mean"),
+            A.hdr("x", [0.5], weight=df.w * 1.0, type="bigint", via=via).alias("h"),
+        ]
+        udafs = df.groupBy("host").agg(*columns).orderBy("host").toArrow().to_pylist()
+        assert udafs == [{k: row[k] for k in ("host", "n", "total", "mean", "h")} for row in by_host]
+
+    su.register(spark)
+    df.createOrReplaceTempView("weighted_rows")
+    told = spark.sql("""
+        SELECT host, aggr_count(1, weight => w) n, aggr_avg(x, weight => w) mean,
+               aggr_dds(x, array(0.5D), weight => w).quantiles['0.5'] p
+        FROM weighted_rows GROUP BY host ORDER BY host
+    """)
+    assert [row.asDict() for row in told.collect()] == [
+        {"host": r["host"], "n": r["n"], "mean": r["mean"], "p": r["p"]["quantiles"]["0.5"]} for r in by_host
+    ]
+    merged = spark.sql("""
+        SELECT aggr_sum_bigint_finish(aggr_sum_bigint_merge(s)) total FROM
+        (SELECT host, aggr_sum_bigint_state(x, weight => w) s FROM weighted_rows GROUP BY host)
+    """)
+    assert merged.first()[0] == sum(r["total"] for r in by_host)
+    with pytest.raises(Exception, match=r"got -\d"):
+        df.groupBy("host").agg(A.count(weight=df.w - 10)).collect()

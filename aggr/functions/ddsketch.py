@@ -250,12 +250,12 @@ class _Parts:
     def of(cls, states: pa.StructArray) -> _Parts:
         positive, negative = Packed.of(states.field("positive")), Packed.of(states.field("negative"))
         high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
-        parts = (low, negative.totals, zero, positive.totals, high)
-        if sum(float(part.max(initial=0)) for part in parts) >= 2.0**62 and (
-            np.sum([part.astype(np.float64) for part in parts], axis=0) >= 2.0**63
-        ).any():
-            raise OverflowError("a count grew beyond int64")
-        return cls(low, negative, zero, positive, high, np.sum(parts, axis=0))
+        counts = low
+        for part in (negative.totals, zero, positive.totals, high):
+            counts = counts + part
+            if (counts < 0).any():
+                raise OverflowError("a count grew beyond int64")
+        return cls(low, negative, zero, positive, high, counts)
 
 
 def _count(rows: NDArray[np.bool_], groups: Groups, weights: Weights | None) -> pa.Array:

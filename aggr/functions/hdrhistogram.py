@@ -133,7 +133,7 @@ class Hdr(Function):
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
             object.__setattr__(self, "unit", float(self.unit))
-        if self.rank not in RANKS:
+        if not isinstance(self.rank, str) or self.rank not in RANKS:
             raise ValueError(
                 f"rank must be 'nearest', as in C and Python, or 'java', as in Java and JavaScript; got {self.rank!r}"
             )
