@@ -79,9 +79,7 @@ def max(column: str, *, where: str | None = None) -> Measure:
     return Measure(Max(), column, where)
 
 
-def sum(
-    column: str, *, weight: str | None = None, where: str | None = None, dtype: str | None = None
-) -> Measure:
+def sum(column: str, *, weight: str | None = None, where: str | None = None, dtype: str | None = None) -> Measure:
     """Sum a column without error, and round once when the result is read.
 
     Parameters

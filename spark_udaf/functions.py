@@ -59,7 +59,9 @@ def __getattr__(name: str) -> Callable[..., Column]:
             values = F.when(_condition(where), values)
         label = f"{name}({'' if column is None else _text(column)})"
         columns = [typed_udf.column(others[word]) for word in words if word in others]
-        return _maker(via)(reading(measure.function, label, type, weighted=measure.weight is not None))(values, *columns)
+        return _maker(via)(reading(measure.function, label, type, weighted=measure.weight is not None))(
+            values, *columns
+        )
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)

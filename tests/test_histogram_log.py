@@ -86,7 +86,7 @@ def package_log(path, histograms, start=1441753532.57, base=None, tags=()):
 
 def intervals_of(path):
     reader = HistogramLogReader(path, HdrHistogram(1, 2**40, 2))
-    while (found := reader.get_next_interval_histogram()) is not None:
+    while (found := reader.get_next_interval_histogram(absolute=True)) is not None:
         yield found
     reader.close()
 

@@ -75,7 +75,9 @@ def test_weights_of_one_take_no_other_way(monkeypatch):
 
 def test_rows_that_stand_for_none_are_not_looked_at():
     column = pa.array([0, 2, None])
-    assert aggr.Hdr().finish(aggr.Hdr().reduce(pa.array([-1, 5, -7]), Groups.single(3), column))[0]["count"].as_py() == 2
+    assert (
+        aggr.Hdr().finish(aggr.Hdr().reduce(pa.array([-1, 5, -7]), Groups.single(3), column))[0]["count"].as_py() == 2
+    )
 
 
 @pytest.mark.parametrize("function", [aggr.Count(), aggr.Sum(), aggr.Avg(), aggr.Dds((0.0, 1.0)), aggr.Hdr((0.0, 1.0))])

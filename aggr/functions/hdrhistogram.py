@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState, checked_type
@@ -135,7 +136,8 @@ class Hdr(Function):
             object.__setattr__(self, "unit", float(self.unit))
         if not isinstance(self.rank, str) or self.rank not in RANKS:
             raise ValueError(
-                f"rank must be 'nearest', as in C and Python, or 'java', as in Java and JavaScript; got {self.rank!r}"
+                "rank must be 'nearest', as in C and Python, or 'java', as in Java and JavaScript; "
+                f"got {shown(self.rank)}"
             )
 
     @property

@@ -7,8 +7,8 @@
 The ratio carries ``unit``, 1.0 where there is none. The format has no place for the number of NaN, nor for the exact
 min and max, which readers take from the outermost buckets.
 
-A lowest discernible value above 1 makes buckets coarser: values below it are told apart only down to its unit, the power of
-two below it, say 16384 for jHiccup's 20000. Each such bucket is made of whole ones of a histogram that starts at 1.
+With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384 for
+jHiccup's 20000. Each bucket of such a histogram is made of whole ones of a histogram that starts at 1.
 
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """
@@ -96,11 +96,11 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had, or, where the lowest discernible value is 2 or more, in the highest of ours
-    that the bucket is made of: quantiles above 0 and the greatest value are those that the histogram itself gives; least
-    value, mean and deviation are within one of its units. min and max are the lowest value of the lowest bucket and the
-    highest of the highest one, so within the digits of the true ones. The index offset in the header tells how a writer
-    laid out its memory (some always put 1), and is passed over.
+    Every count arrives in the bucket it had, or, where the lowest discernible value is 2 or more, in the highest of
+    ours that its bucket is made of. So quantiles above 0 and max are to the unit what the histogram itself gives; min,
+    mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the highest of
+    the highest one, so within the digits of the true ones. The index offset in the header tells how a writer laid out
+    its memory (some always put 1), and is passed over.
 
     Examples
     --------

@@ -8,28 +8,34 @@
 Timestamps are seconds, absolute or from a base time. Where none is told, they count from the start time if the first of
 them lies more than a year before it, as in logs of jHiccup.
 
-Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and those of the ``hdrhistogram`` package.
+Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and of the ``hdrhistogram`` package.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from aggr.arguments import checked_type, nearest, shown
+from aggr.arguments import because, checked_type, is_name, nearest, shown
 from aggr.functions.hdrhistogram import Hdr
 from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
 from aggr.kernels.normalize import normalize
 
 START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
+Micros = NDArray[np.int64]
+
 _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
 _YEAR = 365 * 24 * 3600 * 1_000_000
@@ -56,9 +62,8 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     Raises
     ------
     ValueError
-        For a line that is no comment, legend or interval, or whose histogram cannot be read; it names the line.
-    OSError
-        If the file cannot be read.
+        For a line that is no comment, legend or interval, or whose histogram cannot be read; it names the line. If the
+        file cannot be read.
 
     Guarantee
     ---------
@@ -78,8 +83,7 @@ def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
     True
     """
     checked_type(function, Hdr, "function")
-    with open(path, encoding="utf-8") as file:
-        lines = list(_intervals(file, os.fspath(path)))
+    lines = list(_intervals(_read(_checked(path)), os.fspath(path)))
     texts, names = [line.text for line in lines], [line.name for line in lines]
     columns = {
         START: pa.array([line.start for line in lines], pa.int64()).cast(_INSTANT),
@@ -109,26 +113,57 @@ def write_histogram_log(
     ------
     ValueError, TypeError
         If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
-        blank or a line break in it. Nothing is written then.
+        blank or a line break in it; if the file cannot be written. Nothing is written then.
 
     Guarantee
     ---------
     Times to the microsecond, absolute; every count in the bucket it had.
     """
     checked_type(function, Hdr, "function")
-    if isinstance(max_value_unit_ratio, bool) or not max_value_unit_ratio > 0:
-        raise ValueError(f"max_value_unit_ratio must be a number above 0; got {max_value_unit_ratio!r}")
+    ratio = max_value_unit_ratio
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
+        raise ValueError(f"max_value_unit_ratio must be a number above 0; got {shown(ratio)}")
     starts, ends, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
     texts = to_hdr_v2(states, function).to_pylist()
-    most = (pc.fill_null(states.field("max"), 0).to_numpy() / max_value_unit_ratio).tolist()
+    most = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
     rows = zip(starts.tolist(), (ends - starts).tolist(), tags, most, texts, strict=True)
     lines = [
         f"{'' if tag is None else f'Tag={tag},'}{_seconds(start)},{_seconds(length)},{top:.3f},{text}"
         for start, length, tag, top, text in rows
     ]
     head = ["#[Histogram log format version 1.2]", *_start_time(starts), _LEGEND]
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with _explained("written"), open(_checked(path), "w", encoding="utf-8", newline="\n") as file:
         file.write("\n".join([*head, *lines]) + "\n")
+
+
+def _checked(path: object) -> str:
+    """Check a path: to open a pipe would wait for somebody, and a number is no name."""
+    if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
+        raise ValueError(f"path must name a file; got {shown(path)}")
+    with _explained("opened"):
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            return os.fspath(path)
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"path must name a file; {shown(os.fspath(path))} is a folder, a pipe or a device")
+    return os.fspath(path)
+
+
+@contextmanager
+def _explained(done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"the histogram log cannot be {done}: {because(error)}") from None
+
+
+def _read(path: str) -> list[str]:
+    with _explained("read"), open(path, encoding="utf-8") as file:
+        try:
+            return file.readlines()
+        except UnicodeDecodeError:
+            raise ValueError(f"{shown(path)} is no histogram log: it is no text in UTF-8") from None
 
 
 @dataclass(frozen=True)
@@ -186,7 +221,7 @@ def _seconds(micros: int) -> str:
     return f"{'-' * (micros < 0)}{abs(micros) // 1_000_000}.{abs(micros) % 1_000_000:06}"
 
 
-def _start_time(starts: np.ndarray) -> list[str]:
+def _start_time(starts: Micros) -> list[str]:
     """Tell when the log starts, as readers want it; of an empty one, nothing."""
     if not len(starts):
         return []
@@ -195,7 +230,7 @@ def _start_time(starts: np.ndarray) -> list[str]:
     return [f"#[StartTime: {_seconds(first)} (seconds since epoch), {moment.isoformat(' ')} UTC]"]
 
 
-def _columns(intervals: pa.Table) -> tuple[np.ndarray, np.ndarray, list[str | None], pa.StructArray]:
+def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
     """Check a table of intervals: starts and ends in microseconds, tags, states."""
     for name in (START, END, HISTOGRAM):
         if name not in intervals.column_names:
@@ -214,11 +249,12 @@ def _columns(intervals: pa.Table) -> tuple[np.ndarray, np.ndarray, list[str | No
     return starts, ends, tags, normalize(intervals.column(HISTOGRAM))
 
 
-def _instants(intervals: pa.Table, name: str) -> np.ndarray:
-    column = normalize(intervals.column(name))
+def _instants(intervals: pa.Table, name: str) -> Micros:
+    column = intervals.column(name)
     if not pa.types.is_timestamp(column.type):
         raise TypeError(f"the column {name!r} of intervals must hold timestamps; got {column.type}")
     try:
-        return column.cast(_INSTANT).cast(pa.int64()).to_numpy()
+        micros: Micros = normalize(column.cast(_INSTANT)).cast(pa.int64()).to_numpy()
     except pa.ArrowInvalid as error:
         raise ValueError(f"the column {name!r} of intervals holds no moments in microseconds: {error}") from None
+    return micros
