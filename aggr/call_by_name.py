@@ -20,7 +20,7 @@ def caller(name: str) -> Callable[..., Measure]:
     Parameters
     ----------
     name : str
-        Of a registered function; others raise as in `aggr.get`.
+        Of a registered function, or an alias.
 
     Returns
     -------
@@ -28,6 +28,12 @@ def caller(name: str) -> Callable[..., Measure]:
         Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``;
         of a function that takes weights, ``weight``.
         Parameters that are decimals or times are taken as text as well.
+
+    Raises
+    ------
+    UnknownFunction, ValueError
+        As `aggr.get` does. The call raises ``TypeError`` for arguments that the function does not take, and
+        ``ValueError`` for values that it does not allow.
 
     Examples
     --------

@@ -15,7 +15,8 @@ import aggr
 from aggr import Groups
 from aggr.kernels.digest import same_bits
 from aggr.testing.edge_cases import edge_cases
-from tiltframe import TiltFrame, finish, rollup, running
+from tiltframe import FrameStore, TiltFrame, finish, rollup, running
+from tiltframe.cli.app import main
 from tiltframe.cli.measure_parser import measure_from
 from windows.ordered import sliding
 
@@ -263,3 +264,18 @@ def test_on_spark(spark):
     assert merged.first()[0] == sum(r["total"] for r in by_host)
     with pytest.raises(Exception, match=r"got -\d"):
         df.groupBy("host").agg(A.count(weight=df.w - 10)).collect()
+
+
+def test_on_the_command_line(tmp_path):
+    lines = "".join(f"{ts},{host},{x},{w}\n" for ts, host, x, w in zip(*table(200).to_pydict().values(), strict=True))
+    (tmp_path / "rows.csv").write_text("ts,host,x,w\n" + lines)
+    store = str(tmp_path / "store")
+    words = ["rollup", str(tmp_path / "rows.csv"), "--time", "ts", "--levels", "1d", "--key", "host", "--store", store]
+    calls = {"n": "count(weight=w)", "total": "sum(x, weight=w)", "h": "hdr(x, [0.5], weight=w)"}
+    main([*words, *(word for name, call in calls.items() for word in ("--measure", f"{name}={call}"))])
+    found = FrameStore(store).query(per="1d").to_pylist()
+    assert len(found) == 2
+    rows = repeated(table(200)).to_pylist()
+    for row in found:
+        mine = [r["x"] for r in rows if r["host"] == row["host"]]
+        assert (row["n"], row["total"], row["h"]["count"]) == (len(mine), sum(mine), len(mine))

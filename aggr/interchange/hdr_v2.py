@@ -7,8 +7,8 @@
 The ratio carries ``unit``, 1.0 where there is none. The format has no place for the number of NaN, nor for the exact
 min and max, which readers take from the outermost buckets.
 
-With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384 for
-jHiccup's 20000. Each bucket of such a histogram is made of whole ones of a histogram that starts at 1.
+With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384
+for jHiccup's 20000. Each bucket of such a histogram is made of whole ones of a histogram that starts at 1.
 
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """

@@ -17,7 +17,8 @@ import aggr
 from aggr.arguments import because
 from aggr.registry import aliases
 from tiltframe.cli.check import check
-from tiltframe.cli.maintenance import Stopped, compact, expire, inspect
+from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
+from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
 
@@ -74,16 +75,13 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line: a user's mistake is one sentence on standard error and exit status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal cannot write
+    from_now(NOTHING)
     try:
         cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # a full disk is noticed here
-    except Stopped as error:
-        _end(error.format_message(), 130)
-    except click.exceptions.Abort:
-        _end("interrupted; nothing was written", 130)
-    except KeyboardInterrupt:
-        _end("interrupted; nothing was written", 130)
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        _end(interrupted(), 130)
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has gone
         sys.exit(0)

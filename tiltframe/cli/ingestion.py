@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from aggr.kernels.digest import same_bits
 from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
+from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar
 from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source
@@ -46,6 +47,7 @@ def append_new(source: Source, filed: Sequence[Filed], store: FrameStore, writab
             click.echo(f"{one.file}: its bytes are in {store.place} under another name, and count once", err=True)
     if not came:
         click.echo(f"nothing new: {store.place} already holds all {len(filed)} files", err=True)
+        from_now(STEPS)
         store = writable()
         note(store, entries(filed, (), {}))
         store.catch_up()
@@ -57,12 +59,8 @@ def append_new(source: Source, filed: Sequence[Filed], store: FrameStore, writab
     made_from = entries(filed, came, seen.spans)
     store = writable() if store.schema is None else store
     writer = f"rollup {hashlib.sha256(repr(sorted(made_from.items())).encode()).hexdigest()[:16]}"
-    try:
+    with writing(lambda: store.holds(writer, 0)):
         added = store.append(states, writer, 0, made_from)
-    except KeyboardInterrupt:
-        if not store.holds(writer, 0):
-            raise
-        added = True
     if not added:
         click.echo(f"nothing new: someone else has added the same files to {store.place} meanwhile", err=True)
         return
@@ -91,12 +89,8 @@ def replace_in(
     contents = {one.content for one in came}
     numbers = entries([one for one in filed if one.content in contents], came, seen.spans, filed)
     store = writable() if store.schema is None else store
-    try:
+    with writing(lambda: store.numbers(numbers) == numbers):
         store.replace(inside, (as_text(span[0]), as_text(span[1])), numbers)
-    except KeyboardInterrupt:
-        if not numbers or store.numbers(numbers) != numbers:
-            raise
-        store.catch_up()
     writable()
     said = f"{store.place}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import click
 
+from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import as_moment, print_report
 from tiltframe.cli.progress import progress_bar
 from tiltframe.cli.rollup import read_retention
@@ -50,11 +48,11 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     window(clean)
     store = FrameStore(uri, name=name)
     until = moment(before, store.frame.timezone)
-    with _stopping():
-        behind = store.catch_up()
-        with progress_bar("merging parts", 0) as progress:
-            done = store.compact(as_text(until), progress)
-        removed = store.clean(clean)
+    from_now(STEPS)
+    behind = store.catch_up()
+    with progress_bar("merging parts", 0) as progress:
+        done = store.compact(as_text(until), progress)
+    removed = store.clean(clean)
     merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
     said = f"; {behind:,} commits taken over into coarser levels" if behind else ""
     click.echo(f"{store.place}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
@@ -78,27 +76,14 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
         raise ValueError(
             f"the store {store.place} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
         )
+    from_now(STEPS)
     store = FrameStore(uri, name=name, retention=given)  # now it is written
     if not store.retention:
         click.echo(f"{store.place}: every level is kept for ever from now on; nothing was removed", err=True)
         return
-    with _stopping():
-        behind = store.catch_up()
-        if behind:
-            click.echo(f"{store.place}: first took {behind:,} commits over into coarser levels", err=True)
-        for level, (before, rows) in store.expire(as_text(until)).items():
-            click.echo(f"{store.place}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
-        store.clean(clean)
-
-
-class Stopped(click.ClickException):
-    """Ctrl-C, in work that is done step by step."""
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Say what Ctrl-C leaves: each step is done at once or not at all."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Stopped("interrupted; the steps that were done stay done, and the store is whole; run it again") from None
+    behind = store.catch_up()
+    if behind:
+        click.echo(f"{store.place}: first took {behind:,} commits over into coarser levels", err=True)
+    for level, (before, rows) in store.expire(as_text(until)).items():
+        click.echo(f"{store.place}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
+    store.clean(clean)
