@@ -561,6 +561,17 @@ def keyword(role: str) -> str:
 def column_keywords(function: type[Function]) -> tuple[str, ...]:
     """Return the words by which a function's columns but the first are given.
 
+    Parameters
+    ----------
+    function : class of a function
+
+    Returns
+    -------
+    tuple of str
+        Of its further inputs, in their order, and ``weight`` where it takes weights.
+
+    Examples
+    --------
     >>> from aggr import Last, Sum
     >>> column_keywords(Last), column_keywords(Sum)
     (('by',), ('weight',))

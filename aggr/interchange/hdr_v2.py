@@ -119,7 +119,25 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
 
 
 def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence[str]) -> pa.StructArray:
-    """Read HdrHistograms as `from_hdr_v2` does, none missing; ``names`` say in errors which one is wrong."""
+    """Read HdrHistograms as `from_hdr_v2` does.
+
+    Parameters
+    ----------
+    texts : texts or bytes, shape (n,)
+        None missing.
+    function : Hdr
+    names : texts, shape (n,)
+        What errors call each of them.
+
+    Returns
+    -------
+    column of states of ``function``, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        As `from_hdr_v2`.
+    """
     layout = function.layout
     most = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])
     opened = []
