@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from aggr import predicate
 from aggr.arguments import is_name, shown
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import one_array
+from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
-from aggr.registry import get
+from aggr.registry import get, names
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ class Measure:
         A condition in SQL, say ``"status >= 500"``.
     others : column names
         Of the function's further inputs, in their order; None for an event time that is the frame's own.
+    weight : str or None
+        The column that says how many rows each row stands for, of a function that takes weights.
 
     Raises
     ------
@@ -50,6 +53,7 @@ class Measure:
     column: str | None
     where: str | None = None
     others: tuple[str | None, ...] = ()
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
@@ -62,6 +66,7 @@ class Measure:
         if self.column is not None and not is_name(self.column):
             raise ValueError(f"the column of {name} must be a name; got {shown(self.column)}")
         self._check_others()
+        self._check_weight()
         if self.where is not None:
             predicate.check_condition(self.where)
 
@@ -79,9 +84,15 @@ class Measure:
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
                 raise ValueError(f"{what}, {keyword(role)}, must be a name; got {shown(given)}")
 
+    def _check_weight(self) -> None:
+        if self.weight is not None and not self.function.takes_weights():
+            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
+        if self.weight is not None and not is_name(self.weight):
+            raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
+
     def columns(self) -> tuple[str, ...]:
         """Name the columns it reads, but for the frame's own time."""
-        named = [c for c in (self.column, *self.others) if c is not None]
+        named = [c for c in (self.column, *self.others, self.weight) if c is not None]
         asked = () if self.where is None else predicate.columns_of(self.where)
         return tuple(dict.fromkeys([*named, *asked]))
 
@@ -106,7 +117,11 @@ class Measure:
             If the data has no such column.
         ValueError
             If the function needs event times and no type of theirs is given.
+        TypeError
+            If the column of weights is not of numbers.
         """
+        if self.weight is not None:
+            check_weight_type(schema.field(self.weight).type)
         if self.column is None:
             return pa.int64()
         dtype = schema.field(self.column).type
@@ -150,13 +165,14 @@ class Measure:
             rows = predicate.rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
+        weights = None if self.weight is None else one_array(table.column(self.weight))
         if self.column is None:
-            return self.function.reduce(pa.array(groups.ids), groups)
+            return self.function.reduce(pa.array(groups.ids), groups, weights)
         values = one_array(table.column(self.column))
         if self.others:
             others = [self._known(times) if name is None else one_array(table.column(name)) for name in self.others]
-            return self.function.reduce([values, *others], groups)
-        return self.function.reduce(values, groups)
+            return self.function.reduce([values, *others], groups, weights)
+        return self.function.reduce(values, groups, weights)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
@@ -169,8 +185,9 @@ class Measure:
         }
 
     def named_inputs(self) -> dict[str, str | None]:
-        """Return the columns of the further inputs by the words that they are given by."""
-        return {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        """Return the columns of the further inputs, and of weights, by the words that they are given by."""
+        named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        return named | ({WEIGHT: self.weight} if self.function.takes_weights() else {})
 
     def _known(self, times: T | None) -> T:
         if times is None:
@@ -216,4 +233,9 @@ def from_description(description: dict[str, Any]) -> Measure:
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
-    return Measure(function, description.get("column"), description.get("where"), others)
+    weight = description.get(WEIGHT) if function.takes_weights() else None
+    return Measure(function, description.get("column"), description.get("where"), others, weight)
+
+
+def _weighable() -> str:
+    return ", ".join(name for name in names() if get(name).takes_weights())

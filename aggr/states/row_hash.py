@@ -94,7 +94,7 @@ def _present(column: pa.Array) -> Words:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column).to_numpy()
         _, offsets, data = column.cast(pa.binary()).buffers()
-        first = int(np.frombuffer(offsets, np.int32)[column.offset])
+        first = int(np.frombuffer(offsets, np.int32, 1, 4 * column.offset)[0])
         values = np.frombuffer(data or b"", np.uint8)[first : first + int(lengths.sum())]
         return _joined([values, values], lengths.astype(np.int64))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
