@@ -346,11 +346,11 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = plan_query(self.frame, per, within, where, measures, keys)
+        plan = plan_query(self.frame, per, within, where, measures, keys)
         checked_truth(fill, "fill")
         order, at = checked_order(order_by), moment(now, self.frame.timezone)
         limit = None if limit is None else checked_whole(limit, "limit")
-        return execute(self._backend, self.manifest, asked, fill, order, limit, at)
+        return execute(self._backend, self.manifest, plan, fill, order, limit, at)
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -377,9 +377,9 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = plan_query(self.frame, self.frame.level(per), within, where)
-        states = read_states(self._backend, self.manifest, asked)[0]
-        return labelled(states, self.frame, self.frame.level(asked.per))
+        plan = plan_query(self.frame, self.frame.level(per), within, where)
+        states = read_states(self._backend, self.manifest, plan)[0]
+        return labelled(states, self.frame, self.frame.level(plan.per))
 
     def _check_frame(self, frame: TiltFrame) -> None:
         assert self._manifest is not None
