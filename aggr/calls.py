@@ -108,7 +108,7 @@ def sum(column: str, *, weight: str | None = None, where: str | None = None, dty
         Take only the rows for which this SQL condition is true.
     dtype : str, optional
         Read it as ``"decimal"``, of 38 digits, for integers and decimals, or as ``"float64"``. It only reads: states
-        that are there can be asked for either, also where their sum is beyond int64.
+        that are there can be read as either, also where their sum is beyond int64.
 
     Returns
     -------
@@ -234,7 +234,7 @@ def dds(
     column : str
         Of integers, floats or decimals, of either sign.
     quantiles : floats in [0, 1]
-        What to read; others can be asked of the same states later.
+        What to read; others can be read from the same states later.
     relative_accuracy : float in (0, 1)
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
@@ -284,7 +284,7 @@ def hdr(
     column : str
         Of integers, floats or decimals from 0. Negative numbers and infinities are refused by name.
     quantiles : floats in [0, 1]
-        What to read; others can be asked of the same states later.
+        What to read; others can be read from the same states later.
     digits : int, 1 to 5
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional

@@ -103,7 +103,7 @@ class Hdr(Function):
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What `finish` reads; new ones can be asked of old states.
+        What `finish` reads; others can be read from old states.
     digits : int, 1 to 5
         Significant decimal digits of every value.
     unit : float or None
