@@ -94,7 +94,7 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
-    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0)
+    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0, trusted=False)
     return joined(climb(finest, frame), frame)
 
 
