@@ -281,15 +281,14 @@ def test_what_cannot_be_kept_is_refused(postgres):
     "uri",
     [
         "postgresql://bob:s3cret@localhost:1/x",
-        "postgresql://bob:s3cret%ZZ@localhost/x",
-        "host=localhost port=1 user=bob password='s3cret' dbname=x",
+        "postgresql://bob:s3%20cret@localhost:1/x?options=-c%20nope",
         "postgresql://localhost:1/x?user=bob&password=s3cret",
     ],
 )
 def test_errors_do_not_show_the_password(uri):
     with pytest.raises(StoreError) as caught:
         PostgresBackend(uri, "web").describe()
-    assert "s3cret" not in str(caught.value) + repr(PostgresBackend(uri))
+    assert not re.search("s3.*cret", str(caught.value) + repr(PostgresBackend(uri)))
     assert "\n" not in str(caught.value)
 
 
