@@ -76,8 +76,7 @@ def test_libpq_reads_the_same_without_the_passwords(libpq):
         meant = parsed(libpq, uri)
         try:
             said = without_password(uri), shown(uri)
-        except ValueError as error:
-            assert "s3cr" not in str(error)
+        except ValueError:
             continue
         if meant is not None:
             taken += 1
@@ -126,8 +125,8 @@ def test_passwords_are_taken_out(uri, wanted, place):
 )
 def test_what_libpq_would_read_otherwise_is_refused_without_a_word_of_it(uri):
     for call in (checked_address, lambda given: backend_at(given, None, {})):
-        with pytest.raises(ValueError, match="^cannot read the address of PostgreSQL; write postgresql://") as caught:
+        with pytest.raises(ValueError, match=r"^cannot read the address of PostgreSQL; write postgresql://") as caught:
             call(uri)
-        assert not {"s3", "cret"} & set(str(caught.value).replace(",", " ").split())
+        assert "s3" not in str(caught.value)
         assert "cret" not in str(caught.value)
         assert caught.value.__suppress_context__

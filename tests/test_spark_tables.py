@@ -73,16 +73,14 @@ def test_a_table_is_read_and_leaves_its_store_alone(spark, store, drop):
     assert spark.sql(f"SELECT * FROM kept WITH (within '{until}')").collect() == []
     assert spark.read.option("within", until).table("kept").collect() == []
     assert {f.name: f.metadata for f in spark.table("kept").schema if f.metadata} == {
-        "level": {
-            "tiltframe.options": json.dumps({"path": spark_path(store), "per": "1h", "keys": "", "measures": "n"})
-        }
+        "level": {"tiltframe.options": json.dumps(made | {"path": spark_path(store)})}
     }
     plain = spark.read.format("tiltframe").options(per="1h").load(store.uri).schema
     assert not any("tiltframe.options" in f.metadata for f in plain)
     for statement in ("INSERT INTO", "INSERT OVERWRITE"):
         refused(spark, f"{statement} kept SELECT * FROM there", "the format tiltframe is only read; rows get into")
     ctas = f"CREATE TABLE made USING tiltframe OPTIONS (path '{store.uri}', per '1h') AS SELECT 1 AS x"
-    with pytest.raises(Exception, match="only read|not match|does not|no column"):
+    with pytest.raises(Exception, match=r"only read|not match|does not|no column"):
         spark.sql(ctas).collect()
     spark.sql("CREATE TABLE alike LIKE kept USING tiltframe")
     assert spark.table("alike").count() == len(wanted)
@@ -117,9 +115,7 @@ def test_a_table_that_could_not_be_read_is_refused(spark, store):
 def test_a_table_with_columns_of_its_own_says_how_to_make_it(spark, store, drop):
     """Spark asks nobody about columns that are given, and gives their reader no options."""
     drop("columns", f"(n BIGINT) USING tiltframe OPTIONS (path '{store.uri}', per '1h')")
-    refused(
-        spark, "SELECT n FROM columns", "say where the store is.*; a table is made without columns, by CREATE TABLE"
-    )
+    refused(spark, "SELECT n FROM columns", "say where the store is.*; a table is made without columns, by")
 
 
 def test_a_table_of_a_store_in_a_database(spark, postgres, drop):
