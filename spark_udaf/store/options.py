@@ -20,7 +20,8 @@ from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
-from tiltframe.store.postgres.session import without_password
+from tiltframe.store.open import is_address
+from tiltframe.store.postgres.address import secrets
 from tiltframe.store.query.execution import execute, moment
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, requested_states
@@ -124,7 +125,10 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
     if "path" not in options:
-        raise ValueError("say where the store is: load(uri), or the option path")
+        raise ValueError(
+            "say where the store is: load(uri), or the option path; a table is made without columns, by CREATE TABLE "
+            "name USING tiltframe OPTIONS (path '…', per '…')"
+        )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
     if "per" not in options:
@@ -155,7 +159,7 @@ def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
     if "location" not in options:  # a managed table, whose folder goes when it is dropped
         raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
     secret = [name for name in options if name.startswith(STORAGE)]
-    if secret or without_password(options["path"]) != options["path"]:
+    if secret or (is_address(options["path"]) and secrets(options["path"])):
         raise ValueError(
             f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
             "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"
