@@ -45,7 +45,7 @@ class RunningAggregation:
         window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
         *,
         time: str,
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
         ticks: Tick | str | Sequence[Tick | str] = (),
         emit: str = "rows",
@@ -190,7 +190,7 @@ def reducer(part: Part, given: Sorted, entries: Entries, held: Held) -> Reduce:
         table, kept = given.table, groups if is_row.all() else groups.filter(is_row[used])
         used = used & is_row
         if not used.all() or len(used) != table.num_rows:
-            read = measures[name].columns() or tuple(table.column_names[:1])
+            read = measures[name].columns(table.column_names) or tuple(table.column_names[:1])
             table = table.select(list(read)).filter(pa.array(used[is_row]))
         return measures[name].reduce(table, kept, pa.array(place[used]))
 
@@ -201,12 +201,14 @@ def _results(query: RunningQuery, given: Sorted, entries: Entries, done: list[Ad
     ranges = done[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
-    if query.per_row and query.emit == "rows":
+    keys = _key_columns(query, given.keys, ranges.key)
+    if query.keeps_rows:
         whole = len(source) == given.table.num_rows and (source == np.arange(len(source))).all()
         rows = given.table if whole else given.table.take(pa.array(source, mask=source < 0))
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
-        columns |= _key_columns(query, given.keys, ranges.key) | _time(query, times)
+        columns |= keys | _time(query, times)
     if query.ticks:
         columns[TICK] = pa.array(source < 0)
     return pa.table(columns | _finished(query, [each.states for each in done]))

@@ -10,7 +10,7 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +21,7 @@ from aggr import Measure
 from aggr.kernels.groups import Groups
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
+from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
@@ -41,8 +42,8 @@ class OrderedFrame:
     time : str
         The column of event times.
     measures : name -> measure
-    keys : column names
-        Windows are kept per key.
+    keys : column names, or name -> column or expression
+        Windows are kept per key; computed ones as of a `TiltFrame`.
     order : column names
         What rows of equal times are ordered by; then, and without any, by their arrival.
 
@@ -68,7 +69,7 @@ class OrderedFrame:
         levels: Sequence[OrderedWindow | str] | Mapping[str, OrderedWindow | str],
         time: str,
         measures: Mapping[str, Measure],
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
         """Check everything that can be known without data."""
@@ -94,17 +95,15 @@ class OrderedFrame:
         """The columns of states that the measures need."""
         return plan(self.measures)
 
-    @cached_property
-    def columns(self) -> list[str]:
-        """The input columns that the frame reads."""
-        first = next(iter(self.levels.values()))
-        order = self.order
-        named = [*order.keys, order.time, *order.then, *columns_read((), self.states), *reads_of(first.reads)]
-        return list(dict.fromkeys(named))
+    def columns_in(self, names: Collection[str]) -> list[str]:
+        """Name the input columns that the frame reads, among those of these names; raises as `TiltFrame.columns_in`."""
+        first, order = next(iter(self.levels.values())), self.order
+        read = columns_read(order.keyed_by, self.states, names)
+        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads)]))
 
     def check(self, schema: pa.Schema) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
-        check_rows(schema, self.columns, self.order.keys, self.states, POSITION)
+        check_rows(schema, self.order.keyed_by, self.states, POSITION, [self.order.time, *self.order.then])
         check_inputs(next(iter(self.levels.values())).reads, schema)
 
     def _check(self) -> None:
@@ -129,7 +128,7 @@ class OrderedFrame:
 
     def __repr__(self) -> str:
         """Show levels, keys and measures in one line."""
-        by = f" by {', '.join(self.order.keys)}" if self.order.keys else ""
+        by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aggr import Function, Measure, predicate
+from aggr.arguments import checked_name, checked_names
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
+from aggr.states.keys import checked_keys
 from tiltframe.ordered.sequence import Order, check_inputs
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
 
@@ -52,13 +54,17 @@ class RunningQuery:
         """Whether every row has an output, and not every window."""
         return self.parts[0].window.per_row
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the columns of rows come back."""
+        return self.per_row and self.emit == "rows"
+
     def check(self, schema: pa.Schema) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless data of a schema has what is read."""
         order, states = self.order, [column for part in self.parts for column in part.states]
-        needed = [*order.keys, order.time, *order.then, *columns_read((), states)]
-        check_rows(schema, list(dict.fromkeys(needed)), order.keys, states, POSITION)
+        check_rows(schema, order.keyed_by, states, POSITION, [order.time, *order.then])
         check_inputs(self.reads, schema)
-        kept = schema.names if self.per_row and self.emit == "rows" else [*order.keys, order.time]
+        kept = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
         taken = [*kept, *([TICK] if self.ticks else [])]
         for name in [*self.measures, *taken]:
             if [*self.measures, *taken].count(name) > 1:
@@ -71,7 +77,7 @@ def running_query(
     measures: Mapping[str, Measure],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None,
     time: str,
-    keys: Sequence[str],
+    keys: Sequence[str] | Mapping[str, str],
     order: Sequence[str],
     ticks: Tick | str | Sequence[Tick | str],
     emit: str,
@@ -100,18 +106,13 @@ def running_query(
     return RunningQuery(make_order(time, keys, order), measures, parts, every, emit)
 
 
-def make_order(time: str, keys: Sequence[str], order: Sequence[str]) -> Order:
-    """Check the names that rows are put in order by."""
-    for what, names in (("keys", keys), ("order", order)):
-        if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"{what} must be a list of column names; got {names!r}")
-        if len(set(names)) < len(list(names)):
-            raise ValueError(f"{what} names a column twice: {list(names)}")
-    if not isinstance(time, str) or not time:
-        raise ValueError(f"time must name the column of event times; got {time!r}")
-    if time in keys:
+def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
+    """Check what rows are put in order by."""
+    keyed_by = checked_keys(keys)
+    then = checked_names(order, "order", "column names")
+    if checked_name(time, "time, the column of event times,") in keyed_by:
         raise ValueError(f"{time!r} cannot be both the time and a key")
-    return Order(tuple(keys), time, tuple(order))
+    return Order(keyed_by, time, then)
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
@@ -139,13 +140,11 @@ def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
 
 def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
     """Name the columns of data that a query reads or passes on."""
-    return list(schema.names) if query.per_row and query.emit == "rows" else _read(query)
-
-
-def _read(query: RunningQuery) -> list[str]:
+    if query.keeps_rows:
+        return list(schema.names)
     order, states = query.order, [column for part in query.parts for column in part.states]
-    named = [*order.keys, order.time, *order.then, *columns_read((), states), *reads_of(query.reads)]
-    return list(dict.fromkeys(named))
+    read = columns_read(order.keyed_by, states, schema.names)
+    return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(query.reads)]))
 
 
 def reads_of(reads: Sequence[Input]) -> list[str]:
