@@ -143,6 +143,7 @@ def _condition(text: str, schema: pa.Schema) -> Term:
 
 
 def _bound(text: str, schema: pa.Schema, what: str) -> Term:
+    parsed(text, what)
     names = columns_of(text, what)
     for name in names:
         if schema.get_field_index(name) < 0:
