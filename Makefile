@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fast fuzz lint types bench java clean
@@ -14,8 +15,8 @@ help: ## List the targets
 demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at two levels
 	@$(BIN)/tiltframe demo
 
-test: java $(READY) ## Run every test (some minutes, two cores)
-	@$(BIN)/python -m pytest
+test: java $(READY) ## Run every test, in two processes (half an hour on two cores; JOBS=1 for one)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 fast: $(READY) ## Run the tests that need no Spark and no patience (under a minute)
 	@$(BIN)/python -m pytest -m "not spark and not slow" -x tests docs aggr windows tiltframe

@@ -20,13 +20,19 @@ def caller(name: str) -> Callable[..., Measure]:
     Parameters
     ----------
     name : str
-        Of a registered function; others raise as in `aggr.get`.
+        Of a registered function, or an alias.
 
     Returns
     -------
     callable of (column, the function's parameters, where=None) that makes a measure
         Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``.
         Parameters that are decimals or times are taken as text as well.
+
+    Raises
+    ------
+    UnknownFunction, ValueError
+        As `aggr.get` does. The call raises ``TypeError`` for arguments that the function does not take, and
+        ``ValueError`` for values that it does not allow.
 
     Examples
     --------

@@ -68,8 +68,23 @@ def min(column: str, *, where: str | None = None) -> Measure:
 
 
 def max(column: str, *, where: str | None = None) -> Measure:
-    """Keep the greatest value of a column; otherwise as `min`.
+    """Keep the greatest value of a column.
 
+    Parameters
+    ----------
+    column : str
+        Of numbers, decimals, booleans, dates, timestamps, strings or bytes.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact; NaN is greater than all numbers,
+        as in Spark, and 0.0 is greater than -0.0.
+
+    Examples
+    --------
     >>> max("latency_ms")
     max('latency_ms')
     """
@@ -95,6 +110,11 @@ def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> M
         Its result is an int64 for integers (beyond it, an error that names the group), a float64 for floats, a
         decimal for decimals, unless ``dtype`` says otherwise; null where there is nothing. Correctly rounded; NaN makes
         NaN, and so does inf with -inf.
+
+    Raises
+    ------
+    ValueError
+        If ``dtype`` is another word.
 
     Source: the superaccumulator of Neal (2015).
 
@@ -146,6 +166,11 @@ def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
     Measure
         Its result is a float64; null where the count is not above ``ddof``. Correctly rounded.
 
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
     Examples
     --------
     >>> var("bytes", ddof=0)
@@ -155,8 +180,29 @@ def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
 
 
 def stdev(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
-    """Take the standard deviation of a column; otherwise as `var`.
+    """Take the standard deviation of a column, rounded once from exact Σx and Σx².
 
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals.
+    ddof : int
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. No state keeps it.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a float64; null where the count is not above ``ddof``. Correctly rounded.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
+    Examples
+    --------
     >>> stdev("bytes")
     stdev('bytes')
     """
@@ -192,6 +238,11 @@ def dds(
         Its result is a record of count, sum, min, max, mean and quantiles; null where there is nothing.
         ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``. Magnitudes
         below 2.3e-308 count as 0. NaN is counted apart; infinities stand at the ends.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or α or ``max_bins`` is out of its range.
 
     Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
 
@@ -233,6 +284,11 @@ def hdr(
         to so many digits, to the one at HdrHistogram's rank. Mean, stdev and var are HdrHistogram's too: of the
         population, from the middles of the buckets. Count, min and max are exact.
 
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or ``digits`` or ``unit`` is out of its range.
+
     Source: Gil Tene, HdrHistogram.
 
     Examples
@@ -269,8 +325,24 @@ def first(column: str, *, by: str | None = None, where: str | None = None) -> Me
 
 
 def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
-    """Keep the value of the latest event; of several at that time, the greatest value; otherwise as `first`.
+    """Keep the value of the latest event; of several at that time, the greatest value.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped.
+    by : str, optional
+        The column of event times; by default the frame's own.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival.
+
+    Examples
+    --------
     >>> last("price", by="traded_at")
     last('price', by='traded_at')
     """
@@ -304,8 +376,25 @@ def arg_min(column: str, by: str, *, where: str | None = None) -> Measure:
 
 
 def arg_max(column: str, by: str, *, where: str | None = None) -> Measure:
-    """Keep the value of the row in which another column is greatest; of several, the greatest; otherwise as `arg_min`.
+    """Keep the value of the row in which another column is greatest; of several, the greatest value.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Rows in which it or ``by`` is null are skipped.
+    by : str
+        The column that is greatest, of any type that has an order.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival; NaN is
+        greater than all numbers, as in Spark.
+
+    Examples
+    --------
     >>> arg_max("host", by="latency_ms")
     arg_max('host', by='latency_ms')
     """
@@ -362,6 +451,11 @@ def collect(
         Its result is a list of the column's type; empty where there is nothing. Exact, and independent of arrival.
         A level lists the values of all rows of its windows: lists are joined, not nested.
 
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, or ``keep`` another word.
+
     Examples
     --------
     >>> collect("price", max=3, keep="latest")
@@ -387,6 +481,11 @@ def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None
     Measure
         Its result is a list of the column's type; empty where there is nothing. Exact.
 
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
     Examples
     --------
     >>> collect_set("host")
@@ -396,8 +495,29 @@ def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None
 
 
 def count_distinct(column: str, max: int = DEFAULT_MAX, *, where: str | None = None) -> Measure:
-    """Count the distinct values of a column; it keeps them, as `collect_set` does, and its state is the same.
+    """Count the distinct values of a column. Its state lists them, and is that of `collect_set`.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped; both zeros are one value, and all NaN are one.
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is an int64, 0 where there is nothing. Exact.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
     >>> count_distinct("host", max=100_000)
     count_distinct('host', max=100000)
     """

@@ -91,11 +91,35 @@ class Function(ABC):
         """Read one result per state, none null; never change a state. Nothing to read from: null."""
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Raise ``TypeError`` for a type of input that the function does not take; by default it takes any."""
+        """Refuse a type of input that the function does not take; by default it takes any.
+
+        Parameters
+        ----------
+        dtype : pa.DataType
+            Of the column, normalized; a struct of `inputs` for a function of several.
+
+        Raises
+        ------
+        TypeError
+            Says what the function takes.
+        """
         return
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
-        """Leave out the rows that do not count: those that are null, or null in an input that is not tolerated."""
+        """Drop the rows that are null, or null in an input that is not in `tolerates`.
+
+        Parameters
+        ----------
+        values : array, shape (rows,)
+            A struct of `inputs` for a function of several.
+        groups : Groups
+            As many rows as ``values``.
+
+        Returns
+        -------
+        values, groups : array and Groups
+            Of the remaining rows; the number of groups stays.
+        """
         needed = [values]
         if len(self.inputs) > 1:
             needed += [values.field(name) for name in self.inputs if name not in self.tolerates]
@@ -107,7 +131,24 @@ class Function(ABC):
     # What every function has.
 
     def zero(self, n: int, input_type: pa.DataType) -> pa.StructArray:
-        """Make ``n`` identity states for inputs of a type."""
+        """Make identity states: those of groups without rows.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        input_type : pa.DataType
+            Of the column that the states are for.
+
+        Returns
+        -------
+        column of states, shape (n,)
+
+        Raises
+        ------
+        TypeError
+            If the function does not take this type.
+        """
         return self.reduce(pa.array([], input_type), Groups.of([], n))
 
     def reduce(self, values: pa.Array | Sequence[pa.Array], groups: Groups) -> pa.StructArray:
@@ -175,9 +216,26 @@ class Function(ABC):
         return values
 
     def merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Merge grouped states into one state per group; null states count as identities.
+        """Merge grouped states into one state per group.
 
-        Raises ``ValueError`` for states of another function, of unequal parameters, or of a newer version.
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            Of this function; a null counts as an identity. They stay unchanged.
+        groups : Groups
+            As many rows as ``states``.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError
+            If ``states`` is no Arrow column, or ``groups`` no `Groups`.
+        ValueError
+            If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
+            `DamagedState` if one of them is damaged.
         """
         states = self._received(states)
         check_groups(self.name, groups)
@@ -227,18 +285,67 @@ class Function(ABC):
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
 
     def finish(self, states: pa.StructArray) -> pa.Array:
-        """Read one result per state; a null state gives null. The states stay as they are."""
+        """Read one result per state.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            Of this function. They stay unchanged.
+
+        Returns
+        -------
+        array of `result_type`, shape (rows,)
+            Null for a null state, and where there is nothing to read from.
+
+        Raises
+        ------
+        ValueError
+            If the states are of another function, of unequal parameters or of a newer version; `DamagedState` if one of
+            them is damaged.
+        OverflowError
+            If a result does not fit its type.
+        """
         states = self._received(states)
         kept = states.drop_null() if states.null_count else states
         self.check_states(kept)
         return with_nulls(self._finish(kept), states.is_valid())
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
-        """Return the type of the states for inputs of a type."""
+        """Return the type of the states for inputs of a type.
+
+        Parameters
+        ----------
+        input_type : pa.DataType
+            Of the column, or a struct of `inputs` for a function of several.
+
+        Returns
+        -------
+        pa.StructType
+
+        Raises
+        ------
+        TypeError
+            If the function does not take this type.
+        """
         return self.zero(0, input_type).type
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
-        """Return the type of the results for states of a type."""
+        """Return the type of the results for states of a type.
+
+        Parameters
+        ----------
+        state_type : pa.StructType
+            As `state_type` returns it.
+
+        Returns
+        -------
+        pa.DataType
+
+        Raises
+        ------
+        ValueError
+            If this is no type of the function's states.
+        """
         return self.finish(pa.array([], state_type)).type
 
     def state(self) -> Self:
@@ -251,20 +358,56 @@ class Function(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def shape_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that shape a state ``n`` times, as the columns that travel in it.
+        """Repeat the parameters that shape a state, as the columns that travel in it.
 
-        Raises ``TypeError`` for a parameter that is not of its type in ``shape``.
+        Parameters
+        ----------
+        n : int
+            How many states.
+
+        Returns
+        -------
+        dict of name -> array, shape (n,)
+            Of the types in `state_parameters`.
+
+        Raises
+        ------
+        TypeError
+            If a parameter is not of its type in `state_parameters`.
         """
         return {name: repeated(name, getattr(self, name), dtype, n) for name, dtype in self.state_parameters.items()}
 
     def check_whole(self, states: pa.StructArray) -> None:
-        """Raise `DamagedState` for fields that contradict each other; each alone has been checked."""
+        """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+
+        Raises
+        ------
+        DamagedState
+            Says what contradicts what.
+        """
         return
 
     def check_states(self, states: pa.StructArray, *, merging: bool = False) -> None:
-        """Raise ``ValueError`` unless this function can merge and finish these states, none of them null.
+        """Refuse states that this function cannot merge and finish.
 
-        With ``merging``, fields whose merge makes the same check on its way are left to it.
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+        merging : bool
+            Leave fields unchecked whose merge makes the same check.
+
+        Raises
+        ------
+        ValueError
+            If they are states of another function, of unequal parameters or of a newer version.
+        DamagedState
+            If a field is of another type or impossible, or fields contradict each other.
         """
         dtype = states.type
         missing = [
@@ -333,10 +476,37 @@ def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
 
 
 def refuse(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
-    """Say which input a function does not take, which it does, and what to do."""
+    """Make the error for an input that a function does not take.
+
+    Parameters
+    ----------
+    function : Function
+    dtype : pa.DataType
+        What was given.
+    takes : str
+        What is allowed: ``"integers and floats"``.
+    hint : str
+        What to do instead; it follows ``takes``.
+
+    Returns
+    -------
+    TypeError
+        To be raised by the caller.
+    """
     return TypeError(f"{function.name} cannot take a column of type {dtype}; it takes {takes}{hint}")
 
 
 def keyword(role: str) -> str:
-    """Return the word by which the column of a further input is given: ``by`` for event times, else its name."""
+    """Return the keyword that a further input's column is given by.
+
+    Parameters
+    ----------
+    role : str
+        Name of the input, one of `Function.inputs`.
+
+    Returns
+    -------
+    str
+        ``by`` for event times, otherwise the name.
+    """
     return "by" if role == EVENT_TIME else role

@@ -34,6 +34,13 @@ class Measure:
     others : columns or expressions
         The function's further inputs, in their order; None for an event time that is the frame's own.
 
+    Raises
+    ------
+    ValueError
+        If a name is no name, an input is missing or one too many, or the condition cannot be read.
+    TypeError
+        If a parameter of the function is not of its type.
+
     Examples
     --------
     >>> import aggr
@@ -97,7 +104,27 @@ class Measure:
         return tuple(dict.fromkeys([*read, *predicate.columns_of(self.where)] if self.where is not None else read))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
-        """Return the type of what the function gets, for data of a schema and event times of a type."""
+        """Return the type of the input that the function gets.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the data.
+        time : pa.DataType, optional
+            Of the event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        pa.DataType
+            Of the column; a struct of `Function.inputs` for a function of several; int64 where rows are counted.
+
+        Raises
+        ------
+        KeyError
+            If the data has no such column.
+        ValueError
+            If the function needs event times and no type of theirs is given.
+        """
         if self.column is None:
             return pa.int64()
         dtype = type_in(self.column, schema)
@@ -107,9 +134,25 @@ class Measure:
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
-        """Reduce the grouped rows of a table, and their event times, to one state per group.
+        """Reduce the grouped rows of a table to one state per group.
 
-        An error names the measure.
+        Parameters
+        ----------
+        table : table or record batch
+            With at least the columns that the measure reads.
+        groups : Groups
+            As many rows as the table.
+        times : array of timestamps, shape (rows,), optional
+            Event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
         """
         try:
             return self._reduce(table, groups, times)
@@ -162,7 +205,29 @@ class Measure:
 
 
 def from_description(description: dict[str, Any]) -> Measure:
-    """Make a measure from what `Measure.describe` returned."""
+    """Make a measure from its description.
+
+    Parameters
+    ----------
+    description : dict
+        As `Measure.describe` returns it.
+
+    Returns
+    -------
+    Measure
+
+    Raises
+    ------
+    KeyError
+        If its function is not registered.
+    TypeError, ValueError
+        If the function does not take these parameters, or the measure is none.
+
+    Examples
+    --------
+    >>> from_description({"function": "sum", "column": "bytes"})
+    sum('bytes')
+    """
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])

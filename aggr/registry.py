@@ -22,7 +22,15 @@ _FUNCTIONS: dict[str, type[Function]] = {}
 
 
 def register(function: type[Function]) -> type[Function]:
-    """Add a function under its name; also a class decorator.
+    """Add a function under its name and its aliases; also a class decorator.
+
+    Parameters
+    ----------
+    function : subclass of Function
+
+    Returns
+    -------
+    The class itself
 
     Raises
     ------
@@ -30,7 +38,7 @@ def register(function: type[Function]) -> type[Function]:
         For what is no subclass of `aggr.Function`, or lacks one of its methods.
     ValueError
         If the name, or an alias, is no word or is taken by another class; if the function cannot be made without
-        arguments: every parameter needs a default, because states are recognised by a function that is made without
+        arguments: every parameter needs a default, because states are identified by a function that is made without
         any; if a parameter or a field of the state has a name that is taken, or shapes the state but is no parameter.
 
     Examples
@@ -88,15 +96,44 @@ def _check(name: str, function: type[Function]) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take a function out again; unknown names raise as in `get`."""
+    """Remove a function from the registry, with its aliases.
+
+    Parameters
+    ----------
+    name : str
+        Its name, or an alias.
+
+    Raises
+    ------
+    KeyError, ValueError
+        As `get` does.
+    """
     gone = get(name)
     for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
         del _FUNCTIONS[word]
 
 
 def get(name: str) -> type[Function]:
-    """Return the function of a name; raises ``KeyError`` with the nearest names for an unknown one.
+    """Find a function by its name.
 
+    Parameters
+    ----------
+    name : str
+        Its name, or an alias.
+
+    Returns
+    -------
+    subclass of Function
+
+    Raises
+    ------
+    UnknownFunction
+        A ``KeyError`` that suggests the nearest name.
+    ValueError
+        If ``name`` is no text.
+
+    Examples
+    --------
     >>> get("dds").guarantee
     'quantiles within α·|x| of the true one; the rest exact'
     """

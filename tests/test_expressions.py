@@ -88,6 +88,7 @@ def test_a_naive_evaluator_agrees(level):
     for row in found:
         start = row["window_start"].timestamp()
         named = naive_results(wanted[int(start), row["route"], row["tag"], row["place"], row["big"]])
+        assert row["dearest"] == named.pop("dearest"), row
         assert {name: row[name] for name in named} == pytest.approx(named, rel=1e-13), row
 
 

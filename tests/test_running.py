@@ -286,7 +286,7 @@ def test_a_batch_that_goes_back_is_refused_and_not_taken():
         ({"keys": ["ts"]}, "both the time and a key"),
         ({"keys": ["m"]}, "no column 'm'"),
         ({"time": "at"}, "no column 'at'"),
-        ({"time": ""}, "must name the column"),
+        ({"time": ""}, "column of event times, must be a name"),
         ({"order": ["m"]}, "no column 'm'"),
         ({"measures": {}}, "at least one"),
         ({"measures": {"s": "sum"}}, "made by aggr"),

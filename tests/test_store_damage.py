@@ -314,7 +314,7 @@ def check_permissions(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [0, 100, 600, 1500, 2500, 3500, 5000])
+@pytest.mark.parametrize("limit", [0, 100, 1500, 2500, 5000])
 def test_no_space_left(tmp_path, limit):
     """A limit of the size of files stands for a full disk: writes fail in the middle."""
     path = tmp_path / "s"
@@ -495,8 +495,9 @@ def test_an_empty_commit_counts_as_committed(tmp_path):
 @pytest.mark.slow
 def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     """Delta sums its log up every hundred commits; numbers of writers outlive that."""
-    store = FrameStore(tmp_path / "s", FRAME)
-    states = rollup(rows("w", 0), FRAME)
+    frame = TiltFrame(["10s"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "s", frame)
+    states = rollup(rows("w", 0), frame)
     assert store.append(states, "first", 7)
     for number in range(105):
         assert store.append(states, "w", number)
@@ -504,4 +505,4 @@ def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     again = FrameStore(tmp_path / "s")
     assert not again.append(states, "first", 7)
     assert not again.append(states, "w", 104)
-    assert sum(again.query("10m").column("n").to_pylist()) == 106 * 4
+    assert sum(again.query("10s").column("n").to_pylist()) == 106 * 4

@@ -180,13 +180,28 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     Parameters
     ----------
     states : table
-        As `rollup` gives it. It stays as it is.
+        As `rollup` gives it. It stays unchanged.
     frame : TiltFrame
-        The same, or one that asks the same states for other quantiles.
+        The same, or one that reads other quantiles from the same states.
 
     Returns
     -------
-    table of level, window_start, window_end, keys and one column per measure
+    table
+        level, window_start, window_end, keys, a column for each measure.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of the frame, or damaged.
+    OverflowError
+        If a result does not fit its type, naming the group.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s"], time="ts", measures={"total": aggr.sum("x")})
+    >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
+    [3]
     """
     checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}

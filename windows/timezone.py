@@ -65,7 +65,28 @@ class Clock:
 
 
 def check_timezone(name: str) -> str:
-    """Return the name of a time zone; raises ``ValueError`` for an unknown one."""
+    """Check the name of a time zone.
+
+    Parameters
+    ----------
+    name : str
+        An IANA name.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such zone; the message suggests the nearest name.
+
+    Examples
+    --------
+    >>> check_timezone("Europe/Paris")
+    'Europe/Paris'
+    """
     if not is_name(name):
         raise ValueError(f"a time zone is an IANA name such as 'Europe/Paris'; got {shown(name)}")
     try:

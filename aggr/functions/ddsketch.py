@@ -166,7 +166,20 @@ class Dds(Function):
         return [column.field(name).to_numpy() for name in ("low", "high", "total")]
 
     def rank(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most ``value``, exact for a value within α of it; null where empty."""
+        """Read the share of values that are at most a given one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null; the caller has checked them.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            Exact for some value within α of ``value``; null where there are no values.
+        """
         parts = _Parts.of(states)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.mapping.least:

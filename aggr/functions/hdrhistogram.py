@@ -202,7 +202,20 @@ class Hdr(Function):
         return whole.astype(np.int64)
 
     def rank(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most ``value``, to the significant digits; null where empty."""
+        """Read the share of values that are at most a given one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null; the caller has checked them.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            Exact for some value equal to ``value`` in the significant digits; null where there are no values.
+        """
         buckets = Packed.of(states.field("buckets"))
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)

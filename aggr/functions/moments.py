@@ -195,7 +195,13 @@ class Var(_Summed):
 
 @dataclass(frozen=True)
 class Stdev(Var):
-    """The standard deviation, rounded once from the exact Σx and Σx²."""
+    """The standard deviation, rounded once from the exact Σx and Σx².
+
+    Parameters
+    ----------
+    ddof : int
+        Degrees of freedom taken off the count, as `Var` has it.
+    """
 
     name = "stdev"
     aliases = ("stddev",)

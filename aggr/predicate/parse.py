@@ -110,6 +110,11 @@ def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
     what : "condition" or "expression"
         What an error calls it.
 
+    Returns
+    -------
+    tuple of str
+        Each name once.
+
     Raises
     ------
     ValueError

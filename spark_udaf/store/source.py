@@ -206,10 +206,24 @@ def read(
         Classic or Connect.
     uri : str or path
         Of the store; driver and tasks must reach it.
-    per, within, where, measures, keys, fill, now
-        As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
-    name, storage_options
-        As for `tiltframe.FrameStore`.
+    per : str or window
+        A level, or a coarser window that levels can make; ``all`` for one result over the whole range.
+    within : (start, end) or str, optional
+        Windows that start in this range, as for `tiltframe.FrameStore.query`.
+    where : str, optional
+        A condition in SQL on the keys.
+    measures : names, or name -> measure, optional
+        Which; new ones are read from states that are there.
+    keys : names, optional
+        The keys that results are kept apart by; the others are merged over.
+    fill : bool
+        Give windows without events too, as for `tiltframe.FrameStore.query`.
+    now : moment, optional
+        For ``partial``; the clock's.
+    name : str, optional
+        Of the store, in a database with several.
+    storage_options : str -> str, optional
+        Of the object store, as deltalake names them.
     rows_per_task : int
         A task reads about so many rows of states.
     pushdown : bool

@@ -22,12 +22,19 @@ States = Mapping[str, pa.StructArray]
 class RunningAggregation:
     """Results of rows in order, batch by batch.
 
-    Takes what `tiltframe.running` takes, but for the table.
+    Parameters
+    ----------
+    measures, window, time, keys, order, ticks, emit : as `tiltframe.running` has them
+
+    Raises
+    ------
+    ValueError
+        If they do not go together, whatever the data.
 
     Guarantee
     ---------
     The same results, to the bit, as of all rows at once, however they are split into batches; within a key, batches
-    must follow each other in time. What is held is a few states per key, never rows.
+    must follow each other in time. It keeps a few states per key, never rows.
 
     Examples
     --------
@@ -59,24 +66,62 @@ class RunningAggregation:
 
     @classmethod
     def of(cls, query: RunningQuery) -> RunningAggregation:
-        """Begin a query that has been checked."""
+        """Begin a query that has been checked.
+
+        Parameters
+        ----------
+        query : RunningQuery
+            As `tiltframe.ordered.query.running_query` makes it.
+
+        Returns
+        -------
+        RunningAggregation
+        """
         made = cls.__new__(cls)
         made.query, made._schema, made._over = query, None, False
         return made
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch of rows, and return what it brings about, in the order of keys and time.
+        """Take a batch of rows, and return the results that it brings about.
 
-        Raises ``ValueError`` or ``TypeError`` if the data does not fit, or a row of a key comes before one of an
-        earlier batch; nothing has been taken then.
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+
+        Returns
+        -------
+        table
+            As `tiltframe.running` returns it, in the order of keys and time.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit, a row of a key comes before one of an earlier batch, or `finish` was called; the
+            batch then counts as not taken.
         """
         return self._step(batch, last=False)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, if there is one more, and return what it and the end of the data bring about.
+        """Take the last batch, and return the results that it and the end of the data bring about.
 
-        These are the ticks up to the time of the last row of all keys, or up to ``end`` in microseconds, and with
-        ``emit="final"`` the results.
+        These are the ticks up to the end, and with ``emit="final"`` the results.
+
+        Parameters
+        ----------
+        batch : table or record batch, optional
+        end : int, optional
+            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
+
+        Returns
+        -------
+        table
+            As `tiltframe.running` returns it, in the order of keys and time.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does, and if there has been no batch at all.
         """
         if batch is None:
             if self._schema is None:

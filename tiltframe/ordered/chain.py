@@ -96,13 +96,41 @@ class OrderedFrame:
         return plan(self.measures)
 
     def columns_in(self, names: Collection[str]) -> list[str]:
-        """Name the input columns that the frame reads, among those of these names; raises as `TiltFrame.columns_in`."""
+        """Name the input columns that the frame reads.
+
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+        """
         first, order = next(iter(self.levels.values())), self.order
         read = columns_read(order.keyed_by, self.states, names)
         return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads)]))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
+        """Refuse data that cannot be rolled up, by its schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows; further columns do not matter.
+
+        Raises
+        ------
+        TypeError
+            If a column has a type that its function, or a key, cannot be of.
+        ValueError
+            If a column is missing, or a condition cannot be evaluated.
+        """
         check_rows(schema, self.order.keyed_by, self.states, POSITION, [self.order.time, *self.order.then])
         check_inputs(next(iter(self.levels.values())).reads, schema)
 
@@ -136,10 +164,21 @@ class OrderedFrame:
 class OrderedRollup:
     """The states of an ordered frame's levels, batch by batch.
 
+    Parameters
+    ----------
+    frame : OrderedFrame
+
     Guarantee
     ---------
     The same states, to the bit, however the rows are split into batches; within a key, batches must follow each other
     in time.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> states = OrderedRollup(OrderedFrame(["count(2)"], time="ts", measures={"n": aggr.count()}))
+    >>> [states.add(pa.table({"ts": [at]})).num_rows for at in (0, 1, 2, 3)]
+    [0, 1, 0, 1]
     """
 
     def __init__(self, frame: OrderedFrame) -> None:
@@ -150,7 +189,24 @@ class OrderedRollup:
         self._held: list[Held]
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch of rows, and return the states of the windows that it closes: level, time, keys, states."""
+        """Take a batch of rows, and return the states of the windows that it closes.
+
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+
+        Returns
+        -------
+        table
+            level, time (of the row that closed the window), keys, a struct for each column of states.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
+            counts as not taken.
+        """
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         if self._schema is None:
             self._begin(table.schema)
@@ -176,7 +232,24 @@ class OrderedRollup:
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
-        """Take the last batch; windows that are not over are not emitted."""
+        """Take the last batch; windows that are not over are not emitted.
+
+        Parameters
+        ----------
+        batch : table or record batch
+        end : int, optional
+            Unused: there are no ticks in a chain. It is here because `RunningAggregation.finish` takes one.
+
+        Returns
+        -------
+        table
+            As `add` returns it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does.
+        """
         return self.add(batch)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -227,7 +300,27 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
 
 
 def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
-    """Read the results of states that `ordered_rollup` gave: level, time, keys, a result for each measure."""
+    """Read the results of states of an ordered frame.
+
+    Parameters
+    ----------
+    states : table
+        As `ordered_rollup` gives it. It stays unchanged.
+    frame : OrderedFrame
+        The same, or one that reads other quantiles from the same states.
+
+    Returns
+    -------
+    table
+        level, time, keys, a column for each measure.
+
+    Raises
+    ------
+    ValueError
+        If the states are of other functions or parameters, or damaged.
+    KeyError
+        If a column is missing.
+    """
     serving = {name: column.name for column in frame.states for name in column.serves}
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)

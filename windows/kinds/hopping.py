@@ -212,6 +212,10 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     offset : str, optional
         How long after the aligned starts of ``hop`` windows begin; shorter than the hop.
 
+    Returns
+    -------
+    Hopping
+
     Raises
     ------
     ValueError

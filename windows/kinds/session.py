@@ -99,6 +99,10 @@ def session(gap: str) -> Session:
     gap : str
         A whole number and a unit, from microseconds (``us``) and milliseconds (``ms``) to weeks: ``30m``.
 
+    Returns
+    -------
+    Session
+
     Raises
     ------
     ValueError

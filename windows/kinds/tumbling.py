@@ -174,7 +174,24 @@ class Tumbling(TimeWindow):
         return int(numbers.starts(numbers.of(np.array([at - 1])) + 1)[0])
 
     def numbering(self, low: int, high: int, margin: int = 0) -> Numbering:
-        """Number the windows around the instants ``low`` … ``high``, and a margin on either side, in order."""
+        """Number the windows around a range of time, one after the other.
+
+        Parameters
+        ----------
+        low, high : int
+            The range ``[low, high]``, microseconds UTC.
+        margin : int
+            How far beyond it windows are numbered, on either side; microseconds.
+
+        Returns
+        -------
+        Numbering
+
+        Raises
+        ------
+        ValueError
+            For instants before the year 2 or after the year 9998.
+        """
         hand = self._clock(np.array([low, high]), margin)
         before, after = (self._index(hand.reached(hand.since[1:] - early)) for early in (1, 0))
         skipped = np.maximum(after - before - 1, 0)
@@ -286,6 +303,10 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     offset : str, optional
         How long after the aligned starts windows begin, on the zone's clock; shorter than the size: ``6h`` for days
         from six o'clock.
+
+    Returns
+    -------
+    Tumbling
 
     Raises
     ------

@@ -39,8 +39,8 @@ class OrderedSession(OrderedWindow):
         Microseconds, at least 1.
     longest : int or None
         Microseconds, at least 1.
-    start, end : str or None
-        Conditions in SQL.
+    start_condition, end_condition : str or None
+        SQL.
     bounds : str
         Whether the rows that begin and end a session by conditions are in it: ``[]``, ``[)``, ``(]`` or ``()``.
     """
