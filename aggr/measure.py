@@ -83,13 +83,31 @@ class Measure:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The texts of its inputs, each a column or an expression, but for the frame's own time."""
+        """The texts of its inputs, each a column or an expression; the frame's own time is left out."""
         return tuple(text for text in (self.column, *self.others) if text is not None)
 
     def columns(self, names: Collection[str]) -> tuple[str, ...]:
-        """Name the columns it reads, among those of these names.
+        """Name the columns it reads, but for the frame's own time.
 
-        Raises ``ValueError`` for what is not there, or could be meant in two ways.
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+
+        Examples
+        --------
+        >>> import aggr
+        >>> aggr.sum("price * quantity", where="status < 400").columns(["price", "quantity", "status"])
+        ('price', 'quantity', 'status')
         """
         read = [name for text in self.inputs for name in columns_in(text, names)]
         asked = () if self.where is None else predicate.columns_of(self.where)
@@ -99,9 +117,16 @@ class Measure:
         return tuple(dict.fromkeys([*read, *asked]))
 
     def may_read(self) -> tuple[str, ...]:
-        """Name the columns that it may read, before it is known which there are."""
+        """Name the columns that it may read, before it is known which there are.
+
+        Returns
+        -------
+        tuple of str
+            Every text of an input as it is, and the columns of those that are expressions.
+        """
         read = [name for text in self.inputs for name in may_read(text)]
-        return tuple(dict.fromkeys([*read, *predicate.columns_of(self.where)] if self.where is not None else read))
+        asked = () if self.where is None else predicate.columns_of(self.where)
+        return tuple(dict.fromkeys([*read, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
         """Return the type of the input that the function gets.
@@ -120,10 +145,9 @@ class Measure:
 
         Raises
         ------
-        KeyError
-            If the data has no such column.
         ValueError
-            If the function needs event times and no type of theirs is given.
+            If the data has no such column, an expression does not fit its types, or the function needs event times and
+            no type of theirs is given.
         """
         if self.column is None:
             return pa.int64()

@@ -137,7 +137,7 @@ def test_what_is_a_column_is_that_column():
 
 def test_what_could_be_meant_either_way_is_refused_with_both_ways_to_write_it():
     for names in (ODD, ["a-b", "a", "b"]):
-        with pytest.raises(ValueError, match=r"'a-b' is a column, and an expression of a and b as well; write `a-b` for"):
+        with pytest.raises(ValueError, match=r"'a-b' is a column, and an expression of a and b as well; write `a-b`"):
             columns_in("a-b", names)
     rows = pa.table({"a-b": [100], "a": [5], "b": [3], "c d": [7]})
     for text, value in (("`a-b`", 100), ("(a-b)", 2), ("c d", 7), ("`c d` + 1", 8), ("a - b", 2)):
@@ -165,14 +165,14 @@ def test_the_text_is_part_of_the_frame():
     assert TiltFrame(["1s"], "ts", MEASURES, {"host": "host"}) == TiltFrame(["1s"], "ts", MEASURES, ["host"])
     other = TiltFrame(["1s"], "ts", MEASURES, KEYS | {"route": "upper(route)"})
     assert "upper(route)" in frame.difference(other)
-    with pytest.raises(ValueError, match="keys is .*lower.* in the frame and .*upper.* in the states"):
+    with pytest.raises(ValueError, match=r"keys is .*lower.* in the frame and .*upper.* in the states"):
         finish(rollup(table(), other), frame)
     spaced = TiltFrame(["1s"], "ts", {"revenue": aggr.sum("price*quantity")})
     with pytest.raises(ValueError, match=r"'price \* quantity'\) in the frame and sum\('price\*quantity'\) in the sta"):
         finish(rollup(table(), spaced), TiltFrame(["1s"], "ts", {"revenue": aggr.sum("price * quantity")}))
-    for described in ({"a": "b"}, 5, None, [5], [{"a": "b", "c": "d"}], [{}], ["a", "a"], ["a", {"a": "b"}]):
-        with pytest.raises(ValueError, match="keys|key"):
-            TiltFrame.from_dict({**frame.describe(), "keys": described if described != {"a": "b"} else [described, "a"]})
+    for described in (5, None, [5], [{"a": "b", "c": "d"}], [{}], ["a", "a"], ["a", {"a": "b"}], [{"a": 5}]):
+        with pytest.raises(ValueError, match="key"):
+            TiltFrame.from_dict({**frame.describe(), "keys": described})
     assert read_keys(["a", {"b": "c"}]) == {"a": "a", "b": "c"}
 
 
@@ -256,13 +256,13 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
 
 def test_calls_and_keys_as_people_type_them():
     assert measure_from("sum(price * quantity)") == aggr.sum("price * quantity")
-    assert measure_from("weighted_avg(price / 2, weight=quantity + 1)") == aggr.weighted_avg("price / 2", "quantity + 1")
+    assert measure_from("weighted_avg(a / 2, weight=quantity + 1)") == aggr.weighted_avg("a / 2", "quantity + 1")
     assert measure_from("last(lower(a.b), by=coalesce(at, ts))") == aggr.last("lower(a.b)", by="coalesce(at, ts)")
     assert measure_from("sum('CASE WHEN a THEN 1 END')") == aggr.sum("CASE WHEN a THEN 1 END")
     assert keys_from(["host", "big=a >= 5", "tag=each(tags)"]) == {"host": "host", "big": "a >= 5", "tag": "each(tags)"}
     assert (each("tags"), each("my tags"), each("a`b")) == ("each(tags)", "each(`my tags`)", "each(`a``b`)")
     for wrong in ("=", "a=", "=b", "a= "):
-        with pytest.raises(ValueError, match="cannot read .* as a key"):
+        with pytest.raises(ValueError, match=r"cannot read .* as a key"):
             keys_from([wrong])
 
 
