@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 from collections import defaultdict
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +69,7 @@ def naive_results(rows):
         "rows": len(rows),
         "revenue": math.fsum(revenue) if revenue else None,
         "dearest": max(named)[1] if named else None,
-        "mean": math.fsum(row["price"] * (row["quantity"] + 1) for row in of) / weights if of else None,
+        "mean": float(sum(Fraction(row["price"]) * (row["quantity"] + 1) for row in of) / weights) if of else None,
         "late": sum(row["quantity"] > 2 for row in of),
     }
 
@@ -88,8 +89,7 @@ def test_a_naive_evaluator_agrees(level):
     for row in found:
         start = row["window_start"].timestamp()
         named = naive_results(wanted[int(start), row["route"], row["tag"], row["place"], row["big"]])
-        assert row["dearest"] == named.pop("dearest"), row
-        assert {name: row[name] for name in named} == pytest.approx(named, rel=1e-13), row
+        assert {name: row[name] for name in named} == named, row
 
 
 def test_a_session_is_of_an_element():
@@ -229,7 +229,7 @@ def test_a_chain_and_ticks_by_an_element():
     found = finish_ordered(ordered_rollup(rows, frame), frame)
     assert found.select(["tag", "s"]).to_pydict() == {"tag": ["a", "a", "b"], "s": [5, 14, 7]}
     ticks = running(rows, {"s": aggr.sum("n")}, time="ts", keys={"tag": "each(tags)"}, ticks="minutely()", emit="ticks")
-    assert ticks.select(["tag", "s"]).to_pydict() == {"tag": ["a", "b"], "s": [7, 5]}
+    assert ticks.select(["tag", "s"]).to_pydict() == {"tag": ["a", "a", "b", "b"], "s": [1, 7, 1, 5]}
 
 
 LINES = [

@@ -213,9 +213,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     if column is not None:
         dtype = schema.field(column).type
         if not any(is_list(dtype) for is_list in _LISTS):
-            raise TypeError(
-                f"the key {shown(name)}: each takes a column of lists, and {shown(column)} has type {dtype}"
-            )
+            raise TypeError(f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {dtype}")
         dtype = dtype.value_type
     else:
         dtype = schema.field(text).type if name == text else type_in(text, schema)
@@ -230,7 +228,15 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
 def _plain_lists(column: pa.ChunkedArray) -> pa.Array:
     """Give a column of lists as lists of offsets, whatever kind they are."""
     lists = one_array(column)
-    return lists if pa.types.is_large_list(lists.type) else lists.cast(pa.large_list(lists.type.value_field))
+    if pa.types.is_large_list(lists.type):
+        return lists
+    if not (pa.types.is_list_view(lists.type) or pa.types.is_large_list_view(lists.type)):
+        return lists.cast(pa.large_list(lists.type.value_field))
+    sizes = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy()
+    ends = np.cumsum(sizes)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(lists.offsets.to_numpy() - ends + sizes, sizes)
+    values = lists.values.take(pa.array(places))
+    return pa.LargeListArray.from_arrays(pa.array(np.append(0, ends)), values, mask=lists.is_null())
 
 
 def _combined(lists: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array]]:
