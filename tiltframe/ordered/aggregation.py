@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aggr import Measure
 from aggr.kernels.groups import Groups
 from tiltframe.frame import INSTANT
+from tiltframe.ordered.batches import as_table
 from tiltframe.ordered.held import Advanced, Flags, Held, Reduce, advance
 from tiltframe.ordered.query import TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
@@ -147,7 +148,7 @@ class RunningAggregation:
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool) -> pa.Table:
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         elif not table.schema.equals(self._schema):

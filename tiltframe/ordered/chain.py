@@ -18,12 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import Measure
+from aggr.arguments import checked_name, checked_type, shown
 from aggr.kernels.groups import Groups
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
 from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
+from tiltframe.ordered.batches import as_table, some_batches
 from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
 from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
@@ -73,11 +75,13 @@ class OrderedFrame:
         order: Sequence[str] = (),
     ) -> None:
         """Check everything that can be known without data."""
-        if isinstance(levels, str) or not levels:
-            raise ValueError(f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {levels!r}")
+        if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
+            raise ValueError(
+                f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
+            )
         named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
         windows = [(name, as_ordered(window)) for name, window in named]
-        names = [str(window) if name is None else name for name, window in windows]
+        names = [str(window) if name is None else checked_name(name, "a level's name") for name, window in windows]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
@@ -183,7 +187,7 @@ class OrderedRollup:
 
     def __init__(self, frame: OrderedFrame) -> None:
         """Begin without rows."""
-        self.frame = frame
+        self.frame = checked_type(frame, OrderedFrame, "frame")
         self._schema: pa.Schema | None = None
         self._keys: Keys
         self._held: list[Held]
@@ -207,7 +211,7 @@ class OrderedRollup:
             If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
             counts as not taken.
         """
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         frame, names = self.frame, [column.name for column in self.frame.states]
@@ -293,10 +297,7 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
     made = OrderedRollup(frame)
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return made.add(data)
-    parts = [made.add(batch) for batch in data]
-    if not parts:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
-    return pa.concat_tables(parts)
+    return pa.concat_tables([made.add(batch) for batch in some_batches(data)])
 
 
 def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
@@ -321,7 +322,13 @@ def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
     KeyError
         If a column is missing.
     """
-    serving = {name: column.name for column in frame.states for name in column.serves}
+    checked_type(states, pa.Table, "states")
+    serving = {
+        name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
+    }
+    for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
+        if name not in states.column_names:
+            raise ValueError(f"these are not states of this frame: they have no column {name!r}")
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aggr import Function, Measure, predicate
-from aggr.arguments import checked_name, checked_names
+from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
 from aggr.states.keys import checked_keys
 from tiltframe.ordered.sequence import Order, check_inputs
+from windows import TimeWindow
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
@@ -86,16 +87,16 @@ def running_query(
     measures = check_measures(measures)
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
-    if emit not in EMIT:
-        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {emit!r}")
+    if not isinstance(emit, str) or emit not in EMIT:
+        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {shown(emit)}")
     if len(distinct) > 1 and not all(each.per_row for each in distinct):
         raise ValueError(
             f"measures over different windows need one result for every row, as of running, since and sliding; got "
             f"{', '.join(map(str, distinct))}: ask for the others one by one"
         )
     known = [read for each in distinct for read in each.reads if isinstance(read, Tick)]
-    given = [ticks] if isinstance(ticks, (Tick, str)) else list(ticks)
-    extra = [read_tick(tick) if isinstance(tick, str) else tick for tick in given]
+    given = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
+    extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in given]
     every = tuple(dict.fromkeys([*known, *extra]))
     if every and not distinct[0].per_row:
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
@@ -121,20 +122,20 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
         return window
     if isinstance(window, str):
         return read_ordered(window)
+    of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
     raise ValueError(
-        f"an ordered window is needed here, such as windows.ordered.count(100) or since('n > 5'); got {window!r}"
+        f"an ordered window is needed here, such as windows.ordered.count(100) or since('n > 5'); got {shown(window)}{of_time}"
     )
 
 
 def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
     """Raise ``ValueError`` unless there are measures, named by text and made by aggr."""
     if not isinstance(measures, Mapping) or not measures:
-        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {measures!r}")
+        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
     for name, measure in measures.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"names of measures must be text; got {name!r}")
+        checked_name(name, "a measure's name")
         if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
+            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {shown(measure)}")
     return dict(measures)
 
 
@@ -163,5 +164,7 @@ def _windows(
         return dict.fromkeys(measures, as_ordered(window))
     for name in window:
         if name not in measures:
-            raise ValueError(f"window names {name!r}, and there is no such measure; there are {', '.join(measures)}")
+            raise ValueError(
+                f"window names {shown(name)}, and there is no such measure; there are {', '.join(measures)}"
+            )
     return {name: as_ordered(window[name]) if name in window else running() for name in measures}

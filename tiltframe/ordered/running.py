@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from aggr import Measure
 from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.ordered.batches import some_batches
 from windows.ordered import OrderedWindow, Tick
 
 
@@ -77,7 +78,5 @@ def running(
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
     if isinstance(data, (pa.Table, pa.RecordBatch)):
         return made.finish(data)
-    parts = [made.add(batch) for batch in data]
-    if not parts:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
+    parts = [made.add(batch) for batch in some_batches(data)]
     return pa.concat_tables([*parts, made.finish()])
