@@ -51,6 +51,8 @@ class TiltFrame:
     keys : column names, or name -> column or expression
         Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
         expression in SQL, ``{"tag": each("tags")}`` per element of a list, as `aggr.states.keys` describes.
+    keyed_by : name -> column or expression
+        What ``keys`` has become: by what each key is computed.
     timezone : str
         The IANA zone that the windows are aligned in.
 

@@ -67,8 +67,8 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     check_timezone(timezone)
     if hasattr(text, "ranges") or (isinstance(text, str) and _ORDERED.match(text)):
         raise ValueError(
-            f"{shown(text)} is an ordered window, which depends on the rows before; here a time window is needed, such as "
-            "'1h'; tiltframe.running and OrderedFrame take ordered ones"
+            f"{shown(text)} is an ordered window, which depends on the rows before; here a time window is needed, "
+            "such as '1h'; tiltframe.running and OrderedFrame take ordered ones"
         )
     if not isinstance(text, str):
         return window(text, timezone)

@@ -137,8 +137,25 @@ def _columns(text: str, what: str) -> tuple[str, ...]:
 
 
 def column_of(text: str) -> str | None:
-    """Name the column that an expression is, and nothing else; None for any other.
+    """Name the column that an expression is, if it is one and nothing else.
 
+    Parameters
+    ----------
+    text : str
+        SQL.
+
+    Returns
+    -------
+    str or None
+        None for any other expression.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+
+    Examples
+    --------
     >>> column_of("`latency ms`"), column_of("a.b"), column_of("lower(a)")
     ('latency ms', 'a.b', None)
     """

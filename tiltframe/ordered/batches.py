@@ -27,6 +27,8 @@ def some_batches(data: Any) -> Iterator[pa.Table]:
         raise TypeError(f"{_ROWS}; got {shown(data)}")
     none = True
     for batch in data:
+        if not isinstance(batch, pa.Table | pa.RecordBatch):
+            raise TypeError(f"{_ROWS}; got {shown(data)}, and in it {shown(batch)}")
         none = False
         yield as_table(batch)
     if none:

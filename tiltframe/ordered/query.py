@@ -123,9 +123,8 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
     if isinstance(window, str):
         return read_ordered(window)
     of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
-    raise ValueError(
-        f"an ordered window is needed here, such as windows.ordered.count(100) or since('n > 5'); got {shown(window)}{of_time}"
-    )
+    such_as = "such as windows.ordered.count(100) or since('n > 5')"
+    raise ValueError(f"an ordered window is needed here, {such_as}; got {shown(window)}{of_time}")
 
 
 def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -62,7 +62,7 @@ class OrderedSession(OrderedWindow):
         for condition in (self.start_condition, self.end_condition):
             if condition is not None:
                 Condition(condition)
-        if self.bounds not in _BOUNDS:
+        if not isinstance(self.bounds, str) or self.bounds not in _BOUNDS:
             raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {shown(self.bounds)}")
 
     @property
