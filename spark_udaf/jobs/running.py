@@ -136,7 +136,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     As of `running`.
     """
     prepare(df.sparkSession)
-    given = arrow_schema(df)
+    given = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(given)
     result = OrderedRollup(frame).add(given.empty_table()).schema
     order = _computed(frame.order)
