@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from aggr.fields import Field
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups, check_groups, type_name
-from aggr.kernels.normalize import normalize, with_nulls
+from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
+from aggr.kernels.normalize import normalize, one_array, with_nulls
 from aggr.parameters import default_of, distinct, repeated
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
-_MOST_ROWS = 1 << 24  # exact sums keep int64 headroom for this many rows at once
+_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 _READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
 
@@ -182,7 +182,9 @@ class Function(ABC):
             starts = range(0, len(values), _MOST_ROWS)
             slices = [slice(start, start + _MOST_ROWS) for start in starts]
             parts = [self.reduce(values[s], groups.part(s)) for s in slices]
-            return self.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n))
+            return self._merge_trusted(
+                pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n)
+            )
         return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
 
     def _as_one(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
@@ -244,12 +246,24 @@ class Function(ABC):
         if states.null_count:
             groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
-        alone = len(states) == groups.n and (groups.counts() == 1).all()
+        alone = _alone(groups)
         self.check_states(states, merging=not alone)
-        if alone and self._is_current(states):
-            in_order = (np.diff(groups.ids) > 0).all()
-            return states if in_order else states.take(pa.array(np.argsort(groups.ids)))
-        return self._merge(states, groups)
+        return _in_order(states, groups) if alone and self._is_current(states) else self._merge(states, groups)
+
+    def _merge_trusted(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray:
+        """Merge as `merge` does states that this job has itself reduced or merged with this function, unchecked.
+
+        States are checked where they come in: from a caller of `merge` or `finish`, from a store, from a file. From
+        there on, and between the phases of one Spark job, this is the way.
+        """
+        if type(self).merge is not Function.merge:  # a function that merges by itself
+            return self.merge(states, groups)
+        states = one_array(states)
+        check_lengths(len(states), groups, "states")
+        if states.null_count:
+            groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
+            states = states.drop_null()
+        return _in_order(states, groups) if _alone(groups) else self._merge(states, groups)
 
     def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
         merged = {}
@@ -310,6 +324,14 @@ class Function(ABC):
         self.check_states(kept)
         return with_nulls(self._finish(kept), states.is_valid())
 
+    def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Read as `finish` does states that were checked, or that this job has made: see `_merge_trusted`."""
+        if type(self).finish is not Function.finish:
+            return self.finish(states)
+        states = one_array(states)
+        kept = states.drop_null() if states.null_count else states
+        return with_nulls(self._finish(kept), states.is_valid()) if states.null_count else self._finish(kept)
+
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
 
@@ -357,7 +379,7 @@ class Function(ABC):
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def shape_columns(self, n: int) -> dict[str, pa.Array]:
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
         """Repeat the parameters that shape a state, as the columns that travel in it.
 
         Parameters
@@ -456,9 +478,20 @@ class Function(ABC):
 
     def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         columns = {FUNCTION: pa.repeat(pa.scalar(self.state_name), n)}
-        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.shape_columns(n)}
+        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.parameter_columns(n)}
         columns |= {name: parts[name] for name in self.state_fields}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _alone(groups: Groups) -> bool:
+    """Say whether each group has one state, which then is its own merge."""
+    return len(groups) == groups.n and bool((groups.counts() == 1).all())
+
+
+def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
+    """Put the states of groups of one state each into the order of the groups."""
+    ordered = bool((np.diff(groups.ids) > 0).all())
+    return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
 
 
 @lru_cache(maxsize=512)

@@ -58,7 +58,7 @@ class Measure:
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.shape_columns(0)  # refuses a parameter of another type
+        self.function.parameter_columns(0)  # refuses a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):

@@ -88,7 +88,7 @@ def _check(name: str, function: type[Function]) -> None:
         raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
     try:
         kept = list(made.state_fields)
-        made.shape_columns(0)
+        made.parameter_columns(0)
     except Exception as error:
         raise ValueError(f"{name} does not say what its states keep: {error}") from None
     if taken := {"version", *function.state_parameters} & set(kept):

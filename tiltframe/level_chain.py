@@ -110,7 +110,7 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
 
 
 def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+    """Merge partial states of the finest panes, as `reduce_rows` of this job gives them: one row per pane and key.
 
     With ``max_ratio`` below 1 perhaps not at all, as in `aggr.states.grouped_tables.merge_by`.
     """
@@ -121,21 +121,25 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
         frame,
         *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
         max_ratio,
+        trusted=True,
     )
 
 
-def merge_level(states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0) -> pa.Table:
+def merge_level(
+    states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0, *, trusted: bool = False
+) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, as in `grouped_tables.merge_by`; the level must be theirs then.
+    With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
+    the level must be theirs then.
     """
     found = level.assign(instants_of(states, START))
     states = taken(states, found.rows)
-    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio)
+    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio, trusted=trusted)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge merged states of the finest panes up through all levels.
+    """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
 
     Yields
     ------
@@ -145,8 +149,8 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
     below, panes = finest, frame.panes
     for level in frame.levels:
         if level.pane != panes:
-            below, panes = merge_level(below, frame, level.pane), level.pane
-        yield level, below if level == panes else merge_level(below, frame, level)
+            below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
+        yield level, below if level == panes else merge_level(below, frame, level, trusted=True)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -215,9 +219,12 @@ def _merged(
     starts: Instants,
     ends: Instants,
     max_ratio: float,
+    *,
+    trusted: bool,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
-    merged = merge_by(states, {START: _instants(starts)} | keys, functions, max_ratio, {END: _instants(ends)})
+    keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
+    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted)
     return merged if merged is states else merged.select(_columns(frame))
 
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_type, shown
 from windows.timezone import Instants, check_years, checked_instants
 
-BEGINNING, NEVER = -(2**62), 2**62  # where a window starts that has no start, and ends that has no end
+# where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
+BEGINNING, NEVER = -(2**62), 2**62
 
 
 class Intervals(NamedTuple):

@@ -17,7 +17,7 @@ Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as n
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_YEAR, _LAST_YEAR = 2, 9998
+_FIRST_YEAR, _LAST_YEAR = 2, 9998  # Python's datetime has years 1 to 9999; a window may reach beyond its times
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class Dds(Function):
         """Check the parameters."""
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         accuracy = self.relative_accuracy
+        # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
             raise ValueError(f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {accuracy!r}")
         most = self.max_bins

@@ -28,7 +28,7 @@ from aggr.kernels.ragged import Ragged
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_HIGHEST, _MANY = np.iinfo(np.int64).max, 1 << 32  # a value; a number of counts, more than any histogram has
+_HIGHEST = np.iinfo(np.int64).max  # of a value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:

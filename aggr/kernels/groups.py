@@ -336,7 +336,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"a key column of {len(column)} values for {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:
+        if bound * size >= 2**62:  # so that codes stay within int64
             codes, bound = _dense(codes, bound)
         if bound > 1:
             code += codes * size
@@ -378,14 +378,14 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
     low, high = int(values.min()), int(values.max())
-    most = 4 * len(values)
+    most = 4 * len(values)  # numbers that `_dense` looks up in a table
     if high - low < most:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    step = int(np.gcd.reduce(values[:256] - low))
+    step = int(np.gcd.reduce(values[:256] - low))  # a guess from some of them, checked on all
     if step > 1 and (high - low) // step < most:
         steps = (values - low) // step
         if (steps * step == values - low).all():
@@ -396,7 +396,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], int]:
     """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order."""
-    if bound <= max(4 * len(codes), 1024):
+    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
         seen = np.zeros(bound, np.bool_)
         seen[codes] = True
         if seen.all():

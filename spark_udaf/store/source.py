@@ -2,6 +2,7 @@
 
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
+    CREATE TABLE hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
 
@@ -36,7 +37,7 @@ from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, to_options
+from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, is_of_table, to_options, with_note, with_noted
 from spark_udaf.store.partitions import held, slices
 from spark_udaf.store.pushdown import bounds_of, with_filters
 from tiltframe.store import Expired
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+_GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
 
 class TiltframeSource(DataSource):
@@ -62,11 +63,12 @@ class TiltframeSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
-        return spark_schema(stored_schema(from_options(self.options).schema))
+        found = spark_schema(stored_schema(from_options(self.options).schema))
+        return with_note(found, self.options) if is_of_table(self.options) else found
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        asked = from_options(self.options)
+        asked = from_options(with_noted(self.options, schema))
         given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(asked.schema))}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():

@@ -13,7 +13,7 @@ from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import told_from
+from tiltframe.files.column_types import read_declared_types
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
@@ -82,15 +82,15 @@ def rollup(
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
     frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
-    told = told_from(types, texts, time)
-    told.check(time, frame.may_read())
+    declared = read_declared_types(types, texts, time)
+    declared.check(time, frame.may_read())
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
         checked_retention(kept, store.frame)
     if replace_within is not None:
         check_whole(read_time_range(replace_within, timezone), store.frame)
-    source = open_source(inputs, time, columns_keys_may_read(frame.keyed_by), told, encoding)
+    source = open_source(inputs, time, columns_keys_may_read(frame.keyed_by), declared, encoding)
     frame.check(source.schema)
     source = replace(source, schema=settled(source.schema, frame, store))
     store.check_states(frame.states_schema(source.schema))

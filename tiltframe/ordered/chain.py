@@ -26,9 +26,9 @@ from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.batches import as_table, some_batches
-from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
 from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
+from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
 from windows.ordered import OrderedWindow, Ranges, Rows, Tick
 from windows.ordered.contract import EVERY_ROW
 
@@ -190,7 +190,7 @@ class OrderedRollup:
         self.frame = checked_type(frame, OrderedFrame, "frame")
         self._schema: pa.Schema | None = None
         self._keys: Keys
-        self._held: list[Held]
+        self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
         """Take a batch of rows, and return the states of the windows that it closes.
@@ -222,17 +222,17 @@ class OrderedRollup:
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = Part(window, frame.states)
-            held = self._held[number].spread(given.places, given.keys.n, window, part.functions)
-            reduce = merger(part, states) if number else reducer(part, given, entries, held)
-            done = advance(window, part.functions, rows, held, reduce, _all)
+            state = self._window_states[number].spread(given.places, given.keys.n, window, part.functions)
+            reduce = merger(part, states) if number else reducer(part, given, entries, state)
+            done = advance(window, part.functions, rows, state, reduce, _all)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
-            assert done.held is not None
-            after.append(done.held)
+            assert done.state is not None
+            after.append(done.state)
             rows = _as_rows(key, times, given.keys.n)
             keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, given.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._held = given.keys, after
+        self._keys, self._window_states = given.keys, after
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
@@ -261,7 +261,7 @@ class OrderedRollup:
         frame.check(schema)
         self._schema, self._keys = schema, no_keys(schema, frame.order)
         zero = {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in frame.states}
-        self._held = [Held(window.start(0), zero) for window in frame.levels.values()]
+        self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
 
 
 def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:

@@ -18,7 +18,7 @@ from windows.contract import Intervals, Merged, TimeWindow, check_intervals, che
 from windows.kinds.units import LONGEST, duration_text, read_duration
 from windows.timezone import Instants
 
-_MOST = 2**62
+_MOST = 2**62  # keys and times as one number stay within int64
 
 
 @dataclass(frozen=True)

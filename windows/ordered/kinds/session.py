@@ -27,7 +27,6 @@ from windows.ordered.jumps import first_at_least, next_true, reached
 from windows.ordered.kinds.interval import check_length
 
 _BOUNDS = ("[]", "[)", "(]", "()")
-_NEVER = 2**61
 
 
 @dataclass(frozen=True)
