@@ -8,7 +8,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from aggr import calls
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
@@ -25,7 +25,8 @@ def caller(name: str) -> Callable[..., Measure]:
     Returns
     -------
     callable of (column, the function's parameters, where=None) that makes a measure
-        Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``.
+        Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``;
+        of a function that takes weights, ``weight``.
         Parameters that are decimals or times are taken as text as well.
 
     Raises
@@ -75,5 +76,6 @@ def _signature(function: type[Function]) -> Signature:
         Parameter(keyword(role), Parameter.KEYWORD_ONLY, default=None if role == EVENT_TIME else Parameter.empty)
         for role in function.inputs[1:]
     ]
-    more.append(Parameter("where", Parameter.KEYWORD_ONLY, default=None))
+    optional = [WEIGHT, "where"] if function.takes_weights() else ["where"]
+    more += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in optional]
     return Signature([Parameter("column", Parameter.POSITIONAL_OR_KEYWORD), *own, *more])

@@ -20,13 +20,16 @@ from aggr.measure import Measure
 from aggr.quantile import DEFAULT, check_quantiles
 
 
-def count(column: str | None = None, *, where: str | None = None) -> Measure:
+def count(column: str | None = None, *, weight: str | None = None, where: str | None = None) -> Measure:
     """Count rows, or the values of a column that are not null.
 
     Parameters
     ----------
     column : str, optional
         Of any type. Without one, rows are counted.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Count only the rows for which this SQL condition is true.
 
@@ -40,7 +43,7 @@ def count(column: str | None = None, *, where: str | None = None) -> Measure:
     >>> count(where="status >= 500")
     count(where='status >= 500')
     """
-    return Measure(Count(), column, where)
+    return Measure(Count(), column, where, weight=weight)
 
 
 def min(column: str, *, where: str | None = None) -> Measure:
@@ -91,13 +94,16 @@ def max(column: str, *, where: str | None = None) -> Measure:
     return Measure(Max(), column, where)
 
 
-def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> Measure:
+def sum(column: str, *, weight: str | None = None, where: str | None = None, dtype: str | None = None) -> Measure:
     """Sum a column without error, and round once when the result is read.
 
     Parameters
     ----------
     column : str
         Of integers, floats or decimals.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
     dtype : str, optional
@@ -123,16 +129,19 @@ def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> M
     >>> sum("bytes")
     sum('bytes')
     """
-    return Measure(Sum(dtype), column, where)
+    return Measure(Sum(dtype), column, where, weight=weight)
 
 
-def avg(column: str, *, where: str | None = None) -> Measure:
+def avg(column: str, *, weight: str | None = None, where: str | None = None) -> Measure:
     """Take the mean of a column, rounded once from the exact sum.
 
     Parameters
     ----------
     column : str
         Of integers, floats, decimals or timestamps.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -146,7 +155,7 @@ def avg(column: str, *, where: str | None = None) -> Measure:
     >>> avg("bytes")
     avg('bytes')
     """
-    return Measure(Avg(), column, where)
+    return Measure(Avg(), column, where, weight=weight)
 
 
 def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
@@ -215,6 +224,7 @@ def dds(
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
     *,
+    weight: str | None = None,
     where: str | None = None,
 ) -> Measure:
     """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
@@ -229,6 +239,9 @@ def dds(
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
         Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -251,7 +264,7 @@ def dds(
     >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
     dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
     """
-    return Measure(Dds(check_quantiles(quantiles), relative_accuracy, max_bins), column, where)
+    return Measure(Dds(check_quantiles(quantiles), relative_accuracy, max_bins), column, where, weight=weight)
 
 
 def hdr(
@@ -259,7 +272,9 @@ def hdr(
     quantiles: Sequence[float] | float = DEFAULT,
     digits: int = 3,
     unit: float | None = None,
+    rank: str = "nearest",
     *,
+    weight: str | None = None,
     where: str | None = None,
 ) -> Measure:
     """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
@@ -274,6 +289,12 @@ def hdr(
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional
         The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
+    rank : "nearest" or "java"
+        Which of n values a quantile q is, counted from 1: ``int(q·n + 0.5)``, as HdrHistogram has it in C and Python,
+        or the next whole number from ``q·n``, as in Java and JavaScript. It only reads: one state answers either way.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -296,7 +317,7 @@ def hdr(
     >>> hdr("latency_ms", [0.5, 0.99], digits=2)
     hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
     """
-    return Measure(Hdr(check_quantiles(quantiles), digits, unit), column, where)
+    return Measure(Hdr(check_quantiles(quantiles), digits, unit, rank), column, where, weight=weight)
 
 
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure:

@@ -23,10 +23,12 @@ from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
 from aggr.kernels.normalize import normalize, one_array, with_nulls
+from aggr.kernels.weights import Weights, read_weights
 from aggr.parameters import default_of, distinct, repeated
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
+WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
 _MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 _READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
@@ -90,6 +92,13 @@ class Function(ABC):
     def _finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state, none null; never change a state. Nothing to read from: null."""
 
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        """Reduce as `_reduce` would if each row came as often as its weight, from 1, says; a function may do without.
+
+        A group's rows may stand for more than int64 counts, which is refused: ``OverflowError``.
+        """
+        raise NotImplementedError
+
     def check_input(self, dtype: pa.DataType) -> None:
         """Refuse a type of input that the function does not take; by default it takes any.
 
@@ -151,7 +160,14 @@ class Function(ABC):
         """
         return self.reduce(pa.array([], input_type), Groups.of([], n))
 
-    def reduce(self, values: pa.Array | Sequence[pa.Array], groups: Groups) -> pa.StructArray:
+    @classmethod
+    def takes_weights(cls) -> bool:
+        """Say whether rows may stand for several: whether the function has a `_reduce_weighted`."""
+        return cls._reduce_weighted is not Function._reduce_weighted
+
+    def reduce(
+        self, values: pa.Array | Sequence[pa.Array], groups: Groups, weights: pa.Array | None = None
+    ) -> pa.StructArray:
         """Reduce grouped rows to one state per group.
 
         Parameters
@@ -161,31 +177,61 @@ class Function(ABC):
             a row is skipped that has a null in any input which the function does not tolerate.
         groups : Groups
             As many rows as ``values``.
+        weights : array of whole numbers from 0, shape (rows,), optional
+            How many rows each stands for; 0 and null skip it. For a function that `takes_weights`.
 
         Returns
         -------
         column of states, shape (groups.n,)
+            With weights, to the bit those of the same rows repeated.
 
         Raises
         ------
         TypeError
-            If the function does not take this type.
+            If the function does not take this type, or no weights.
         ValueError
-            If a value is refused by name, or the lengths differ.
+            If a value is refused by name, or the lengths differ; for a weight that is negative or not whole.
+        OverflowError
+            If the weights of a group add up beyond int64.
         """
         values = self._as_one(values)
         check_groups(self.name, groups)
         if len(values) != len(groups):
             raise ValueError(f"{self.name}: {len(values)} values for {len(groups)} group ids")
         self.check_input(values.type)
+        if weights is None:
+            return self._reduce_slices(values, groups, None)
+        return self._reduce_slices(*self._weighed(values, groups, weights))
+
+    def _weighed(
+        self, values: pa.Array, groups: Groups, weights: pa.Array | pa.ChunkedArray
+    ) -> tuple[pa.Array, Groups, Weights | None]:
+        """Leave out the rows that stand for none; where each stands for itself there are no weights."""
+        if not self.takes_weights():
+            raise TypeError(f"{self.name} takes no weights")
+        if len(weights) != len(groups):
+            raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
+        whole = read_weights(normalize(self._arrow(weights)))
+        some = whole > 0
+        if not some.all():
+            values, groups, whole = values.filter(pa.array(some)), groups.filter(some), whole[some]
+        return values, groups, None if (whole == 1).all() else whole
+
+    def _reduce_slices(self, values: pa.Array, groups: Groups, weights: Weights | None) -> pa.StructArray:
         if len(values) > _MOST_ROWS:
             starts = range(0, len(values), _MOST_ROWS)
             slices = [slice(start, start + _MOST_ROWS) for start in starts]
-            parts = [self.reduce(values[s], groups.part(s)) for s in slices]
+            parts = [
+                self._reduce_slices(values[s], groups.part(s), None if weights is None else weights[s]) for s in slices
+            ]
             return self._merge_trusted(
                 pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n)
             )
-        return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+        if weights is None:
+            return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+        values, kept = self.drop_null(values, Groups.each(len(groups)))
+        groups = Groups._trusted(groups.ids[kept.ids], groups.n)
+        return self._pack(self._reduce_weighted(values, groups, weights[kept.ids]), groups.n)
 
     def _as_one(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
         """Take one array, or a struct of all inputs in their order."""
@@ -543,3 +589,24 @@ def keyword(role: str) -> str:
         ``by`` for event times, otherwise the name.
     """
     return "by" if role == EVENT_TIME else role
+
+
+def column_keywords(function: type[Function]) -> tuple[str, ...]:
+    """Return the words by which a function's columns but the first are given.
+
+    Parameters
+    ----------
+    function : class of a function
+
+    Returns
+    -------
+    tuple of str
+        Of its further inputs, in their order, and ``weight`` where it takes weights.
+
+    Examples
+    --------
+    >>> from aggr import Last, Sum
+    >>> column_keywords(Last), column_keywords(Sum)
+    (('by',), ('weight',))
+    """
+    return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights() else []))

@@ -11,10 +11,11 @@ import pyarrow as pa
 from aggr import predicate
 from aggr.arguments import is_name, nearest, shown
 from aggr.expression import columns_in, may_read, type_in, values_in
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
+from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
-from aggr.registry import get
+from aggr.registry import get, names
 
 T = TypeVar("T")
 
@@ -33,6 +34,8 @@ class Measure:
         A condition in SQL, say ``"status >= 500"``.
     others : columns or expressions
         The function's further inputs, in their order; None for an event time that is the frame's own.
+    weight : str or None
+        The column or expression that says how many rows each row stands for, of a function that takes weights.
 
     Raises
     ------
@@ -52,6 +55,7 @@ class Measure:
     column: str | None
     where: str | None = None
     others: tuple[str | None, ...] = ()
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
@@ -64,6 +68,7 @@ class Measure:
         if self.column is not None and not is_name(self.column):
             raise ValueError(f"the column of {name} must be a name or an expression; got {shown(self.column)}")
         self._check_others()
+        self._check_weight()
         if self.where is not None:
             predicate.check_condition(self.where)
 
@@ -81,18 +86,27 @@ class Measure:
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
                 raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(given)}")
 
+    def _check_weight(self) -> None:
+        if self.weight is not None and not self.function.takes_weights():
+            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
+        if self.weight is not None and not is_name(self.weight):
+            raise ValueError(
+                f"the column of weights, weight, must be a name or an expression; got {shown(self.weight)}"
+            )
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The texts of its inputs, each a column or an expression; the frame's own time is left out."""
-        return tuple(text for text in (self.column, *self.others) if text is not None)
+        return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
 
-    def columns(self, names: Collection[str]) -> tuple[str, ...]:
+    def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
         """Name the columns it reads, but for the frame's own time.
 
         Parameters
         ----------
-        names : collection of str
-            The columns that there are: by them a text is told to be a column or an expression.
+        names : collection of str, optional
+            The columns that there are: by them a text is told to be a column or an expression. Without them those are
+            named that it may read: every text as it is, and the columns of what is an expression.
 
         Returns
         -------
@@ -109,23 +123,11 @@ class Measure:
         >>> aggr.sum("price * quantity", where="status < 400").columns(["price", "quantity", "status"])
         ('price', 'quantity', 'status')
         """
-        read = [name for text in self.inputs for name in columns_in(text, names)]
+        read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
         asked = () if self.where is None else predicate.columns_of(self.where)
         for name in asked:
-            if name not in names:
+            if names is not None and name not in names:
                 raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
-        return tuple(dict.fromkeys([*read, *asked]))
-
-    def may_read(self) -> tuple[str, ...]:
-        """Name the columns that it may read, before it is known which there are.
-
-        Returns
-        -------
-        tuple of str
-            Every text of an input as it is, and the columns of those that are expressions.
-        """
-        read = [name for text in self.inputs for name in may_read(text)]
-        asked = () if self.where is None else predicate.columns_of(self.where)
         return tuple(dict.fromkeys([*read, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
@@ -148,7 +150,11 @@ class Measure:
         ValueError
             If the data has no such column, an expression does not fit its types, or the function needs event times and
             no type of theirs is given.
+        TypeError
+            If the weights are not of numbers.
         """
+        if self.weight is not None:
+            check_weight_type(type_in(self.weight, schema))
         if self.column is None:
             return pa.int64()
         dtype = type_in(self.column, schema)
@@ -189,13 +195,14 @@ class Measure:
             rows = predicate.rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
+        weights = None if self.weight is None else values_in(self.weight, table)
         if self.column is None:
-            return self.function.reduce(pa.array(groups.ids), groups)
+            return self.function.reduce(pa.array(groups.ids), groups, weights)
         values = values_in(self.column, table)
         if self.others:
             others = [self._known(times) if text is None else values_in(text, table) for text in self.others]
-            return self.function.reduce([values, *others], groups)
-        return self.function.reduce(values, groups)
+            return self.function.reduce([values, *others], groups, weights)
+        return self.function.reduce(values, groups, weights)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
@@ -208,8 +215,9 @@ class Measure:
         }
 
     def named_inputs(self) -> dict[str, str | None]:
-        """Return the columns of the further inputs by the words that they are given by."""
-        return {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        """Return the columns of the further inputs, and of weights, by the words that they are given by."""
+        named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        return named | ({WEIGHT: self.weight} if self.function.takes_weights() else {})
 
     def _known(self, times: T | None) -> T:
         if times is None:
@@ -255,4 +263,9 @@ def from_description(description: dict[str, Any]) -> Measure:
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
-    return Measure(function, description.get("column"), description.get("where"), others)
+    weight = description.get(WEIGHT) if function.takes_weights() else None
+    return Measure(function, description.get("column"), description.get("where"), others, weight)
+
+
+def _weighable() -> str:
+    return ", ".join(name for name in names() if get(name).takes_weights())

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
-from aggr.function import Function, keyword
+from aggr.function import WEIGHT, Function, column_keywords
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -78,8 +78,10 @@ def _check(name: str, function: type[Function]) -> None:
             f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
         )
     parameters = [f.name for f in fields(function)]
-    if taken := {"column", "where", *map(keyword, function.inputs[1:])} & set(parameters):
+    if taken := {"column", "where", *column_keywords(function)} & set(parameters):
         raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call has already; choose another name")
+    if function.takes_weights() and WEIGHT in function.inputs:
+        raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
         raise ValueError(f"{name} names {unknown.pop()!r} in state_parameters; its parameters are {parameters}")
     try:

@@ -95,7 +95,7 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
         for view in store._backend.view(LEVELS)
         for part in view.parts
     ]
-    for _ in inputs("bits of data files", 100):
+    for flips in inputs("bits of data files", 100):
         file = chance.choice(there)
         whole = file.read_bytes()
         at, bit = chance.randrange(len(whole)), 1 << chance.randrange(8)

@@ -135,7 +135,7 @@ class TiltFrame:
         tuple of str
             Every text of a key or an input as it is, and the columns of those that are expressions.
         """
-        read = [name for column in self.states for name in column.measure.may_read()]
+        read = [name for column in self.states for name in column.measure.columns()]
         return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
     @cached_property

@@ -15,11 +15,12 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from aggr import Measure, from_description, get
-from aggr.function import keyword
+from aggr.function import column_keywords
 from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.postgres.session import without_password
 from tiltframe.store.query.execution import execute, moment
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, states_asked
@@ -216,7 +217,7 @@ def _measure(name: str, described: Any) -> Measure:
     try:
         if not isinstance(described, dict):
             raise TypeError("it is no object in JSON")
-        inputs = [keyword(role) for role in get(described["function"]).inputs[1:]]
+        inputs = column_keywords(get(described["function"]))
         if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
             raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
         return from_description(described)

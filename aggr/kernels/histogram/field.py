@@ -18,6 +18,7 @@ from aggr.kernels.histogram.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
     MOST,
+    Histograms,
     capped,
     check_histograms,
     column_of,
@@ -83,6 +84,11 @@ class Buckets:
         if base[-1] <= _DENSE * len(keys):
             return _column(*tallied(keys, groups.ids, low, base))
         return _column(*counted(*groups.by_group(), keys, self.most or FAR))
+
+    def reduce_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
+        """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
+        ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
+        return self.merge(ones.to_arrow(), groups)
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         """Add the histograms of each group.
