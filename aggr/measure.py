@@ -91,7 +91,7 @@ class Measure:
             raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(
-                f"the column of weights, weight, must be a name or an expression; got {shown(self.weight)}"
+                f"the column of weights, weight, must be a name; got {shown(self.weight)}"
             )
 
     @property

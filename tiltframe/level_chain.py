@@ -90,12 +90,12 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     [('1s', 3), ('1s', 800), ('1m', 5)]
     """
     checked_type(frame, TiltFrame, "frame")
-    wanted, keys = [frame.time, *(column.name for column in frame.states)], {name: name for name in frame.keys}
-    check_rows(checked_type(data, pa.Table, "data").schema, keys, (), INSTANT, wanted)
+    wanted = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
     found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
-    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0)
+    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0, trusted=False)
     return joined(climb(finest, frame), frame)
 
 
