@@ -90,9 +90,7 @@ class Measure:
         if self.weight is not None and not self.function.takes_weights():
             raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
         if self.weight is not None and not is_name(self.weight):
-            raise ValueError(
-                f"the column of weights, weight, must be a name; got {shown(self.weight)}"
-            )
+            raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
 
     @property
     def inputs(self) -> tuple[str, ...]:
