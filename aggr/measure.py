@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from aggr import predicate
-from aggr.arguments import is_name, shown
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.arguments import is_name, nearest, shown
+from aggr.expression import columns_in, may_read, type_in, values_in
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import one_array
+from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
-from aggr.registry import get
+from aggr.registry import get, names
 
 T = TypeVar("T")
 
@@ -26,11 +28,21 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        None counts rows; only ``count`` takes that.
+        A column, or an expression over columns, as `aggr.expression` tells them apart. None counts rows; only
+        ``count`` takes that.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
-    others : column names
-        Of the function's further inputs, in their order; None for an event time that is the frame's own.
+    others : columns or expressions
+        The function's further inputs, in their order; None for an event time that is the frame's own.
+    weight : str or None
+        The column or expression that says how many rows each row stands for, of a function that takes weights.
+
+    Raises
+    ------
+    ValueError
+        If a name is no name, an input is missing or one too many, or the condition cannot be read.
+    TypeError
+        If a parameter of the function is not of its type.
 
     Examples
     --------
@@ -43,18 +55,20 @@ class Measure:
     column: str | None
     where: str | None = None
     others: tuple[str | None, ...] = ()
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.shape_columns(0)  # refuses a parameter of another type
+        self.function.parameter_columns(0)  # refuses a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):
-            raise ValueError(f"the column of {name} must be a name; got {shown(self.column)}")
+            raise ValueError(f"the column of {name} must be a name or an expression; got {shown(self.column)}")
         self._check_others()
+        self._check_weight()
         if self.where is not None:
             predicate.check_condition(self.where)
 
@@ -70,28 +84,103 @@ class Measure:
                 raise ValueError(f"{name} needs {keyword(role)}=, the column of its {role}")
             if given is not None and not is_name(given):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
-                raise ValueError(f"{what}, {keyword(role)}, must be a name; got {shown(given)}")
+                raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(given)}")
 
-    def columns(self) -> tuple[str, ...]:
-        """Name the columns it reads, but for the frame's own time."""
-        named = [c for c in (self.column, *self.others) if c is not None]
+    def _check_weight(self) -> None:
+        if self.weight is not None and not self.function.takes_weights():
+            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
+        if self.weight is not None and not is_name(self.weight):
+            raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The texts of its inputs, each a column or an expression; the frame's own time is left out."""
+        return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
+
+    def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
+        """Name the columns it reads, but for the frame's own time.
+
+        Parameters
+        ----------
+        names : collection of str, optional
+            The columns that there are: by them a text is told to be a column or an expression. Without them those are
+            named that it may read: every text as it is, and the columns of what is an expression.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+
+        Examples
+        --------
+        >>> import aggr
+        >>> aggr.sum("price * quantity", where="status < 400").columns(["price", "quantity", "status"])
+        ('price', 'quantity', 'status')
+        """
+        read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
         asked = () if self.where is None else predicate.columns_of(self.where)
-        return tuple(dict.fromkeys([*named, *asked]))
+        for name in asked:
+            if names is not None and name not in names:
+                raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
+        return tuple(dict.fromkeys([*read, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
-        """Return the type of what the function gets, for data of a schema and event times of a type."""
+        """Return the type of the input that the function gets.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the data.
+        time : pa.DataType, optional
+            Of the event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        pa.DataType
+            Of the column; a struct of `Function.inputs` for a function of several; int64 where rows are counted.
+
+        Raises
+        ------
+        ValueError
+            If the data has no such column, an expression does not fit its types, or the function needs event times and
+            no type of theirs is given.
+        TypeError
+            If the weights are not of numbers.
+        """
+        if self.weight is not None:
+            check_weight_type(type_in(self.weight, schema))
         if self.column is None:
             return pa.int64()
-        dtype = schema.field(self.column).type
+        dtype = type_in(self.column, schema)
         if not self.others:
             return dtype
-        others = [self._known(time) if name is None else schema.field(name).type for name in self.others]
+        others = [self._known(time) if text is None else type_in(text, schema) for text in self.others]
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
-        """Reduce the grouped rows of a table, and their event times, to one state per group.
+        """Reduce the grouped rows of a table to one state per group.
 
-        An error names the measure.
+        Parameters
+        ----------
+        table : table or record batch
+            With at least the columns that the measure reads.
+        groups : Groups
+            As many rows as the table.
+        times : array of timestamps, shape (rows,), optional
+            Event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
         """
         try:
             return self._reduce(table, groups, times)
@@ -99,21 +188,19 @@ class Measure:
             raise type(error)(f"{self!r}: {error}") from None
 
     def _reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None) -> pa.StructArray:
-        for name in self.columns():
-            if name not in table.schema.names:
-                raise ValueError(f"the data has no column {name!r}; there are {', '.join(table.schema.names)}")
-        table = table.select(list(self.columns()))
+        table = table.select(list(self.columns(table.schema.names)))
         if self.where is not None:
             rows = predicate.rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
+        weights = None if self.weight is None else values_in(self.weight, table)
         if self.column is None:
-            return self.function.reduce(pa.array(groups.ids), groups)
-        values = one_array(table.column(self.column))
+            return self.function.reduce(pa.array(groups.ids), groups, weights)
+        values = values_in(self.column, table)
         if self.others:
-            others = [self._known(times) if name is None else one_array(table.column(name)) for name in self.others]
-            return self.function.reduce([values, *others], groups)
-        return self.function.reduce(values, groups)
+            others = [self._known(times) if text is None else values_in(text, table) for text in self.others]
+            return self.function.reduce([values, *others], groups, weights)
+        return self.function.reduce(values, groups, weights)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
@@ -126,8 +213,9 @@ class Measure:
         }
 
     def named_inputs(self) -> dict[str, str | None]:
-        """Return the columns of the further inputs by the words that they are given by."""
-        return {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        """Return the columns of the further inputs, and of weights, by the words that they are given by."""
+        named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        return named | ({WEIGHT: self.weight} if self.function.takes_weights() else {})
 
     def _known(self, times: T | None) -> T:
         if times is None:
@@ -147,8 +235,35 @@ class Measure:
 
 
 def from_description(description: dict[str, Any]) -> Measure:
-    """Make a measure from what `Measure.describe` returned."""
+    """Make a measure from its description.
+
+    Parameters
+    ----------
+    description : dict
+        As `Measure.describe` returns it.
+
+    Returns
+    -------
+    Measure
+
+    Raises
+    ------
+    KeyError
+        If its function is not registered.
+    TypeError, ValueError
+        If the function does not take these parameters, or the measure is none.
+
+    Examples
+    --------
+    >>> from_description({"function": "sum", "column": "bytes"})
+    sum('bytes')
+    """
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
-    return Measure(function, description.get("column"), description.get("where"), others)
+    weight = description.get(WEIGHT) if function.takes_weights() else None
+    return Measure(function, description.get("column"), description.get("where"), others, weight)
+
+
+def _weighable() -> str:
+    return ", ".join(name for name in names() if get(name).takes_weights())

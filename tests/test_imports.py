@@ -18,7 +18,17 @@ STANDARD = sys.stdlib_module_names
 MAY_IMPORT = {
     "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google"},
     "windows": {"pyarrow", "numpy", "aggr"},
-    "tiltframe": {"pyarrow", "numpy", "click", "rich", "deltalake", "adbc_driver_postgresql", "aggr", "windows"},
+    "tiltframe": {
+        "pyarrow",
+        "numpy",
+        "click",
+        "rich",
+        "deltalake",
+        "adbc_driver_postgresql",
+        "matplotlib",
+        "aggr",
+        "windows",
+    },
     "spark_udaf": {"pyarrow", "numpy", "click", "matplotlib", "pyspark", "pandas", "aggr", "windows", "tiltframe"},
 }
 
@@ -29,7 +39,7 @@ LAYERS = [
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
-    ["aggr.fields", "aggr.function", "aggr.parameters", "aggr.quantile", "aggr.registry"],
+    ["aggr.expression", "aggr.fields", "aggr.function", "aggr.parameters", "aggr.quantile", "aggr.registry"],
     ["aggr.measure", "aggr.state_plan"],
     ["aggr.functions"],
     ["aggr.states"],

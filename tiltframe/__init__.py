@@ -7,7 +7,7 @@
 """
 
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import finish, rollup
+from tiltframe.level_chain import finish, rollup, rollup_states
 from tiltframe.notebook import show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
@@ -25,6 +25,7 @@ __all__ = [
     "finish_ordered",
     "ordered_rollup",
     "rollup",
+    "rollup_states",
     "running",
     "show",
     "to_pandas",

@@ -23,7 +23,8 @@ from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
 from aggr.states.flat_results import flattened
-from aggr.states.grouped_tables import finish_by, key_column, merge_by, reduce_by
+from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
+from aggr.states.keys import columns_keys_may_read, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.tabular import rows_of, table_of
@@ -62,10 +63,50 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
     checked_type(frame, TiltFrame, "frame")
-    schema, batches = rows_of(data, "data", frame.columns, frame.time, frame.keys)
+    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(frame.keyed_by))
     frame.check(schema)
     nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
-    return rollup_batches((batch.select(list(frame.columns)) for batch in chain([nothing], batches)), frame)
+    columns = list(frame.columns_in(schema.names))
+    return rollup_batches((batch.select(columns) for batch in chain([nothing], batches)), frame)
+
+
+def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Roll up states that are there already, such as the intervals of a histogram log: the states of every level.
+
+    Parameters
+    ----------
+    data : table
+        With the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of this name that
+        holds states of its function. A state counts, as a row would, in the windows of its time.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table, as `rollup` gives it, for `finish` and for a store
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame, or the states are of another function or of other parameters. Which rows
+        they were made of, no state tells: that they are those of the measure's column is for the caller to know.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="start", measures={"ms": aggr.hdr("ms", [0.5])})
+    >>> states = aggr.Hdr().reduce(pa.array([3, 5, 800]), aggr.Groups.each(3))
+    >>> found = finish(rollup_states(pa.table({"start": [0, 500, 1500], "ms": states}), frame), frame)
+    >>> [(row["level"], row["ms"]["quantiles"]["0.5"]) for row in found.to_pylist()]
+    [('1s', 3), ('1s', 800), ('1m', 5)]
+    """
+    checked_type(frame, TiltFrame, "frame")
+    wanted = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
+    found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
+    states = taken(data, found.rows)
+    keys = _frame_keys(states, frame)
+    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0, trusted=False)
+    return joined(climb(finest, frame), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
@@ -99,22 +140,26 @@ def partial_states(
 
 def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
     """Reduce rows to states of the finest panes: window_start, window_end, keys, states."""
+    names = rows.column_names
+    needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
+    rows, _, keys = keyed(rows, frame.keyed_by, needed)
     times = event_times(rows.column(frame.time), frame.time)
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
-        reduced = reduce_by(rows, {START: starts} | _frame_keys(rows, frame), frame.states, _instants(times))
+        reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
         ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, _instants(ends)).select(_columns(frame))
     found = frame.panes.assign(times)
-    rows, times = taken(rows, found.rows), times[found.rows]
-    keys = _frame_keys(rows, frame)
+    if not _all_of(found.rows, rows.num_rows):
+        rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
+    times = times[found.rows]
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
     reduced = reduce_by(rows, {START: _instants(begun)} | keys, frame.states, _instants(times), {END: _instants(over)})
     return reduced.select(_columns(frame))
 
 
 def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+    """Merge partial states of the finest panes, as `reduce_rows` of this job gives them: one row per pane and key.
 
     With ``max_ratio`` below 1 perhaps not at all, as in `aggr.states.grouped_tables.merge_by`.
     """
@@ -125,21 +170,25 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
         frame,
         *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
         max_ratio,
+        trusted=True,
     )
 
 
-def merge_level(states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0) -> pa.Table:
+def merge_level(
+    states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0, *, trusted: bool = False
+) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, as in `grouped_tables.merge_by`; the level must be theirs then.
+    With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
+    the level must be theirs then.
     """
     found = level.assign(instants_of(states, START))
     states = taken(states, found.rows)
-    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio)
+    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio, trusted=trusted)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge merged states of the finest panes up through all levels.
+    """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
 
     Yields
     ------
@@ -149,15 +198,17 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
     below, panes = finest, frame.panes
     for level in frame.levels:
         if level.pane != panes:
-            below, panes = merge_level(below, frame, level.pane), level.pane
-        yield level, below if level == panes else merge_level(below, frame, level)
+            below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
+        yield level, below if level == panes else merge_level(below, frame, level, trusted=True)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
-    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
-        return table
-    return table.take(pa.array(rows))
+    return table if _all_of(rows, table.num_rows) else table.take(pa.array(rows))
+
+
+def _all_of(rows: NDArray[np.int64], n: int) -> bool:
+    return len(rows) == n and bool((rows == np.arange(n)).all())
 
 
 def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
@@ -182,16 +233,31 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     Parameters
     ----------
     states : table
-        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays as
-        it is.
+        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays
+        unchanged.
     frame : TiltFrame
-        The same, or one that asks the same states for other quantiles.
+        The same, or one that reads other quantiles from the same states.
     flat : bool
         Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
-    table of level, window_start, window_end, keys and one column per measure, or per field of its records
+    table
+        level, window_start, window_end, keys, a column for each measure, or for each field of its records.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of the frame, or damaged.
+    OverflowError
+        If a result does not fit its type, naming the group.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s"], time="ts", measures={"total": aggr.sum("x")})
+    >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
+    [3]
     """
     checked_type(frame, TiltFrame, "frame")
     states = table_of(states, "states")
@@ -208,9 +274,12 @@ def _merged(
     starts: Instants,
     ends: Instants,
     max_ratio: float,
+    *,
+    trusted: bool,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
-    merged = merge_by(states, {START: _instants(starts)} | keys, functions, max_ratio, {END: _instants(ends)})
+    keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
+    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted)
     return merged if merged is states else merged.select(_columns(frame))
 
 

@@ -9,9 +9,9 @@ A stream is read once, batch by batch; of a dataset and of files only the column
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ _ALLOWED = (
     "a pyarrow.Table, a DataFrame of polars or pandas, a DuckDB relation or anything else that gives an Arrow stream, "
     "a pyarrow dataset, or the path of a file or folder"
 )
+Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
 class Batches(NamedTuple):
@@ -45,7 +46,7 @@ def is_tabular(given: object) -> bool:
     )
 
 
-def rows_of(given: Any, what: str, columns: Sequence[str] | None, time: str, keys: Sequence[str] = ()) -> Batches:
+def rows_of(given: Any, what: str, columns: Columns | None, time: str, keys: Sequence[str] = ()) -> Batches:
     """Read rows of whatever holds a table.
 
     Parameters
@@ -54,8 +55,8 @@ def rows_of(given: Any, what: str, columns: Sequence[str] | None, time: str, key
         See above; a list of paths stands for all of their files.
     what : str
         What messages call it.
-    columns : names, or None for all
-        That are needed; what is not there is not told here.
+    columns : function of the names that there are, or None for all
+        Names the columns that are needed, and refuses data without them.
     time : str
         The column of event times, which text files may write in several ways.
     keys : names
@@ -73,7 +74,7 @@ def rows_of(given: Any, what: str, columns: Sequence[str] | None, time: str, key
 
     Examples
     --------
-    >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1], "b": [2]}), "data", ["ts", "a"], "ts")
+    >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
     >>> [batch.num_rows for batch in batches]
     [1]
     """
@@ -84,16 +85,17 @@ def rows_of(given: Any, what: str, columns: Sequence[str] | None, time: str, key
         source = open_source(paths, time, keys)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
-    names = [name for name in source.schema.names if columns is None or name in columns]
+    needed = source.schema.names if columns is None else columns(source.schema.names)
+    names = [name for name in source.schema.names if name in needed]
     return Batches(pa.schema([source.schema.field(name) for name in names]), source.batches(names))
 
 
-def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str]) -> pa.Table | Iterable[pa.RecordBatch]:
-    """Read one table whole, for its rows may come in any order; pass on batches, which follow each other."""
-    if isinstance(given, pa.Table):
+def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str]) -> Any:
+    """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
+    if isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
+        is_tabular(given) or _paths(given, what)
+    ):
         return given
-    if isinstance(given, pa.RecordBatchReader) or not (is_tabular(given) or _paths(given, what)):
-        return given if isinstance(given, Iterable) else _stream(given, what, None).batches
     schema, batches = rows_of(given, what, None, time, keys)
     return pa.Table.from_batches(batches, schema)
 
@@ -129,17 +131,17 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
-def _stream(given: Any, what: str, columns: Sequence[str] | None) -> Batches:
+def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
     if isinstance(given, pa.Table):
         return Batches(given.schema, given.to_batches())
     if isinstance(given, pa.RecordBatch):
         return Batches(given.schema, [given])
     if not is_tabular(given):
         raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}")
+    of_dataset = hasattr(given, "scanner") and isinstance(getattr(given, "schema", None), pa.Schema)
+    needed = list(columns(given.schema.names)) if of_dataset and columns is not None else None
     try:
-        if hasattr(given, "scanner"):  # of a dataset
-            there = given.schema.names
-            given = given.scanner(columns=None if columns is None else [name for name in columns if name in there])
+        given = given.scanner(columns=needed) if of_dataset else given
         if hasattr(given, "to_reader"):
             reader = given.to_reader()
         elif hasattr(given, "__arrow_c_stream__"):

@@ -32,6 +32,11 @@ _KINDS: dict[str, tuple[str, int, bool, _Make]] = {
 }
 
 
+_ORDERED = re.compile(
+    r"\s*(count|weighted_count|interval|emit_when|since|sliding|running)\s*\(|\s*session\s*\(\s*['\"]"
+)
+
+
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     """Read any kind of window by its name.
 
@@ -42,6 +47,10 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         with an offset; ``session(GAP)``; or ``all``, for one window without start and end.
     timezone : str
         An IANA name; sessions and ``all`` follow no clock.
+
+    Returns
+    -------
+    TimeWindow
 
     Raises
     ------
@@ -56,6 +65,11 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
     check_timezone(timezone)
+    if hasattr(text, "ranges") or (isinstance(text, str) and _ORDERED.match(text)):
+        raise ValueError(
+            f"{shown(text)} is an ordered window, which depends on the rows before; here a time window is needed, "
+            "such as '1h'; tiltframe.running and OrderedFrame take ordered ones"
+        )
     if not isinstance(text, str):
         return window(text, timezone)
     if text.strip() == Whole().name:
@@ -78,12 +92,34 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
 
 
 def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
-    """Take a window as it is, or read it by its name in a zone, as `read_window` does."""
+    """Take a window as it is, or read it by its name.
+
+    Parameters
+    ----------
+    window : TimeWindow or str
+        Text as `read_window` reads it.
+    timezone : str
+        An IANA name, for what is text; a window has its own.
+
+    Returns
+    -------
+    TimeWindow
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read, or the zone is unknown.
+
+    Examples
+    --------
+    >>> as_window("1h"), as_window(Whole())
+    (Tumbling('1h'), Whole())
+    """
     return window if isinstance(window, TimeWindow) else read_window(window, timezone)
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Read names of windows that commas part; those within parentheses part nothing.
+    """Read a list of windows, separated by commas; commas within parentheses separate arguments.
 
     Parameters
     ----------
@@ -91,6 +127,10 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
         Such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``.
     timezone : str
         An IANA name.
+
+    Returns
+    -------
+    list of TimeWindow
 
     Raises
     ------

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from aggr.kernels.jit import Int, compiled
 
-LONGEST = 9  # bytes of a number
-FAR = 1 << 40  # as far as keys are followed
+LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
+FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
@@ -73,7 +73,8 @@ def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, NDArray[np.int32]]:
     if rows.type != pa.binary():  # other systems write them as large ones, or as views
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
-    places = np.frombuffer(offsets or bytes(4), np.int32)[rows.offset : rows.offset + len(rows) + 1]
+    # by their count: a buffer may be longer than what it holds, by any number of bytes
+    places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places
 
 
@@ -103,6 +104,12 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
         at += 1
     number = np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1))
     return number, -1 if more else at
+
+
+@compiled
+def advance(number: Int) -> Int:
+    """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    return max(-number, 1)
 
 
 @compiled
@@ -142,7 +149,7 @@ def _read(first: Whole, data: Bytes, places: NDArray[np.int32]) -> tuple[Whole, 
                 keys[entry] = key
                 counts[entry] = number
                 entry += 1
-            key = min(key + max(-max(number, -FAR), 1), FAR)
+            key = min(key + advance(max(number, -FAR)), FAR)
         ends[row] = key
         sizes[row] = entry - before
     return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken

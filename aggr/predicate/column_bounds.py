@@ -1,4 +1,4 @@
-"""Bounds: what a condition lets columns be, at most; by them a reader leaves out what cannot be asked for.
+"""Bounds of columns under a condition; by them a reader skips what cannot be chosen.
 
 A bound is necessary, never sufficient: a row for which the condition is true lies within it, and others may. What says
 nothing simple of a column, such as NOT, LIKE and arithmetic, gives no bound.
@@ -30,7 +30,7 @@ _MIRRORED: Mapping[type[sql.Expr], type[sql.Expr]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What one column can be where a condition is true; it is not null there.
+    """The values that one column can have where a condition is true; it is not null there.
 
     Parameters
     ----------
@@ -47,17 +47,37 @@ class Bound:
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> Bound:
-        """Bound a column by its only values."""
+        """Bound a column by the only values it can have.
+
+        Parameters
+        ----------
+        values : iterable of values
+            Of one type, as `Bound` has them; none at all make the empty bound.
+
+        Returns
+        -------
+        Bound
+        """
         found = frozenset(values)
         return cls(min(found, default=None), max(found, default=None), found)
 
     @property
     def empty(self) -> bool:
-        """Whether there is no such value: no row is asked for."""
+        """Whether no value is possible: the condition chooses no row."""
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
-        """Say whether a value lies within."""
+        """Say whether a value lies between the ends.
+
+        Parameters
+        ----------
+        value : value
+            Of the type of the ends, not null.
+
+        Returns
+        -------
+        bool
+        """
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:
@@ -76,7 +96,7 @@ class Bound:
 
 
 def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
-    """Find what a condition lets the columns of a schema be.
+    """Find the bounds that a condition sets on the columns of a schema.
 
     Parameters
     ----------

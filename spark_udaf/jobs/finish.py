@@ -13,7 +13,7 @@ from aggr import Measure
 from aggr.arguments import checked_truth
 from aggr.states.flat_results import flat_schema, flattened
 from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
-from spark_udaf.jobs.columns import check_told_apart
+from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.two_phase import Batches, source_of
@@ -49,7 +49,7 @@ def finish(
         If these are not states of the measures; before any job starts.
     """
     if isinstance(measures, TiltFrame):
-        source, given = source_of(states, measures.states_columns)
+        source, given = source_of(states, lambda names: measures.states_columns)
         schema, read_table = measures.results_schema(given), partial(tiltframe.finish, frame=measures)
         names: Sequence[str] = measures.states_columns
     else:
@@ -58,7 +58,7 @@ def finish(
         schema, read_table = results_schema(given, measures), partial(results, measures=measures)
         names = given.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
-    check_told_apart(schema.names, source.spark)
+    check_distinct(schema.names, source.spark)
 
     def read(batches: Batches) -> Batches:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""Options: what is asked of a store, as the text that Spark's options are, and back.
+"""Options: a query of a store, as the text that Spark's options are, and back.
 
 A list of names is written ``p, n``, or as JSON where names have commas in them; new measures are JSON.
 """
@@ -12,35 +12,40 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from aggr import Measure, from_description, get
-from aggr.function import keyword
+from aggr.function import column_keywords
 from aggr.states.flat_results import flat_schema, flattened
 from tiltframe import FrameStore
 from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.open import is_address
+from tiltframe.store.postgres.address import secrets
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
-from tiltframe.store.query.results import answers, states_asked
+from tiltframe.store.query.results import answers, requested_states
 
 STORAGE = "storage."
+NOTE = "tiltframe.options"  # the metadata of a column by which a table of the catalog keeps its options
 _ASKED = ("per", "within", "where", "keys", "measures", "fill", "flat", "states", "now")
 KNOWN = ("path", *_ASKED, "name", "rows_per_task", "pushdown")
-ROWS_PER_TASK = 50_000
+ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}
-_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
+_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "transient_lastddltime")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question to a store, ready to travel to tasks.
+class StoreQuery:
+    """A query of a store; it pickles, for the tasks that run it.
 
     Parameters
     ----------
-    tables, description : of the store
-    question : Question
+    backend : Backend
+    manifest : Manifest
+    plan : QueryPlan
     fill : bool
         Give windows without events too.
     flat : bool
@@ -57,7 +62,7 @@ class Asked:
 
     backend: Backend
     manifest: Manifest
-    question: QueryPlan
+    plan: QueryPlan
     fill: bool
     flat: bool
     states: bool
@@ -68,23 +73,23 @@ class Asked:
     @property
     def whole(self) -> bool:
         """Whether one task must see all: there is but one window, or keys of the whole range fill it."""
-        return self.fill or self.question.whole
+        return self.fill or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
-        nothing = states_asked(self.manifest.schema.empty_table(), self.question, (0, 0))
+        nothing = requested_states(self.manifest.schema.empty_table(), self.plan, (0, 0))
         if self.states:
-            return labelled(nothing, self.question.frame, self.question.target).schema
-        schema = answers(nothing, self.question, 0, 0).schema
+            return labelled(nothing, self.plan.frame, self.plan.target).schema
+        schema = answers(nothing, self.plan, 0, 0).schema
         return flat_schema(schema) if self.flat else schema
 
-    def execute(self, asked: QueryPlan) -> pa.Table:
-        """Answer the question, or a part of it."""
+    def execute(self, plan: QueryPlan) -> pa.Table:
+        """Execute the plan, or one of a part of its range."""
         if self.states:
-            return labelled(read_states(self.backend, self.manifest, asked)[0], asked.frame, asked.target)
-        now = moment(self.now, asked.frame.timezone)
-        results = execute(self.backend, self.manifest, asked, self.fill, now)
+            return labelled(read_states(self.backend, self.manifest, plan)[0], plan.frame, plan.target)
+        now = moment(self.now, plan.frame.timezone)
+        results = execute(self.backend, self.manifest, plan, self.fill, now)
         return flattened(results) if self.flat else results
 
 
@@ -93,7 +98,7 @@ def to_options(
     measures: Sequence[str] | Mapping[str, Measure] | None,
     keys: Sequence[str] | None,
     storage_options: Mapping[str, str] | None,
-    **asked: Any,
+    **given: Any,
 ) -> dict[str, str]:
     """Write parameters of `tiltframe.FrameStore.query` as options."""
     if not isinstance(uri, str | os.PathLike):
@@ -101,9 +106,9 @@ def to_options(
     if not isinstance(storage_options or {}, Mapping):
         raise TypeError(f"storage_options must be options by name; got {storage_options!r}")
     for name in ("where", "name"):
-        if not isinstance(asked.get(name, ""), str | None):
-            raise TypeError(f"{name} must be text; got {asked[name]!r}")
-    texts = {name: _text(value) for name, value in asked.items()}
+        if not isinstance(given.get(name, ""), str | None):
+            raise TypeError(f"{name} must be text; got {given[name]!r}")
+    texts = {name: _text(value) for name, value in given.items()}
     texts |= {"measures": _measures(measures), "keys": _names("keys", keys)}
     texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
     return {"path": whole_path(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
@@ -127,15 +132,18 @@ def _names(what: str, names: Sequence[str] | None) -> str | None:
     return json.dumps(list(names))
 
 
-def from_options(options: Mapping[str, str]) -> Asked:
+def from_options(options: Mapping[str, str]) -> StoreQuery:
     """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
     unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
-    if options.keys() >= _TABLE:  # of a table, Spark tells what its catalog keeps of it too, and options twice
+    if is_of_table(options):  # Spark tells what its catalog keeps of it too, and options twice
         unknown = [name for name in unknown if name not in _CATALOG and not name.startswith("option.")]
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
     if "path" not in options:
-        raise ValueError("say where the store is: load(uri), or the option path")
+        raise ValueError(
+            "say where the store is: load(uri), or the option path; a table is made without columns, by CREATE TABLE "
+            "name USING tiltframe OPTIONS (path '…', per '…')"
+        )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
     if "per" not in options:
@@ -146,20 +154,51 @@ def from_options(options: Mapping[str, str]) -> Asked:
         measures = {name: _measure(name, described) for name, described in measures.items()}
     where = options.get("where")
     at = moment(options.get("now"), store.frame.timezone)
-    asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
+    plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
     truths = ("fill", "flat", "states", "pushdown")
     fill, flat, states, pushdown = (_truth(name, options.get(name, "false")) for name in truths)
     if states:
-        _check_states(asked, [name for name in ("fill", "flat", "measures", "keys") if name in options])
-    return Asked(store.backend, store.manifest, asked, fill, flat, states, options.get("now"), rows, pushdown)
+        _check_states(plan, [name for name in ("fill", "flat", "measures", "keys") if name in options])
+    return StoreQuery(store.backend, store.manifest, plan, fill, flat, states, options.get("now"), rows, pushdown)
 
 
-def _check_states(asked: QueryPlan, beside: Sequence[str]) -> None:
+def _check_states(plan: QueryPlan, beside: Sequence[str]) -> None:
     """Raise ``ValueError`` where states cannot be given as they are asked for."""
     if beside:
         raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
-    asked.frame.level(asked.per)
+    plan.frame.level(plan.per)
+
+
+def is_of_table(options: Mapping[str, str]) -> bool:
+    """Say whether these are the options of a ``CREATE TABLE``, with which Spark tells whose the table is."""
+    return options.keys() >= _TABLE
+
+
+def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Note a table's options at its first column; raises ``ValueError`` for what a catalog should not keep.
+
+    Of a table, Spark's catalog keeps options and columns, and gives its reader the columns alone (PySpark 4.3,
+    ``PythonDataSourceV2.getTable``). What a column says of itself goes wherever the column goes.
+    """
+    if "location" not in options:  # a managed table, whose folder goes when it is dropped
+        raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
+    secret = [name for name in options if name.startswith(STORAGE)]
+    if secret or (is_address(options["path"]) and secrets(options["path"])):
+        raise ValueError(
+            f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
+            "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"
+        )
+    note = json.dumps({name: options[name] for name in KNOWN if name in options})
+    first, *others = schema
+    noted = StructField(first.name, first.dataType, first.nullable, {**first.metadata, NOTE: note})
+    return StructType([noted, *others])
+
+
+def with_noted(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """Add the options of a table to those of one query of it, which prevail."""
+    notes = [field.metadata[NOTE] for field in schema if NOTE in (field.metadata or {})]
+    return {**json.loads(notes[0]), **options} if notes else options
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
@@ -208,7 +247,7 @@ def _measure(name: str, described: Any) -> Measure:
     try:
         if not isinstance(described, dict):
             raise TypeError("it is no object in JSON")
-        inputs = [keyword(role) for role in get(described["function"]).inputs[1:]]
+        inputs = column_keywords(get(described["function"]))
         if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
             raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
         return from_description(described)

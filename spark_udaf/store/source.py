@@ -2,6 +2,7 @@
 
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
+    CREATE TABLE hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
 
@@ -36,7 +37,15 @@ from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, to_options
+from spark_udaf.store.options import (
+    ROWS_PER_TASK,
+    StoreQuery,
+    from_options,
+    is_of_table,
+    to_options,
+    with_note,
+    with_noted,
+)
 from spark_udaf.store.partitions import held, slices
 from spark_udaf.store.pushdown import bounds_of, with_filters
 from tiltframe.store import Expired
@@ -49,7 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+_GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
 
 class TiltframeSource(DataSource):
@@ -62,18 +71,19 @@ class TiltframeSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
-        return _spark_schema(from_options(self.options))
+        found = _spark_schema(from_options(self.options))
+        return with_note(found, self.options) if is_of_table(self.options) else found
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        asked = from_options(self.options)
-        given = {f.name: f.dataType.simpleString() for f in _spark_schema(asked)}
+        query = from_options(with_noted(self.options, schema))
+        given = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
                 raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
-        kind = PushingReader if asked.pushdown else TiltframeReader
-        return kind(asked, to_arrow_schema(schema, timezone="UTC"))
+        kind = PushingReader if query.pushdown else TiltframeReader
+        return kind(query, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Say that this is no source of streams, as soon as Spark listens."""
@@ -121,30 +131,30 @@ class Slice(InputPartition):
 class TiltframeReader(DataSourceReader):
     """The results of one query plan, partition by partition."""
 
-    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+    def __init__(self, query: StoreQuery, schema: pa.Schema) -> None:
         """Nothing is read yet."""
-        self.asked, self.schema = asked, schema
+        self.query, self.schema = query, schema
 
     def partitions(self) -> list[InputPartition]:
         """Cut the range into slices."""
-        asked = self.asked
-        if asked.whole:
-            return [Slice(asked.question.within)]
-        return [Slice(span) for span in slices(asked.backend, asked.question, asked.rows_per_task)]
+        query = self.query
+        if query.whole:
+            return [Slice(query.plan.within)]
+        return [Slice(span) for span in slices(query.backend, query.plan, query.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
-        asked, within = self.asked, partition.within
-        if not asked.whole and within is not None:
-            within = held(asked.backend, asked.question, within)
+        query, within = self.query, partition.within
+        if not query.whole and within is not None:
+            within = held(query.backend, query.plan, within)
             if within is None or within[0] >= within[1]:
                 return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Expired)  # the column partial says so
-            results = asked.execute(replace(asked.question, within=within))
-        if not asked.states:
+            results = query.execute(replace(query.plan, within=within))
+        if not query.states:
             columns = [stored(one_array(column)) for column in results.columns]
             results = pa.table(columns, names=results.column_names)
         given = as_schema(results, self.schema)
@@ -161,25 +171,25 @@ class PushingReader(TiltframeReader):
 
         The one result of a whole range, and windows that are filled, depend on what else is in the range.
         """
-        asked = self.asked
-        if not asked.whole:
+        query = self.query
+        if not query.whole:
             self.bounds = bounds_of(filters)
-        if not asked.fill:
-            asked = replace(asked, question=with_filters(asked.question, asked.manifest.schema, filters))
-        self.asked = asked
+        if not query.fill:
+            query = replace(query, plan=with_filters(query.plan, query.manifest.schema, filters))
+        self.query = query
         return filters
 
     def partitions(self) -> list[InputPartition]:
         """Leave out what lies outside the bounds."""
         planned = super().partitions()
-        if self.asked.whole:
+        if self.query.whole:
             return planned
         spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
         return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
 
 
-def _spark_schema(asked: Asked) -> StructType:
-    return spark_schema(asked.schema if asked.states else stored_schema(asked.schema))
+def _spark_schema(query: StoreQuery) -> StructType:
+    return spark_schema(query.schema if query.states else stored_schema(query.schema))
 
 
 def register_source(spark: SparkSession) -> None:
@@ -213,10 +223,26 @@ def read(
         Classic or Connect.
     uri : str or path
         Of the store; driver and tasks must reach it.
-    per, within, where, measures, keys, fill, now, flat
-        As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
-    name, storage_options
-        As for `tiltframe.FrameStore`.
+    per : str or window
+        A level, or a coarser window that levels can make; ``all`` for one result over the whole range.
+    within : (start, end) or str, optional
+        Windows that start in this range, as for `tiltframe.FrameStore.query`.
+    where : str, optional
+        A condition in SQL on the keys.
+    measures : names, or name -> measure, optional
+        Which; new ones are read from states that are there.
+    keys : names, optional
+        The keys that results are kept apart by; the others are merged over.
+    fill : bool
+        Give windows without events too, as for `tiltframe.FrameStore.query`.
+    now : moment, optional
+        For ``partial`` and times ago; the clock's.
+    flat : bool
+        Plain columns in place of records: ``latency_count``, ``latency_p99``.
+    name : str, optional
+        Of the store, in a database with several.
+    storage_options : str -> str, optional
+        Of the object store, as deltalake names them.
     rows_per_task : int
         A task reads about so many rows of states.
     pushdown : bool
@@ -246,9 +272,9 @@ def read(
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    asked = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
+    given = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
     more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
-    options = to_options(uri, measures, keys, storage_options, **more, **asked)
+    options = to_options(uri, measures, keys, storage_options, **more, **given)
     register_source(spark)
     if pushdown:
         spark.conf.set(PUSH_DOWN, "true")

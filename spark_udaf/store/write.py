@@ -66,8 +66,12 @@ def append(
         only, coarser ones are derived later.
     store : FrameStore
         Driver and tasks must reach it.
-    writer, commit, made_from
-        As for `tiltframe.FrameStore.append`.
+    writer : str
+        Who writes.
+    commit : int
+        Grows from commit to commit of one writer.
+    made_from : name -> number, optional
+        What else counts as committed with it, as for `tiltframe.FrameStore.append`.
 
     Returns
     -------
@@ -93,7 +97,7 @@ def append(
         su.append(su.rollup(df, store.frame), store, writer="nightly", commit=20240501)
     """
     _check(store, writer, commit)
-    source, given = source_of(states, store.frame.states_columns)
+    source, given = source_of(states, lambda names: store.frame.states_columns)
     wanted, kept = store.check_states(given), store.prepare(given)
     frame = kept.frame
     write = _write(store, kept, writer, commit)
@@ -130,8 +134,14 @@ def rollup_into(
     ----------
     rows : DataFrame, or Parquet files as `scan_parquet` gives them
         With the time, keys and columns of the store's frame.
-    store, writer, commit, made_from
-        As for `append`.
+    store : FrameStore
+        Driver and tasks must reach it.
+    writer : str
+        Who writes.
+    commit : int
+        Grows from commit to commit of one writer.
+    made_from : name -> number, optional
+        What else counts as committed with it, as for `tiltframe.FrameStore.append`.
 
     Returns
     -------
@@ -154,7 +164,7 @@ def rollup_into(
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
     _check(store, writer, commit)
-    source, given = source_of(rows, store.frame.columns)
+    source, given = source_of(rows, store.frame.columns_in)
     store.frame.check(given)
     kept = store.prepare(store.frame.states_schema(given))
     write = _write(store, kept, writer, commit)

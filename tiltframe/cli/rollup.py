@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from aggr.arguments import shown
+from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
-from tiltframe.cli.measure_parser import measures_from
+from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import told_from
+from tiltframe.files.column_types import read_declared_types
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
@@ -26,7 +27,13 @@ from windows import read_windows
 @click.command()
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")
-@click.option("--key", "keys", multiple=True, metavar="COL", help="Keep windows per value of this column; may repeat.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
+)
 @click.option(
     "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
 )
@@ -73,12 +80,13 @@ def rollup(
     What is rolled up into a store that is already there is added to it; files it has already seen are left out.
 
     \b
+    KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
-    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
-    told = told_from(types, texts, time)
-    told.check(time, frame.columns)
+    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
+    declared = read_declared_types(types, texts, time)
+    declared.check(time, frame.may_read())
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
@@ -91,7 +99,7 @@ def rollup(
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
-        source = open_source(given, time, keys, told, encoding)
+        source = open_source(given, time, columns_keys_may_read(frame.keyed_by), declared, encoding)
         frame.check(source.schema)
         source = replace(source, schema=settled(source.schema, frame, store))
         store.check_states(frame.states_schema(source.schema))

@@ -10,7 +10,7 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,14 +19,17 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import Measure
+from aggr.arguments import checked_name, checked_type, shown
 from aggr.kernels.groups import Groups
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
+from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
+from tiltframe.ordered.batches import as_table, some_batches
 from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
+from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
 from tiltframe.tabular import table_of, whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Rows, Tick
 from windows.ordered.contract import EVERY_ROW
@@ -43,8 +46,8 @@ class OrderedFrame:
     time : str
         The column of event times.
     measures : name -> measure
-    keys : column names
-        Windows are kept per key.
+    keys : column names, or name -> column or expression
+        Windows are kept per key; computed ones as of a `TiltFrame`.
     order : column names
         What rows of equal times are ordered by; then, and without any, by their arrival.
 
@@ -70,15 +73,17 @@ class OrderedFrame:
         levels: Sequence[OrderedWindow | str] | Mapping[str, OrderedWindow | str],
         time: str,
         measures: Mapping[str, Measure],
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
         """Check everything that can be known without data."""
-        if isinstance(levels, str) or not levels:
-            raise ValueError(f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {levels!r}")
+        if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
+            raise ValueError(
+                f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
+            )
         named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
         windows = [(name, as_ordered(window)) for name, window in named]
-        names = [str(window) if name is None else name for name, window in windows]
+        names = [str(window) if name is None else checked_name(name, "a level's name") for name, window in windows]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
@@ -96,17 +101,43 @@ class OrderedFrame:
         """The columns of states that the measures need."""
         return plan(self.measures)
 
-    @cached_property
-    def columns(self) -> list[str]:
-        """The input columns that the frame reads."""
-        first = next(iter(self.levels.values()))
-        order = self.order
-        named = [*order.keys, order.time, *order.then, *columns_read((), self.states), *reads_of(first.reads)]
-        return list(dict.fromkeys(named))
+    def columns_in(self, names: Collection[str]) -> list[str]:
+        """Name the input columns that the frame reads.
+
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+        """
+        first, order = next(iter(self.levels.values())), self.order
+        read = columns_read(order.keyed_by, self.states, names)
+        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads)]))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
-        check_rows(schema, self.columns, self.order.keys, self.states, POSITION)
+        """Refuse data that cannot be rolled up, by its schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows; further columns do not matter.
+
+        Raises
+        ------
+        TypeError
+            If a column has a type that its function, or a key, cannot be of.
+        ValueError
+            If a column is missing, or a condition cannot be evaluated.
+        """
+        check_rows(schema, self.order.keyed_by, self.states, POSITION, [self.order.time, *self.order.then])
         check_inputs(next(iter(self.levels.values())).reads, schema)
 
     def _check(self) -> None:
@@ -131,7 +162,7 @@ class OrderedFrame:
 
     def __repr__(self) -> str:
         """Show levels, keys and measures in one line."""
-        by = f" by {', '.join(self.order.keys)}" if self.order.keys else ""
+        by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
 
@@ -139,22 +170,50 @@ class OrderedFrame:
 class OrderedRollup:
     """The states of an ordered frame's levels, batch by batch.
 
+    Parameters
+    ----------
+    frame : OrderedFrame
+
     Guarantee
     ---------
     The same states, to the bit, however the rows are split into batches; within a key, batches must follow each other
     in time.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> states = OrderedRollup(OrderedFrame(["count(2)"], time="ts", measures={"n": aggr.count()}))
+    >>> [states.add(pa.table({"ts": [at]})).num_rows for at in (0, 1, 2, 3)]
+    [0, 1, 0, 1]
     """
 
     def __init__(self, frame: OrderedFrame) -> None:
         """Begin without rows."""
-        self.frame = frame
+        self.frame = checked_type(frame, OrderedFrame, "frame")
         self._schema: pa.Schema | None = None
         self._keys: Keys
-        self._held: list[Held]
+        self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch of rows, and return the states of the windows that it closes: level, time, keys, states."""
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        """Take a batch of rows, and return the states of the windows that it closes.
+
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+
+        Returns
+        -------
+        table
+            level, time (of the row that closed the window), keys, a struct for each column of states.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
+            counts as not taken.
+        """
+        table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         frame, names = self.frame, [column.name for column in self.frame.states]
@@ -165,21 +224,38 @@ class OrderedRollup:
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = Part(window, frame.states)
-            held = self._held[number].spread(given.places, given.keys.n, window, part.functions)
-            reduce = merger(part, states) if number else reducer(part, given, entries, held)
-            done = advance(window, part.functions, rows, held, reduce, _all)
+            state = self._window_states[number].spread(given.places, given.keys.n, window, part.functions)
+            reduce = merger(part, states) if number else reducer(part, given, entries, state)
+            done = advance(window, part.functions, rows, state, reduce, _all)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
-            assert done.held is not None
-            after.append(done.held)
+            assert done.state is not None
+            after.append(done.state)
             rows = _as_rows(key, times, given.keys.n)
             keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, given.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._held = given.keys, after
+        self._keys, self._window_states = given.keys, after
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
-        """Take the last batch; windows that are not over are not emitted."""
+        """Take the last batch; windows that are not over are not emitted.
+
+        Parameters
+        ----------
+        batch : table or record batch
+        end : int, optional
+            Unused: there are no ticks in a chain. It is here because `RunningAggregation.finish` takes one.
+
+        Returns
+        -------
+        table
+            As `add` returns it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does.
+        """
         return self.add(batch)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -187,7 +263,7 @@ class OrderedRollup:
         frame.check(schema)
         self._schema, self._keys = schema, no_keys(schema, frame.order)
         zero = {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in frame.states}
-        self._held = [Held(window.start(0), zero) for window in frame.levels.values()]
+        self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
 
 
 def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
@@ -222,18 +298,40 @@ def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
     """
     made = OrderedRollup(frame)
     given = whole_or_batches(data, "data", frame.order.time, frame.order.keys)
-    if isinstance(given, pa.Table):
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
         return made.add(given)
-    parts = [made.add(batch) for batch in given]
-    if not parts:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
-    return pa.concat_tables(parts)
+    return pa.concat_tables([made.add(batch) for batch in some_batches(given)])
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
-    """Read the results of states that `ordered_rollup` gave: level, time, keys, a result for each measure."""
+    """Read the results of states of an ordered frame.
+
+    Parameters
+    ----------
+    states : table
+        As `ordered_rollup` gives it. It stays unchanged.
+    frame : OrderedFrame
+        The same, or one that reads other quantiles from the same states.
+
+    Returns
+    -------
+    table
+        level, time, keys, a column for each measure.
+
+    Raises
+    ------
+    ValueError
+        If the states are of other functions or parameters, or damaged.
+    KeyError
+        If a column is missing.
+    """
     states = table_of(states, "states")
-    serving = {name: column.name for column in frame.states for name in column.serves}
+    serving = {
+        name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
+    }
+    for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
+        if name not in states.column_names:
+            raise ValueError(f"these are not states of this frame: they have no column {name!r}")
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)
 

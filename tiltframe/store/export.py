@@ -23,7 +23,7 @@ from tiltframe.store.core.ranges import LAST, union
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.query.execution import execute
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.results import answers, states_asked
+from tiltframe.store.query.results import answers, requested_states
 
 _OPEN = "open"  # in place of a part's name: the windows that were not over
 
@@ -45,7 +45,7 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
         return []
     asked = plan_query(manifest.frame, manifest.frame.levels[0])
     try:
-        flattened(answers(states_asked(manifest.schema.empty_table(), asked, None), asked, 0, 0))
+        flattened(answers(requested_states(manifest.schema.empty_table(), asked, None), asked, 0, 0))
     except ValueError:
         return []
     return [level.name for level in manifest.frame.levels if backend.flat_parts(level.name) is not None]

@@ -107,21 +107,21 @@ class FrameStore(Maintenance):
             checked_type(frame, TiltFrame, "frame")
         self._backend: Backend = given or backend_at(self.uri, name, self._options, durable)
         self._name = name or DEFAULT_NAME
-        self._kept = described(self._backend, name)
-        if self._kept is None and frame is None:
+        self._manifest = described(self._backend, name)
+        if self._manifest is None and frame is None:
             raise StoreError(f"there is no store {self.place}")
-        if self._kept is not None and frame is not None:
+        if self._manifest is not None and frame is not None:
             self._check_frame(frame)
-        kept = self._kept.frame if self._kept else frame
+        kept = self._manifest.frame if self._manifest else frame
         assert kept is not None
         check_levels(kept)
         self.frame: TiltFrame = kept
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
-        if self._kept is not None:
-            self._backend = self._backend.named(self._kept.name)
-            if retention is not None and self._retention != self._kept.retention:
-                self._kept = replace(self._kept, retention=self._retention)
-                self._backend.alter(self._kept.to_dict())
+        if self._manifest is not None:
+            self._backend = self._backend.named(self._manifest.name)
+            if retention is not None and self._retention != self._manifest.retention:
+                self._manifest = replace(self._manifest, retention=self._retention)
+                self._backend.alter(self._manifest.to_dict())
         if rows is not None:
             self.prepare(self.frame.states_schema(checked_type(rows, pa.Schema, "rows")))
 
@@ -138,32 +138,75 @@ class FrameStore(Maintenance):
     @property
     def manifest(self) -> Manifest:
         """What the store says of itself; raises `StoreError` where it holds nothing yet."""
-        return self._held()
+        if self._manifest is None:
+            self._manifest = described(self._backend, None)
+        if self._manifest is None:
+            raise StoreError(
+                f"the store {self.place} holds nothing yet: its first commit makes it, or FrameStore(…, rows=SCHEMA) "
+                "with the schema of the rows to come"
+            )
+        return self._manifest
 
     @property
     def name(self) -> str:
         """What the names of its tables begin with."""
-        return self._kept.name if self._kept else self._name
+        return self._manifest.name if self._manifest else self._name
 
     @property
     def retention(self) -> Mapping[str, str]:
         """How long levels are kept; those not named, for ever."""
-        return self._kept.retention if self._kept else self._retention
+        return self._manifest.retention if self._manifest else self._retention
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of the states: window_start, keys, states; None before the first commit."""
-        return self._kept.schema if self._kept else None
+        return self._manifest.schema if self._manifest else None
 
     def holds(self, writer: str, commit: int) -> bool:
-        """Say whether a writer's commit is in the store."""
+        """Say whether a commit is in the store.
+
+        Parameters
+        ----------
+        writer : str
+        commit : int
+            Its number.
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        ValueError
+            If these cannot name a commit.
+        StoreError
+            If the store cannot be read.
+        """
         check_writer(writer, commit)
         return self.numbers([writer]).get(writer, -1) >= commit
 
     def numbers(self, writers: Iterable[str]) -> dict[str, int]:
-        """Return the last numbers of those writers, and of what commits were made from, that have any."""
+        """Return the last commit number of writers, and of what their commits were made from.
+
+        Parameters
+        ----------
+        writers : names
+            Of writers, or of what was given as ``made_from``.
+
+        Returns
+        -------
+        dict of name -> int
+            Without those that have no number.
+
+        Raises
+        ------
+        ValueError
+            If ``writers`` is no list of names.
+        StoreError
+            If the store cannot be read.
+        """
         writers = checked_names(writers, "writers")
-        if self._kept is None:
+        if self._manifest is None:
             return {}
         txn_versions = self._backend.view([self.frame.levels[0].name], writers)[0].txn_versions
         return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
@@ -210,28 +253,61 @@ class FrameStore(Maintenance):
         return retry_on_conflict(lambda: commit_parts(self._backend, kept, parts, writer, commit, content, made_from))
 
     def prepare(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, for states of a schema; check that it can take them.
+        """Make the store, if it is not there, and check that it can take states of a schema.
 
-        What `append` does first; for those who write parts in many processes.
+        `append` does so first; it is here for those who write parts in many processes.
+
+        Parameters
+        ----------
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        Manifest
+            As it is stored.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `check_states` does.
         """
         states = self.check_states(states)
-        if self._kept is None:
+        if self._manifest is None:
             made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
             self._backend = self._backend.named(made.name)
             self._backend.create(made.to_dict(), made.schema)
-            self._kept = described(self._backend, self._name)
+            self._manifest = described(self._backend, self._name)
             self._check_frame(self.frame)
             self.check_states(states)
-        assert self._kept is not None
-        return self._kept
+        assert self._manifest is not None
+        return self._manifest
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Raise ``ValueError`` or `StoreError` unless states of this schema can be added; return it in plain types."""
+        """Refuse states that cannot be added, by their schema; nothing is written.
+
+        Parameters
+        ----------
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        pa.Schema
+            The same in the types that a store keeps.
+
+        Raises
+        ------
+        ValueError
+            If they are not states of the store's frame.
+        StoreError
+            If they are of other types than those in the store.
+        """
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
         schema_of(states, self.frame)
-        if self._kept is not None:
-            check_types(self._kept, states, self.place)
+        if self._manifest is not None:
+            check_types(self._manifest, states, self.place)
         return states
 
     def query(
@@ -313,17 +389,40 @@ class FrameStore(Maintenance):
         if not sizes:
             raise ValueError("per must name a level, or several; got an empty list")
         plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
-        kept = self._held()
+        kept = self.manifest
         check_having(having, plans[0], kept.schema)
         found = pa.concat_tables([execute(self._backend, kept, asked, fill, at) for asked in plans])
         results = in_zone(ordered(found_having(found, having), order, limit), timezone)
         return flattened(results) if flat else results
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
-        """Read merged states of a level: level, window_start, window_end, keys, states; arguments as for `query`."""
-        asked = plan_query(self.frame, self.frame.level(per), within, where)
-        states = read_states(self._backend, self._held(), asked)[0]
-        return labelled(states, self.frame, self.frame.level(asked.per))
+        """Read the merged states of a level.
+
+        Parameters
+        ----------
+        per : str or TimeWindow
+            A level.
+        within : (start, end) or str, optional
+            Windows that start in this range, as for `query`.
+        where : str, optional
+            A condition in SQL on the keys.
+
+        Returns
+        -------
+        table
+            level, window_start, window_end, keys, a struct for each column of states, as `tiltframe.rollup` gives it:
+            one row for each window and key.
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such level, or the range or the condition cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        plan = plan_query(self.frame, self.frame.level(per), within, where)
+        states = read_states(self._backend, self.manifest, plan)[0]
+        return labelled(states, self.frame, self.frame.level(plan.per))
 
     def _per_points(self, per: Any, points: int, within: Any, now: int, timezone: str) -> TimeWindow:
         """Choose what results are per by how many there may be."""
@@ -331,22 +430,11 @@ class FrameStore(Maintenance):
         if per is not None:
             raise ValueError(f"per={shown(per)} and points={points} contradict each other; give one")
         span = None if within is None else read_time_range(within, timezone, now)
-        self._held()
         return finest_within(self._backend, self.frame, span, points)
 
-    def _held(self) -> Manifest:
-        if self._kept is None:
-            self._kept = described(self._backend, None)
-        if self._kept is None:
-            raise StoreError(
-                f"the store {self.place} holds nothing yet: its first commit makes it, or FrameStore(…, rows=SCHEMA) "
-                "with the schema of the rows to come"
-            )
-        return self._kept
-
     def _check_frame(self, frame: TiltFrame) -> None:
-        assert self._kept is not None
-        difference = frame.difference(self._kept.frame)
+        assert self._manifest is not None
+        difference = frame.difference(self._manifest.frame)
         if difference:
             raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
 
@@ -368,7 +456,7 @@ class FrameStore(Maintenance):
         """Pickle as a place: it is opened anew where it arrives."""
         return _opened, (
             whole_path(self.uri) if self._given is None else self._given,
-            None if self._kept else self.frame,
+            None if self._manifest else self.frame,
             self.name,
             self._options,
             self._durable,

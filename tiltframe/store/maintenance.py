@@ -28,11 +28,15 @@ from tiltframe.tabular import table_of
 from windows import window
 
 
-class Kept(Protocol):
+class _Store(Protocol):
     """What maintenance needs of a store."""
 
     frame: TiltFrame
     _backend: Backend
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the store says of itself."""
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Check that states can be added."""
@@ -40,13 +44,11 @@ class Kept(Protocol):
     def prepare(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there."""
 
-    def _held(self) -> Manifest: ...
-
 
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: Kept, states: Any, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(self: _Store, states: Any, within: Any, made_from: Mapping[str, int] | None = None) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
@@ -73,21 +75,36 @@ class Maintenance:
             raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
         replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
 
-    def rebuild(self: Kept, within: Any = None) -> None:
-        """Derive coarser levels anew from finer ones, in a range or wherever the finest level is held."""
-        kept = self._held()
-        span = read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, kept)
-        if span is not None:
-            replace_range(self._backend, kept, None, check_whole(span, self.frame))
+    def rebuild(self: _Store, within: Any = None) -> None:
+        """Derive coarser levels anew from finer ones.
 
-    def catch_up(self: Kept) -> int:
-        """Have coarser levels take over what finer ones hold; returns how many commits were missing somewhere."""
-        return catch_up(self._backend, self._held())
+        Parameters
+        ----------
+        within : range, optional
+            As for `query`; of whole windows of the coarsest level. By default wherever the finest level holds windows.
+
+        Raises
+        ------
+        ValueError
+            If the range cannot be read, is not of whole windows, or finer windows that are needed have expired.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        manifest = self.manifest
+        span = (
+            read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, manifest)
+        )
+        if span is not None:
+            replace_range(self._backend, manifest, None, check_whole(span, self.frame))
+
+    def catch_up(self: _Store) -> int:
+        """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
+        return catch_up(self._backend, self.manifest)
 
     def compact(
-        self: Kept, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
+        self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
-        """Have coarser levels catch up with finer ones, and merge the parts of closed windows; readers notice nothing.
+        """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
 
         Plain tables of results that are kept (`export`) are brought up to date.
 
@@ -95,25 +112,36 @@ class Maintenance:
         ----------
         before : moment, optional
             Windows that end after it are still open; the clock's time by default.
-        progress : called with how many parts have been merged, and of how many
+        progress : callable of (parts merged, parts to merge), optional
 
         Returns
         -------
-        level name -> (parts that were merged, parts that they became)
+        dict of level name -> (parts that were merged, parts that they became)
+
+        Raises
+        ------
+        ValueError
+            If ``before`` cannot be read, or ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        Results stay the same, to the bit; others may read and write at the same time.
         """
-        kept, at = self._held(), moment(before, self.frame.timezone)
+        manifest, at = self.manifest, moment(before, self.frame.timezone)
         _check_progress(progress)
-        catch_up(self._backend, kept)
-        merged = merge_parts(self._backend, kept, at, progress)
-        for level in exported_levels(self._backend, kept):
+        catch_up(self._backend, manifest)
+        merged = merge_parts(self._backend, manifest, at, progress)
+        for level in exported_levels(self._backend, manifest):
             try:
-                export_level(self._backend, kept, level, moment(None, self.frame.timezone))
+                export_level(self._backend, manifest, level, moment(None, self.frame.timezone))
             except OverflowError as error:  # the parts are merged, and queries of other windows have results
                 warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
         return merged
 
     def export(
-        self: Kept, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
+        self: _Store, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
     ) -> dict[str, int]:
         """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
 
@@ -143,53 +171,84 @@ class Maintenance:
         """
         if not checked_truth(flat, "flat"):
             raise ValueError("plain tables are flat; read records by query()")
-        kept, at = self._held(), moment(now, self.frame.timezone)
-        given = (
-            [per] if isinstance(per, str) else self.frame.levels if per is None else checked_names(per, "per", "levels")
-        )
+        manifest, at = self.manifest, moment(now, self.frame.timezone)
+        named = [per] if isinstance(per, str) else per
+        given = self.frame.levels if named is None else checked_names(named, "per", "levels")
         levels = [self.frame.level(level).name for level in given]
-        catch_up(self._backend, kept)
-        return {level: export_level(self._backend, kept, level, at) for level in levels}
+        catch_up(self._backend, manifest)
+        return {level: export_level(self._backend, manifest, level, at) for level in levels}
 
-    def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
+    def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.
-
-        Returns
-        -------
-        level name -> (the time before which the level holds no windows, microseconds UTC; rows removed)
-        """
-        return expire(self._backend, self._held(), moment(now, self.frame.timezone))
-
-    def clean(self: Kept, older_than: str = "1d") -> int:
-        """Remove what nobody reads: files that were replaced or never committed; returns how many.
 
         Parameters
         ----------
-        older_than : duration
-            Longer than any query or write takes.
+        now : moment, optional
+            What age is measured from; the clock's time by default.
+
+        Returns
+        -------
+        dict of level name -> (time before which the level holds no windows, rows removed)
+            The time in microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If ``now`` cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        return expire(self._backend, self.manifest, moment(now, self.frame.timezone))
+
+    def clean(self: _Store, older_than: str = "1d") -> int:
+        """Remove what nobody reads: files that were replaced or never committed.
+
+        Parameters
+        ----------
+        older_than : str
+            A duration, such as ``1d``, longer than any query or commit takes.
+
+        Returns
+        -------
+        int
+            How many files, or rows of a database, were removed.
+
+        Raises
+        ------
+        ValueError
+            If the duration cannot be read.
+        StoreError
+            For a store that holds nothing.
         """
         seconds = window(older_than).length / 1e6
-        self._held()
+        _ = self.manifest  # raises where the store holds nothing
         return self._backend.clean(seconds)
 
-    def check(self: Kept, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
+    def check(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
         """Check the whole store: logs, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters
         ----------
-        progress : called with how many rows have been checked, and of how many
+        progress : callable of (rows checked, rows to check), optional
 
         Returns
         -------
         CheckReport
             ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+
+        Raises
+        ------
+        ValueError
+            If ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing.
         """
         _check_progress(progress)
-        return check_store(self._backend, self._held(), progress)
+        return check_store(self._backend, self.manifest, progress)
 
-    def inspect(self: Kept) -> Report:
-        """Say what is there: for each level its range, rows, bytes, commits, gaps, retention."""
-        return inspect(self._backend, self._held())
+    def inspect(self: _Store) -> Report:
+        """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
+        return inspect(self._backend, self.manifest)
 
 
 def _check_progress(progress: object) -> None:

@@ -66,7 +66,7 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     """
     if uri.startswith("file://"):
         uri = url2pathname(urlsplit(uri).path)
-    if not uri.startswith(("postgresql://", "postgres://")):
+    if not is_address(uri):
         try:
             from tiltframe.store.delta.backend import DeltaBackend  # half a second, for stores in folders alone
         except ImportError as error:
@@ -79,6 +79,11 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     except ImportError as error:
         raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
     return PostgresBackend(uri, name or "", durable)
+
+
+def is_address(uri: str) -> bool:
+    """Say whether a URI is of PostgreSQL."""
+    return uri.startswith(("postgresql://", "postgres://"))
 
 
 def described(backend: Backend, name: str | None) -> Manifest | None:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.kinds.units import duration_text, read_duration
 from windows.ordered.contract import (
     Carry,
@@ -26,7 +27,6 @@ from windows.ordered.jumps import first_at_least, next_true, reached
 from windows.ordered.kinds.interval import check_length
 
 _BOUNDS = ("[]", "[)", "(]", "()")
-_NEVER = 2**61
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class OrderedSession(OrderedWindow):
         Microseconds, at least 1.
     longest : int or None
         Microseconds, at least 1.
-    start, end : str or None
-        Conditions in SQL.
+    start_condition, end_condition : str or None
+        SQL.
     bounds : str
         Whether the rows that begin and end a session by conditions are in it: ``[]``, ``[)``, ``(]`` or ``()``.
     """
@@ -61,8 +61,8 @@ class OrderedSession(OrderedWindow):
         for condition in (self.start_condition, self.end_condition):
             if condition is not None:
                 Condition(condition)
-        if self.bounds not in _BOUNDS:
-            raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {self.bounds!r}")
+        if not isinstance(self.bounds, str) or self.bounds not in _BOUNDS:
+            raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {shown(self.bounds)}")
 
     @property
     def reads(self) -> tuple[Condition, ...]:
