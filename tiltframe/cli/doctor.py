@@ -10,7 +10,7 @@ import click
 from tiltframe.doctor import as_rows, examine
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def doctor(form: str) -> None:
     """Look whether this machine has what is needed: Java, Spark, packages, workers, memory, the compiled loops' cache.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,17 +15,23 @@ from aggr.arguments import nearest, shown
 from aggr.quantile import check_quantiles
 from aggr.states.flat_results import flattened
 from tiltframe.extras import MissingExtra
+from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, RESERVED, START
 
-if TYPE_CHECKING:
-    from tiltframe.store.frame_store import FrameStore
+
+class Asked(Protocol):
+    """What a plot needs of a `tiltframe.FrameStore`."""
+
+    frame: TiltFrame
+
+    def query(self, **asked: Any) -> pa.Table:
+        """Read results."""
+
 
 _POINTS = 500  # as many as a screen shows apart
 
 
-def plot(
-    store: FrameStore, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any
-) -> Any:
+def plot(store: Asked, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
     """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
 
     Parameters
