@@ -28,7 +28,9 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 
 
 @click.command(
-    epilog="\b\nExamples:\n  tiltframe query flights --per 1h --within 2024-05-01\n  tiltframe query flights --points 500 --within=-30d --flat --format csv"
+    epilog="\b\nExamples:\n  "
+    "tiltframe query flights --per 1h --within 2024-05-01\n  "
+    "tiltframe query flights --points 500 --within=-30d --flat --format csv"
 )
 @click.argument("uri", metavar="STORE")
 @click.option(

@@ -25,7 +25,11 @@ from windows import read_windows
 
 
 @click.command(
-    epilog="\b\nExamples:\n  tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' --levels 1m,1h --store web\n  cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' --levels 1h,1d --store web"
+    epilog="\b\nExamples:\n  "
+    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' "
+    "--levels 1m,1h --store web\n  "
+    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' "
+    "--levels 1h,1d --store web"
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")

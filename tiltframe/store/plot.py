@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -24,7 +24,8 @@ class Asked(Protocol):
 
     frame: TiltFrame
 
-    def query(self, **asked: Any) -> pa.Table:
+    @property
+    def query(self) -> Callable[..., pa.Table]:
         """Read results."""
 
 
