@@ -47,10 +47,24 @@ def rows(first=0, n=5000):
 
 
 NAMES = [
-    *("requests", "bytes"),
-    *("latency_count", "latency_min", "latency_max", "latency_sum", "latency_mean"),
-    *("latency_p50", "latency_p99", "latency_p99_9"),
-    *("took_count", "took_min", "took_max", "took_mean", "took_stdev", "took_p50", "last_route"),
+    "requests",
+    "bytes",
+    "latency_count",
+    "latency_sum",
+    "latency_min",
+    "latency_max",
+    "latency_mean",
+    "latency_p50",
+    "latency_p99",
+    "latency_p99_9",
+    "took_count",
+    "took_min",
+    "took_max",
+    "took_mean",
+    "took_stdev",
+    "took_var",
+    "took_p50",
+    "last_route",
 ]
 OTHERS = ("level", "window_start", "window_end", "host", "partial")
 
