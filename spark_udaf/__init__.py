@@ -17,6 +17,7 @@ from spark_udaf.jobs.finish import finish
 from spark_udaf.jobs.rollup import rollup
 from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
+from spark_udaf.jobs.warm import warm
 from spark_udaf.store.source import TiltframeSource, read
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
@@ -45,4 +46,5 @@ __all__ = [
     "stdev",
     "to_dds_proto",
     "to_hdr_v2",
+    "warm",
 ]

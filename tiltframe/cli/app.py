@@ -22,6 +22,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
+from tiltframe.cli.warm import warm
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -58,7 +59,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, query, inspect, check, compact, expire):
+for _command in (rollup, query, inspect, check, compact, expire, warm):
     cli.add_command(_command)
 
 
