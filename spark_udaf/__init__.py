@@ -10,6 +10,7 @@ su.read(spark, store.uri, per="1h")            # and results out of it
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
+su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
 from spark_udaf.jobs.aggregate import aggregate, merge

@@ -130,3 +130,25 @@ def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_p
     for file in tmp_path.glob("loops_*.py"):
         os.utime(file, (1, 1))
     assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [3, 3]
+
+
+def test_what_is_warm_is_not_compiled_again(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    folders = python("-m", "tiltframe.cli", "warm", "count", "min").split()
+    assert folders
+    assert all(Path(folder).parent == tmp_path for folder in folders)
+    script = """
+import numpy as np, pyarrow as pa, aggr
+from numba.core import event
+with event.install_recorder("numba:compile") as seen:
+    for function in (aggr.Min(), aggr.Count()):
+        states = function.reduce(pa.array([2.0, -1.0, 5.0]), aggr.Groups.of([0, 1, 0], 2))
+        print(function.finish(function.merge(states, aggr.Groups.single(2)))[0])
+print(len(seen.buffer))
+"""
+    assert python("-c", script).split() == ["-1.0", "3", "0"]

@@ -79,10 +79,10 @@ def _machine_code(loop: Any) -> Callable[..., Any]:
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}"
     try:
-        kept = numba.njit(cache=True, nogil=True)(loop)
+        kept: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
         return numba.njit(nogil=True)(loop)
-    if numba.config.DISABLE_JIT:
+    if getattr(numba.config, "DISABLE_JIT", 0):
         return kept
     _FOLDERS.add(str(kept._cache.cache_path))
     return compile_once(kept)
