@@ -41,7 +41,9 @@ from aggr.kernels.histogram.loops import (
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import FAR, Bytes, get_number, of_arrow, to_arrow
 
-_DENSE = 3  # cells a key, up to which a line for all groups is faster than one after the other
+# cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
+# take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
+_DENSE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,11 @@ class Buckets:
         rows = sparse[groups.ids]
         ids = groups.ids[rows]
         return _put(column, sparse, _listed(ids, np.maximum(keys[rows], low[ids]), np.ones(len(ids), np.int64), sparse))
+
+    def reduce_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
+        """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
+        ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
+        return self.merge(ones.to_arrow(), groups)
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         """Add the histograms of each group.

@@ -21,7 +21,7 @@ from tiltframe.store.core.backend import Range
 from tiltframe.store.query.plan import QueryPlan
 from windows.timezone import Instants
 
-_MOST_ROWS = 10_000_000
+_MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
 
 
 def states_asked(rows: pa.Table, asked: QueryPlan, span: Range | None) -> pa.Table:
