@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -62,6 +61,8 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     Raises `StoreError` where what is needed is not installed.
     """
     if uri.startswith("file://"):
+        from urllib.request import url2pathname  # with http and ssl
+
         uri = url2pathname(urlsplit(uri).path)
     if not is_address(uri):
         from tiltframe.store.delta.backend import DeltaBackend  # half a second, which only those with a store wait for
