@@ -148,7 +148,7 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
     Examples
     --------
     >>> as_ordered("count(100)")
-    count(100)
+    Count(n=100)
     """
     if isinstance(window, OrderedWindow):
         return window
