@@ -81,11 +81,13 @@ def _machine_code(loop: Any) -> Callable[..., Any]:
     try:
         kept: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
-        return numba.njit(nogil=True)(loop)
-    if getattr(numba.config, "DISABLE_JIT", 0):
-        return kept
-    _FOLDERS.add(str(kept._cache.cache_path))
-    return compile_once(kept)
+        anew: Callable[..., Any] = numba.njit(nogil=True)(loop)
+        return anew
+    if not getattr(numba.config, "DISABLE_JIT", 0):
+        _FOLDERS.add(str(kept._cache.cache_path))
+        kept = compile_once(kept)
+    compiled_or_not: Callable[..., Any] = kept
+    return compiled_or_not
 
 
 def cache_folders() -> list[str]:

@@ -110,6 +110,12 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
+def advance(number: Int) -> Int:
+    """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    return max(-number, 1)
+
+
+@compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
     """Write the numbers; return the bytes and where each histogram's begin and end."""
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
@@ -147,7 +153,7 @@ def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole
                 keys[entry] = key
                 counts[entry] = number
                 entry += 1
-            key = min(key + max(-max(number, -FAR), 1), FAR)
+            key = min(key + advance(max(number, -FAR)), FAR)
         ends[row] = key
         sizes[row] = entry - before
     return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken

@@ -23,7 +23,7 @@ from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import add
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR, Bytes, get_number, of_arrow
+from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow
 from aggr.kernels.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
@@ -133,7 +133,7 @@ def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int) -> bo
             seen = saturated(seen, max(number, 0))
         wrong |= (gap & (number <= 0)) | (number == -1)
         gap = number <= 0
-        key += max(-number, 1)
+        key += advance(number)
     return not (wrong or gap) and key == np.int64(high) + 1 and saturated(seen, np.int64(0)) == np.uint64(total)
 
 

@@ -39,7 +39,7 @@ from aggr.kernels.histogram.loops import (
     write_cells,
 )
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR, Bytes, get_number, of_arrow, to_arrow
+from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow, to_arrow
 
 # cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
 # take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
@@ -249,5 +249,5 @@ def _add(line: Whole, cell: Int, last: Int, total: Int, given: Bytes, at: Int, e
         wrong |= (gap & (number <= 0)) | (number == -1)
         gap = number <= 0
         line[max(cell, 0)] += count
-        cell += max(-number, 1)
+        cell += advance(number)
     return not (wrong or gap) and cell == last and saturated(seen, np.int64(0)) == np.uint64(total)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aggr.kernels.damage import checked_type
 from aggr.kernels.histogram.column import HISTOGRAM_TYPE, MOST, Histograms, Whole
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import Bytes, get_number, of_arrow
+from aggr.kernels.leb128 import Bytes, advance, get_number, of_arrow
 
 Floats = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ def _keys_at(low: NDArray[np.int32], data: Bytes, places: Whole, ranks: Whole) -
             while found < asked and ranks[found, row] < seen:
                 keys[found, row] = key
                 found += 1
-            key += max(-number, 1)
+            key += advance(number)
     return keys
 
 
@@ -81,7 +81,7 @@ def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: int) -> Who
         while at < end and key <= last:
             number, at = next_number(data, at, end)
             counts[row] += max(number, 0)
-            key += max(-number, 1)
+            key += advance(number)
     return counts
 
 
