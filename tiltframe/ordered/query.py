@@ -13,7 +13,6 @@ from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
 from aggr.states.keys import checked_keys
 from tiltframe.ordered.sequence import Order, check_inputs
-from windows import TimeWindow
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
@@ -122,7 +121,7 @@ def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
         return window
     if isinstance(window, str):
         return read_ordered(window)
-    of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
+    of_time = ": that is a time window, which follows the clock" if hasattr(window, "assign") else ""
     such_as = "such as windows.ordered.count(100) or since('n > 5')"
     raise ValueError(f"an ordered window is needed here, {such_as}; got {shown(window)}{of_time}")
 
