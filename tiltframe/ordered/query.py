@@ -1,4 +1,4 @@
-"""What is asked of rows in order: measures, each over its window; checked before there are rows."""
+"""Queries of rows in order: measures, each over its window; checked before there are rows."""
 
 from __future__ import annotations
 
