@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
+from pyspark.sql.pandas import functions as pandas_functions
 
 import aggr
 import spark_udaf as su
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.session import local_session
-from spark_udaf.udaf.typed_udf import pandas_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
@@ -151,5 +151,6 @@ def _mean(column: str) -> Column:
         return float(values.mean())
 
     mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
-    made: Column = pandas_udf(mean, "double")(column)
-    return made
+    made: Any = pandas_functions.pandas_udf
+    found: Column = made(mean, "double")(column)
+    return found
