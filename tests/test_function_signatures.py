@@ -5,6 +5,7 @@ python -m tests.test_function_signatures        writes it anew
 
 from __future__ import annotations
 
+import ast
 import inspect
 from pathlib import Path
 
