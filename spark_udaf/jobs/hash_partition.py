@@ -52,7 +52,8 @@ def shard_numbers(shards: int, partitions: int) -> NDArray[np.int32]:
         tried *= 2
     order = np.argsort(hashed, kind="stable")
     first = np.searchsorted(hashed[order], np.arange(partitions))
-    return order[first[places] + np.arange(shards) // partitions].astype(np.int32)
+    numbers: NDArray[np.int32] = order[first[places] + np.arange(shards) // partitions].astype(np.int32)
+    return numbers
 
 
 def _spark_hash(numbers: NDArray[Any]) -> NDArray[np.int32]:

@@ -51,8 +51,8 @@ class Grouped:
         Returns
         -------
         DataFrame
-            The keys, and one column a result, of the type that the column's type gives it. A call that was given no name
-            has that of the function and its column, ``dds(latency_ms / 1000)``.
+            The keys, and one column a result, whose type follows from the schema. A call that was given no name has
+            that of the function and its column, ``dds(latency_ms / 1000)``.
 
         Raises
         ------
