@@ -17,7 +17,11 @@ class Functions:
     ) -> Column: ...
     @staticmethod
     def avg(
-        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        *,
+        weight: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def collect(
@@ -35,7 +39,11 @@ class Functions:
     ) -> Column: ...
     @staticmethod
     def count(
-        column: Column | str | None = None, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str | None = None,
+        *,
+        weight: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def count_distinct(
@@ -48,6 +56,7 @@ class Functions:
         relative_accuracy: float = 0.01,
         max_bins: int | None = None,
         *,
+        weight: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
@@ -65,7 +74,9 @@ class Functions:
         quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
         digits: int = 3,
         unit: float | None = None,
+        rank: str = "nearest",
         *,
+        weight: Column | str | None = None,
         where: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
@@ -93,6 +104,7 @@ class Functions:
     def sum(
         column: Column | str,
         *,
+        weight: Column | str | None = None,
         where: Column | str | None = None,
         dtype: str | None = None,
         type: DataType | str | None = None,
@@ -118,7 +130,13 @@ def arg_max(
 def arg_min(
     column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
-def avg(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def avg(
+    column: Column | str,
+    *,
+    weight: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def collect(
     column: Column | str,
     max: int = 10000,
@@ -132,7 +150,11 @@ def collect_set(
     column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def count(
-    column: Column | str | None = None, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str | None = None,
+    *,
+    weight: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
 ) -> Column: ...
 def count_distinct(
     column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
@@ -143,6 +165,7 @@ def dds(
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
     *,
+    weight: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
@@ -158,7 +181,9 @@ def hdr(
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
     digits: int = 3,
     unit: float | None = None,
+    rank: str = "nearest",
     *,
+    weight: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
@@ -177,6 +202,7 @@ def stdev(
 def sum(
     column: Column | str,
     *,
+    weight: Column | str | None = None,
     where: Column | str | None = None,
     dtype: str | None = None,
     type: DataType | str | None = None,

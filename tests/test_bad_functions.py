@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ BAD: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] 
 
 
 def bad(says: str, call: Callable[..., Any], *given: Any, **named: Any) -> None:
-    BAD[f"{len(BAD)} {getattr(call, '__qualname__', call)} {given!r} {named!r}"[:90]] = (call, given, named, says)
+    text = re.sub(r" object at 0x[0-9a-f]+", "", f"{given!r} {named!r}")
+    BAD[f"{len(BAD)} {getattr(call, '__qualname__', call)} {text}"[:90]] = (call, given, named, says)
 
 
 for name in CALLS:

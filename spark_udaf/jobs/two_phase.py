@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.grouped_tables import key_column, key_type
-from spark_udaf.jobs.columns import arrow_schema, check_told_apart, map_columns
+from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.hash_partition import shard_numbers, shard_of
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
@@ -31,9 +31,9 @@ from spark_udaf.jobs.tune_worker import tune_worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # states a task holds before it hands them on
+MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
-_GIVEN_ROWS = 2000  # states handed to the JVM at once
+_GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
 _SHARD = "shard"
 _MESSAGE = pa.schema([(_SHARD, pa.int32()), ("message", pa.binary()), ("states", pa.bool_())])
 _PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
@@ -153,7 +153,7 @@ class TwoPhases:
 
     def run(self) -> DataFrame:
         """Make the DataFrame, which keeps the plan for `plan_of`."""
-        check_told_apart(self.result.names, self.source.spark)
+        check_distinct(self.result.names, self.source.spark)
         planned = _planned(self)
         vars(planned)[_PLAN] = self
         return planned

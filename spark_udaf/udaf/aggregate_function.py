@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from aggr import Function, Groups
-from aggr.function import EVENT_TIME
+from aggr.function import EVENT_TIME, WEIGHT
 from aggr.kernels.normalize import normalized_type, with_nulls
 from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe.event_time import event_times
@@ -45,12 +45,20 @@ class Reading:
         What values are read as; None: as they come, for the result has one type whatever they are.
     states : bool
         Give the state instead of the result.
+    weighted : bool
+        Whether another column says how many rows each row stands for.
     """
 
     function: Function
     label: str
     dtype: pa.DataType | None
     states: bool = False
+    weighted: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name the columns it gets: the function's inputs, and weights where there are any."""
+        return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
 
     @property
     def result(self) -> pa.DataType:
@@ -59,16 +67,26 @@ class Reading:
         state = self.function.state_type(_input(self.function, dtype))
         return state if self.states else self.function.result_type(state)
 
-    def results(self, values: pa.Array, groups: Groups | None = None) -> pa.Array:
-        """Aggregate grouped values, of one group unless groups are given: one answer a group."""
+    def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
+        """Aggregate the columns of one group, or of groups: the values, or a struct of all by `names`."""
+        if not self.weighted:
+            return self.results(columns, groups=groups)
+        if groups is None:
+            columns = columns.drop_null()  # the rows that a condition leaves out
+        kept = [columns.field(name) for name in self.function.inputs]
+        values = kept[0] if len(kept) == 1 else pa.StructArray.from_arrays(kept, names=list(self.function.inputs))
+        return self.results(values, columns.field(WEIGHT), groups)
+
+    def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
+        """Aggregate values, and perhaps their weights, of one group unless groups are given: one answer a group."""
         with naming(self.label):
-            states = self.function.reduce(self._read(values), groups or Groups.single(len(values)))
+            states = self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
             return states if self.states else self.function.finish(states)
 
     def of_each(self, lists: pa.ListArray) -> pa.Array:
         """Aggregate the values of each list; null is a list without values."""
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
-        return self.results(lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists)))
+        return self.of_columns(lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists)))
 
     def _read(self, values: pa.Array) -> pa.Array:
         if self.dtype is None:
@@ -112,7 +130,9 @@ def naming(label: str) -> Iterator[None]:
         raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
 
 
-def reading(function: Function, label: str, type: DataType | str | None, states: bool = False) -> Reading:
+def reading(
+    function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
+) -> Reading:
     """Choose what the column is read as: the given type; nothing in particular; or double, where all numbers give that.
 
     Raises ``TypeError`` for a type the function does not take, or where the result has the type of the column and none
@@ -121,10 +141,10 @@ def reading(function: Function, label: str, type: DataType | str | None, states:
     if type is not None:
         dtype = arrow_type(type)
         function.check_input(_input(function, dtype))
-        return Reading(function, label, dtype, states)
+        return Reading(function, label, dtype, states, weighted)
     kinds = [] if is_free(function, states) else accepted(function)
     if not kinds:
-        return Reading(function, label, None, states)
+        return Reading(function, label, None, states, weighted)
     numbers = [dtype for dtype in kinds if _is_number(dtype)]
     if not numbers or len({Reading(function, label, dtype, states).result for dtype in numbers}) > 1:
         named = from_arrow_type(kinds[0]).simpleString()
@@ -133,7 +153,7 @@ def reading(function: Function, label: str, type: DataType | str | None, states:
             f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type={named!r} says it, and "
             "su.group_by(df, …).agg(…) finds it by itself"
         )
-    return Reading(function, label, pa.float64(), states)
+    return Reading(function, label, pa.float64(), states, weighted)
 
 
 @cache
@@ -193,7 +213,7 @@ def of_rows(reading: Reading) -> Callable[[Column], Column]:
     """Make an Arrow UDAF: one call a group, with all of its rows."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
-        return reading.results(values)[0]
+        return reading.of_columns(values)[0]
 
     aggregate.__name__ = reading.function.name  # what Spark names the column after
     return arrow_udf(aggregate, from_arrow_type(reading.result))

@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType
 
 import aggr
 from aggr import Function
-from aggr.function import EVENT_TIME, keyword
+from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from spark_udaf.udaf import typed_udf
 from spark_udaf.udaf.aggregate_function import Reading, arrow_type, is_free, of_lists, of_rows, reading
 
@@ -32,6 +32,8 @@ class Call:
     function : Function
     columns : Columns
         One for each input of the function; none where rows are counted.
+    weight : Column or None
+        How many rows each stands for.
     where : Column or None
     label : str
         The call as it was written, which is the result's name unless it is given another.
@@ -39,24 +41,26 @@ class Call:
 
     function: Function
     columns: tuple[Column, ...]
+    weight: Column | None
     where: Column | None
     label: str
 
     @property
     def given(self) -> Column:
         """What Python gets of a row; null where the condition is not true."""
-        values = self.columns[0] if self.columns else F.lit(1)
-        if len(self.columns) > 1:
-            pairs = zip(self.columns, self.function.inputs, strict=True)
-            values = F.struct(*(column.alias(name) for column, name in pairs))
+        columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
+        if self.weight is not None:
+            columns[WEIGHT] = self.weight
+        named = [column.alias(name) for name, column in columns.items()]
+        values = F.struct(*named) if len(named) > 1 else next(iter(columns.values()))
         return values if self.where is None else F.when(self.where, values)
 
 
 def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
     """Make the aggregate function of a registered function's name; with a DataFrame its schema tells types."""
     measure_of = aggr.caller(name)
-    roles = aggr.get(name).inputs[1:]
-    words = [keyword(role) for role in roles]
+    words = column_keywords(aggr.get(name))
+    timed = EVENT_TIME in aggr.get(name).inputs
 
     def call(
         column: Column | str | None = None,
@@ -73,12 +77,14 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
         others = {word: arguments[word] for word in words if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(others, "other")}).function
-        if EVENT_TIME in roles and "by" not in others:
+        if timed and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
-        columns = [] if column is None else [column, *(others[word] for word in words)]
+        given_by = {word: typed_udf.column(each) for word, each in others.items()}
+        weight = given_by.pop(WEIGHT, None) if function.takes_weights() else None
+        columns = () if column is None else (typed_udf.column(column), *given_by.values())
         label = f"{name}({'' if column is None else _text(column)})"
         condition = None if where is None else _condition(where)
-        asked = Call(function, tuple(typed_udf.column(each) for each in columns), condition, label)
+        asked = Call(function, columns, weight, condition, label)
         return _column(asked, _reading(asked, type, df))
 
     call.__name__ = call.__qualname__ = name
@@ -95,7 +101,7 @@ def call_of(column: Any) -> tuple[Call, str] | None:
 
 def signature(name: str) -> inspect.Signature:
     """Write the signature of an aggregate function: that of `aggr`, with Columns for names, and ``type``."""
-    columns = ("column", "where", *(keyword(role) for role in aggr.get(name).inputs[1:]))
+    columns = ("column", "where", *column_keywords(aggr.get(name)))
     parameters = [
         each.replace(annotation=str(each.annotation).replace("str", "Column | str")) if each.name in columns else each
         for each in inspect.signature(aggr.caller(name)).parameters.values()
@@ -113,7 +119,7 @@ def _reading(asked: Call, type: DataType | str | None, df: DataFrame | None) -> 
             type = found
         elif asked.function.name != "count":
             asked.function.check_input(arrow_type(found))
-    return reading(asked.function, asked.label, type)
+    return reading(asked.function, asked.label, type, weighted=asked.weight is not None)
 
 
 def _column(asked: Call, read: Reading) -> Column:
@@ -163,6 +169,8 @@ def _describe(name: str) -> str:
     by : Column or name
         For first and last, the event times; for arg_min and arg_max, what is least or greatest. Other functions of
         several inputs take these by their names as well.
+    weight : Column or name
+        For count, sum, avg, dds and hdr, how many rows each row stands for: whole numbers from 0.
     where : Column or SQL condition
         Only rows for which it is true.
     type : Spark type or its name, say 'bigint'

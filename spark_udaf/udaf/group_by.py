@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from aggr import Measure, predicate
 from aggr.arguments import is_name, shown
 from spark_udaf.jobs.aggregate import aggregate
-from spark_udaf.jobs.columns import check_told_apart
+from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.finish import finish
 from spark_udaf.udaf.call import Call, call_of
 
@@ -72,7 +72,7 @@ class Grouped:
         asked = _named(calls, measures)
         made = _Columns(self.df)
         keys = made.keys(self.keys)
-        check_told_apart([*(key.name for key in keys), *asked], self.df.sparkSession)
+        check_distinct([*(key.name for key in keys), *asked], self.df.sparkSession)
         for name in asked:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
@@ -168,14 +168,16 @@ class _Columns:
         """Evaluate what a call reads, and name it so in a measure."""
         if isinstance(call, Measure):
             column = None if call.column is None else self._text(call.column)
+            weight = None if call.weight is None else self._text(call.weight)
             others = tuple(None if name is None else self._text(name) for name in call.others)
             for name in () if call.where is None else predicate.columns_of(call.where):
                 if name in self._df.columns and name not in self._made:
                     self._made[name] = F.col(_quoted(name))
-            return replace(call, column=column, others=others)
+            return replace(call, column=column, others=others, weight=weight)
         columns = [self._evaluated(column) for column in call.columns]
         condition = None if call.where is None else f"`{self._evaluated(call.where)}`"
-        return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]))
+        weight = None if call.weight is None else self._evaluated(call.weight)
+        return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]), weight)
 
     def rows(self) -> DataFrame:
         """Select all of them."""
