@@ -80,7 +80,7 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[MustHo
 
 
 def measure(made: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Run all jobs in turn, round after round; return the seconds of each but those of the first round, which warms up."""
+    """Run all jobs in turn, round after round; return the seconds of each; the first round only warms up."""
     taken: dict[str, list[float]] = {name: [] for name in made}
     for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
         for name, seconds in one_round(made, number).items():
