@@ -68,7 +68,6 @@ def adaptive_states(
         if spread and groups is not None:
             spread = groups(table) > MAX_RATIO * table.num_rows
             if spread:
-                want[0] = _MOST_ROWS
                 yield False, table
                 continue
         held.append(reduce(table))
