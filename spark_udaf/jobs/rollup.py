@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from aggr.states.keys import keyed, plain_keys
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
@@ -62,7 +63,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, given = source_of(df, check_frame(frame).columns)
+    source, given = source_of(df, check_frame(frame).columns_in)
     frame.check(given)
     return plan_rollup(source, given, frame, lambda levels: joined(levels, frame), frame.states_schema(given))
 
@@ -90,7 +91,7 @@ def plan_rollup(
         found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
         rows = taken(rows, found.rows)
         coarse = [pa.array(found.starts).cast(INSTANT)] if together else []
-        return rows, [*coarse, *kept_keys(rows, frame.keys)]
+        return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, ()).keys)]
 
     def reduce_late(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)
@@ -99,9 +100,10 @@ def plan_rollup(
     def merge(states: pa.Table) -> pa.Table:
         return then(climb(merge_panes(states, frame), frame))
 
-    unreduced = Unreduced(rows_schema(given, frame.columns), located, reduce_late)
+    columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
+    unreduced = Unreduced(rows_schema(given, columns), located, reduce_late)
     shards = [*together, *frame.keys]
-    return TwoPhases(source, frame.columns, frame.keys, reduce, partial, shards, merge, result, unreduced).run()
+    return TwoPhases(source, columns, plain, reduce, partial, shards, merge, result, unreduced).run()
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

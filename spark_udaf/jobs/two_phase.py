@@ -11,7 +11,7 @@ has no such first phase: all rows cross its shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels.normalize import normalize, one_array
-from aggr.states.grouped_tables import key_column, key_type
+from aggr.states.keys import key_type
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.hash_partition import shard_numbers, shard_of
 from spark_udaf.jobs.scan import ParquetScan
@@ -81,10 +81,13 @@ class Rows:
         return map_columns(self.df, columns, reduce, schema)
 
 
-def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None) -> tuple[Source, pa.Schema]:
+def source_of(
+    given: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
+) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
-    ``read`` names the columns that are going to be read, as for `spark_udaf.jobs.columns.arrow_schema`.
+    ``read`` names, of the columns that there are, those that are going to be read, as for
+    `spark_udaf.jobs.columns.arrow_schema`.
     """
     if isinstance(given, ParquetScan):
         prepare(given.spark)
@@ -96,7 +99,7 @@ def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None)
             "this is a streaming DataFrame; in foreachBatch each batch is an ordinary one, for su.rollup_into"
         )
     prepare(given.sparkSession)
-    return Rows(given), arrow_schema(given, read)
+    return Rows(given), arrow_schema(given, None if read is None else read(given.columns))
 
 
 @dataclass(frozen=True)
@@ -184,10 +187,9 @@ def rows_schema(given: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def kept_keys(rows: pa.Table, keys: Sequence[str]) -> list[pa.Array]:
-    """Read keys of rows as their states keep them, so that both are of one shard."""
-    columns = [key_column(rows.column(name)) for name in keys]
-    return [normalize(column).cast(key_type(column.type)) for column in columns]
+def kept_keys(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """Give keys of rows as their states keep them, so that both are of one shard."""
+    return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
 def _planned(plan: TwoPhases) -> DataFrame:
