@@ -19,8 +19,8 @@ class Functions:
     def avg(
         column: Column | str,
         *,
-        weight: Column | str | None = None,
         where: Column | str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -41,8 +41,8 @@ class Functions:
     def count(
         column: Column | str | None = None,
         *,
-        weight: Column | str | None = None,
         where: Column | str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -56,8 +56,8 @@ class Functions:
         relative_accuracy: float = 0.01,
         max_bins: int | None = None,
         *,
-        weight: Column | str | None = None,
         where: Column | str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -76,8 +76,8 @@ class Functions:
         unit: float | None = None,
         rank: str = "nearest",
         *,
-        weight: Column | str | None = None,
         where: Column | str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -104,9 +104,9 @@ class Functions:
     def sum(
         column: Column | str,
         *,
-        weight: Column | str | None = None,
         where: Column | str | None = None,
         dtype: str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -133,8 +133,8 @@ def arg_min(
 def avg(
     column: Column | str,
     *,
-    weight: Column | str | None = None,
     where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def collect(
@@ -152,8 +152,8 @@ def collect_set(
 def count(
     column: Column | str | None = None,
     *,
-    weight: Column | str | None = None,
     where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def count_distinct(
@@ -165,8 +165,8 @@ def dds(
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
     *,
-    weight: Column | str | None = None,
     where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def first(
@@ -183,8 +183,8 @@ def hdr(
     unit: float | None = None,
     rank: str = "nearest",
     *,
-    weight: Column | str | None = None,
     where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def last(
@@ -202,9 +202,9 @@ def stdev(
 def sum(
     column: Column | str,
     *,
-    weight: Column | str | None = None,
     where: Column | str | None = None,
     dtype: str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def var(
