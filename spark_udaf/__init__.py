@@ -9,11 +9,19 @@ su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   
 
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
+su.read_states(spark, store.uri, per="1h")     # or states
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
 su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
+
+from tiltframe.extras import MissingExtra
+
+try:
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
 
 from spark_udaf.jobs.aggregate import aggregate, merge
 from spark_udaf.jobs.finish import finish
@@ -21,7 +29,7 @@ from spark_udaf.jobs.rollup import rollup
 from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
 from spark_udaf.jobs.warm import warm
-from spark_udaf.store.source import TiltframeSource, read
+from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
 from spark_udaf.udaf.group_by import group_by
@@ -43,6 +51,7 @@ __all__ = [
     "quantile",
     "rank",
     "read",
+    "read_states",
     "register",
     "rollup",
     "rollup_into",

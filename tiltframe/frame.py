@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from types import MappingProxyType
 from typing import Any
 
@@ -24,13 +25,12 @@ from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, states_fields
 from aggr.states.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
 from tiltframe import provenance
+from tiltframe.event_time import INSTANT as INSTANT
 from tiltframe.names import END as END
 from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
 from tiltframe.names import check_names
 from windows import TimeWindow, as_window, check_timezone
-
-INSTANT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -397,6 +397,13 @@ class TiltFrame:
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"TiltFrame({chain}{zone}{by}; {measures})"
+
+    def _repr_html_(self) -> str:
+        """Show levels, keys and measures in a notebook."""
+        chain = " → ".join(level.name for level in self.levels)
+        said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
+        cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
+        return f"<table><caption>{escape(said)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""

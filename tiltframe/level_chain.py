@@ -10,31 +10,37 @@ here is a pure function of Arrow tables, so a local run, a Spark job and a store
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_type
+from aggr.arguments import checked_truth, checked_type
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
-from aggr.states.keys import keyed
+from aggr.states.keys import columns_keys_may_read, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.tabular import rows_of, table_of
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 
-def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
+def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     """Roll up a table: the states of every level.
 
     Parameters
     ----------
-    data : table
-        With the frame's time, keys and the columns of its measures.
+    data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
+        With the frame's time, keys and the columns of its measures: whatever has ``__arrow_c_stream__``, a pyarrow
+        dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
+        paths. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
 
     Returns
@@ -56,8 +62,12 @@ def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    checked_type(frame, TiltFrame, "frame").check(checked_type(data, pa.Table, "data").schema)
-    return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+    checked_type(frame, TiltFrame, "frame")
+    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(frame.keyed_by))
+    frame.check(schema)
+    nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
+    columns = list(frame.columns_in(schema.names))
+    return rollup_batches((batch.select(columns) for batch in chain([nothing], batches)), frame)
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -235,20 +245,23 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
 
 
-def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
+def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     """Read the results of states: the same rows, a result for each measure.
 
     Parameters
     ----------
     states : table
-        As `rollup` gives it. It stays unchanged.
+        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays
+        unchanged.
     frame : TiltFrame
         The same, or one that reads other quantiles from the same states.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
     table
-        level, window_start, window_end, keys, a column for each measure.
+        level, window_start, window_end, keys, a column for each measure, or for each field of its records.
 
     Raises
     ------
@@ -264,9 +277,12 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
     [3]
     """
-    checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
+    checked_type(frame, TiltFrame, "frame")
+    states = table_of(states, "states")
+    frame.check_states(states.schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    return flattened(results) if checked_truth(flat, "flat") else results
 
 
 def _merged(

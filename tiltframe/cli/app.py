@@ -18,6 +18,7 @@ import aggr
 from aggr.arguments import because
 from aggr.registry import aliases
 from tiltframe.cli.check import check
+from tiltframe.cli.doctor import doctor
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
@@ -59,7 +60,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, query, inspect, check, compact, expire, warm):
+for _command in (rollup, query, inspect, check, compact, expire, warm, doctor):
     cli.add_command(_command)
 
 

@@ -10,9 +10,10 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from tiltframe.ordered.batches import as_table, some_batches
 from tiltframe.ordered.query import POSITION, Part, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
+from tiltframe.tabular import table_of, whole_or_batches
 from windows.ordered import OrderedWindow, Ranges, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
@@ -264,12 +266,12 @@ class OrderedRollup:
         self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
 
 
-def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:
+def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
     """Roll up rows in the order of key and time: the states of every level of an ordered frame.
 
     Parameters
     ----------
-    data : table, or batches that follow each other in time
+    data : table, or whatever `tiltframe.rollup` takes for one, or batches that follow each other in time
     frame : OrderedFrame
 
     Returns
@@ -295,12 +297,13 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.add(data)
-    return pa.concat_tables([made.add(batch) for batch in some_batches(data)])
+    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys)
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return made.add(given)
+    return pa.concat_tables([made.add(batch) for batch in some_batches(given)])
 
 
-def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
+def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     """Read the results of states of an ordered frame.
 
     Parameters
@@ -322,7 +325,7 @@ def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
     KeyError
         If a column is missing.
     """
-    checked_type(states, pa.Table, "states")
+    states = table_of(states, "states")
     serving = {
         name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
     }

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from aggr import Measure
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.batches import some_batches
+from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Tick
 
 
 def running(
-    data: pa.Table | Iterable[pa.RecordBatch],
+    data: Any,
     measures: Mapping[str, Measure],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
@@ -28,7 +30,8 @@ def running(
     Parameters
     ----------
     data : table, or batches
-        Of a table in any order; batches must follow each other in time, within a key.
+        A table in any order, or whatever `tiltframe.rollup` takes for one; batches must follow each other in time,
+        within a key.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
         rows.
@@ -76,7 +79,8 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.finish(data)
-    parts = [made.add(batch) for batch in some_batches(data)]
+    given = whole_or_batches(data, "data", time, list(keys))
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return made.finish(given)
+    parts = [made.add(batch) for batch in some_batches(given)]
     return pa.concat_tables([*parts, made.finish()])

@@ -27,6 +27,7 @@ from tiltframe.store.core.buckets import bucket_names
 from tiltframe.store.core.manifest import check_name
 from tiltframe.store.core.narrowing import key_bounds
 from tiltframe.store.core.stored_types import stored, stored_schema
+from tiltframe.store.postgres import flat_tables
 from tiltframe.store.postgres.address import checked_address, shown, without_password
 from tiltframe.store.postgres.commit import commit, last_numbers, readable
 from tiltframe.store.postgres.flat import flatten
@@ -178,6 +179,17 @@ class PostgresBackend:
                 )
                 removed += rows[0]["rows"]
         return removed
+
+    def flat_parts(self, level: str) -> dict[str, Range]:
+        """Read what a level's plain table was made from."""
+        with self._store(snapshot=True) as (db, layout):
+            return flat_tables.read_parts(db, layout.flat_parts, level)
+
+    def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
+        """Replace rows of a level's plain table, and note what it is made from; writers take turns."""
+        with self._store() as (db, layout):
+            db.lock(layout.name, level, "flat", 0)
+            flat_tables.replace(db, layout.flat(level), layout.flat_parts, level, ranges, results, parts)
 
     def size(self, level: str) -> int:
         """Return the bytes that a level's table takes, with its index."""
