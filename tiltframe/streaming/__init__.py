@@ -1,4 +1,4 @@
-"""tiltframe.streaming: windows that are open while events come, when they are emitted, and what becomes of late events."""
+"""tiltframe.streaming: windows that are open while events come, when they are emitted, and what late events do."""
 
 from tiltframe.streaming.emit import (
     AfterClose,

@@ -9,12 +9,19 @@ After the triggers and accumulation modes of Beam's model, the ``EMIT`` clauses 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from aggr import predicate
 from aggr.arguments import checked_name, checked_truth, checked_whole, shown
 from tiltframe.streaming.policy_text import DURATION, Policy, checked_duration, micros, read_policy
+
+Marks = Mapping[str, NDArray[np.int64]]  # of windows, as `tiltframe.streaming.window_table.MARKS` names them
+Mask = NDArray[np.bool_]
 
 MODES = ("accumulating", "discarding", "changelog")
 CLOCKS = ("arrival", "event")
@@ -50,6 +57,7 @@ class EmitPolicy(Policy):
     having: str | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = ""
+    early_reason: ClassVar[str] = ""  # of what is emitted before a window is closed
 
     def __post_init__(self) -> None:
         """Check every argument."""
@@ -73,6 +81,28 @@ class EmitPolicy(Policy):
     def timeout_us(self) -> int | None:
         """The timeout in microseconds, if there is one."""
         return None if self.timeout is None else micros(self.timeout)
+
+    def time(self, watermark: int | None, now: int | None) -> int | None:
+        """Read the clock that periods are counted by; None while it is not known."""
+        return watermark if getattr(self, "clock", "arrival") == "event" else now
+
+    def due(self, before: int | None, time: int | None) -> bool:
+        """Say whether open windows are to be looked at, given the clock, and where it stood when they last were."""
+        return True
+
+    def looked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
+        """Say from where on the clock counts, after open windows were emitted or not."""
+        return time
+
+    def early(self, pending: NDArray[np.int64]) -> Mask:
+        """Choose open windows to emit, by how many rows have come since their last emission."""
+        return np.zeros(len(pending), np.bool_)
+
+    def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
+        """Choose the windows that have seen no event for the timeout."""
+        if self.timeout_us is None or now is None:
+            return np.zeros(len(marks["touched"]), np.bool_)
+        return marks["touched"] <= now - self.timeout_us
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +144,7 @@ class Periodic(EmitPolicy):
     clock: str = field(default="arrival", kw_only=True)
 
     name: ClassVar[str] = "periodic"
+    early_reason: ClassVar[str] = "period"
 
     def __post_init__(self) -> None:
         """Check every argument."""
@@ -121,10 +152,14 @@ class Periodic(EmitPolicy):
         checked_truth(self.repeat, "repeat")
         _check_clock(self.clock)
 
-    @property
-    def every_us(self) -> int:
-        """The period in microseconds."""
-        return micros(self.every)
+    def due(self, before: int | None, time: int | None) -> bool:
+        """Say whether a multiple of the period has passed."""
+        every = micros(self.every)
+        return before is not None and time is not None and time // every > before // every
+
+    def early(self, pending: NDArray[np.int64]) -> Mask:
+        """Choose what has changed, or all."""
+        return (pending > 0) | self.repeat
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,7 +169,7 @@ class OnUpdate(EmitPolicy):
     Parameters
     ----------
     batch : duration, optional
-        Gather changes for so long by the clock, and emit a window once for all of them.
+        Emit at most once in so long by the clock, and then a window once for all its changes.
     clock : str
         Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
 
@@ -148,16 +183,26 @@ class OnUpdate(EmitPolicy):
     clock: str = field(default="arrival", kw_only=True)
 
     name: ClassVar[str] = "on_update"
+    early_reason: ClassVar[str] = "update"
 
     def __post_init__(self) -> None:
         """Check every argument."""
         super().__post_init__()
         _check_clock(self.clock)
 
-    @property
-    def batch_us(self) -> int | None:
-        """How long changes are gathered, in microseconds; None where they are not."""
-        return None if self.batch is None else micros(self.batch)
+    def due(self, before: int | None, time: int | None) -> bool:
+        """Say whether changes were gathered for long enough."""
+        if self.batch is None or before is None:
+            return self.batch is None or time is not None
+        return time is not None and time - before >= micros(self.batch)
+
+    def looked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
+        """Count from the last emission."""
+        return time if emitted else before
+
+    def early(self, pending: NDArray[np.int64]) -> Mask:
+        """Choose what has changed."""
+        return pending > 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,11 +220,16 @@ class AfterCount(EmitPolicy):
     rows: int
 
     name: ClassVar[str] = "after_count"
+    early_reason: ClassVar[str] = "count"
 
     def __post_init__(self) -> None:
         """Check every argument."""
         super().__post_init__()
         checked_whole(self.rows, "rows", 1)
+
+    def early(self, pending: NDArray[np.int64]) -> Mask:
+        """Choose those that enough rows have come for."""
+        return pending >= self.rows
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,10 +280,15 @@ class AfterKeyExpire(EmitPolicy):
             raise ValueError(f"a key that expires is emitted once, and has no mode {self.mode}; leave it out")
         _check_clock(self.clock)
 
-    @property
-    def maxspan_us(self) -> int | None:
-        """The longest span that is not over, in microseconds, if there is one."""
-        return None if self.maxspan is None else micros(self.maxspan)
+    def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
+        """Choose the keys of which no event has come, or is of a time, for the timeout."""
+        if self.clock == "arrival" or watermark is None or self.timeout_us is None:
+            return super().timed_out(marks, watermark, None if self.clock == "event" else now)
+        return marks["seen"] <= watermark - self.timeout_us
+
+    def over(self, spans: NDArray[np.int64]) -> Mask:
+        """Choose the keys whose span, in microseconds, is over the longest that is allowed."""
+        return np.zeros(len(spans), np.bool_) if self.maxspan is None else spans > micros(self.maxspan)
 
 
 _FAMILY = {kind.name: kind for kind in (AfterClose, Periodic, OnUpdate, AfterCount, AfterKeyExpire)}
@@ -245,8 +300,8 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     Parameters
     ----------
     text : str
-        ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``, with
-        the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``.
+        ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
+        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``.
 
     Raises
     ------

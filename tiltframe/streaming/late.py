@@ -1,7 +1,7 @@
 """Late policies: how long a closed window is kept for late events, and what becomes of those that come later still.
 
-Lateness is decided per window: an event that is late for one window still counts in those that are kept. An event is late
-only when none of its windows, on any level, is left.
+Lateness is decided per window: an event that is late for one window still counts in those that are kept. An event is
+late only when none of its windows, on any level, is left.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ def read_policy(text: str, family: Mapping[str, type[P]], what: str) -> P:
     ValueError
         If it cannot be read, or the policy refuses its arguments.
     """
-    match = re.fullmatch(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*", text, re.ASCII | re.DOTALL) if isinstance(text, str) else None
+    match = (
+        re.fullmatch(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*", text, re.ASCII | re.DOTALL) if isinstance(text, str) else None
+    )
     if match is None:
         raise ValueError(f"cannot read {shown(text)} as {what}; write one of {', '.join(family)}, such as {_EXAMPLE}")
     if match[1] not in family:
@@ -120,7 +122,7 @@ def _parts(text: str) -> list[str]:
 
 def _arguments(kind: type[Policy]) -> list[Field[Any]]:
     own = fields(kind)  # type: ignore[arg-type]
-    return sorted(own, key=lambda f: f.kw_only)
+    return sorted(own, key=lambda f: bool(f.kw_only))
 
 
 def _takes(kind: type[Policy]) -> str:

@@ -162,4 +162,3 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
 
 def _keys(states: pa.Table, functions: Mapping[str, Function]) -> list[pa.Array]:
     return [key_column(states.column(name)) for name in states.column_names if name not in {START, END, *functions}]
-
