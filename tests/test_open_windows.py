@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import aggr
 from tests.conftest import conformance
 from tiltframe import TiltFrame
-from tiltframe.level_chain import reduce_rows
 from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit
 
 SCALE = 1_000_000  # a unit of a case, whatever it is, is a second: windows are of whole seconds
@@ -72,7 +70,15 @@ def rows_of(given: list[dict]) -> pa.Table:
 def told(row: dict) -> tuple:
     start, end = (None if row[n] is None else row[n].timestamp() * 1e6 / SCALE for n in ("window_start", "window_end"))
     change = row.get("change", 1)
-    return row["key"], start, end, row["count"], pytest.approx(row["sum"], abs=1e-9), row["reason"] == "late", change < 0
+    return (
+        row["key"],
+        start,
+        end,
+        row["count"],
+        pytest.approx(row["sum"], abs=1e-9),
+        row["reason"] == "late",
+        change < 0,
+    )
 
 
 def wanted(row: dict) -> tuple:
@@ -198,7 +204,9 @@ def test_an_alert_before_its_window_closes():
     told = []
     for now in range(1, 9):
         windows.add_rows(seconds(*[now] * 100))
-        told += [(now, r["n"], r["partial"], r["reason"]) for r in windows.results(
-            windows.advance(now * SCALE, now * SCALE)).to_pylist()]
+        told += [
+            (now, r["n"], r["partial"], r["reason"])
+            for r in windows.results(windows.advance(now * SCALE, now * SCALE)).to_pylist()
+        ]
     assert told == [(now, 100 * now, True, "period") for now in range(4, 9)]
     assert windows.results(windows.advance(3600 * SCALE)).num_rows == 0  # nothing has changed since

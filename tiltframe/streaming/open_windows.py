@@ -3,8 +3,9 @@
     states ── add ──▶ windows of every level ── advance(watermark, now) ──▶ emitted states
 
 A batch is reduced once, to states of the finest panes; `add` climbs with them through the levels and merges those of
-each level into the windows that are held. `advance` tells the time: it closes, emits and forgets windows. Everything that
-happens is a function of the order of these two calls and of what they were given: there is no clock but the caller's.
+each level into the windows that are held. `advance` tells the time: it closes, emits and forgets windows. Everything
+that happens is a function of the order of these two calls and of what they were given: there is no clock but the
+caller's.
 """
 
 from __future__ import annotations
@@ -180,8 +181,8 @@ class OpenWindows:
         Returns
         -------
         table
-            One row for each emission: level, window_start, window_end (both null of a window over all time), keys, one
-            struct per state, and
+            Before any rows have come, no rows, and the column level alone. Then one row for each emission: level,
+            window_start, window_end (both null of a window over all time), keys, one struct per state, and
 
             - ``span`` (duration; with `AfterKeyExpire` only), from a key's earliest event to its latest,
             - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows have reached a closed window), ``period``,
@@ -193,11 +194,11 @@ class OpenWindows:
             By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
         """
         clock = self._clock.told(watermark, now)
-        if not self._levels:
-            self._clock = clock
-            return _NOTHING
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.due(clock.looked, time)
+        if not self._levels:
+            self._clock = clock.after_look(self.emit, time, due, False)
+            return _NOTHING
         at = LOWEST if clock.watermark is None else clock.watermark
         behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
         levels, emitted, early = [], [], False
@@ -213,7 +214,9 @@ class OpenWindows:
 
     def results(self, emitted: pa.Table) -> pa.Table:
         """Read results of emitted states: the same rows, the measures in place of the states."""
-        self.frame.check_states(checked_type(emitted, pa.Table, "emitted").schema)
+        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING.schema):
+            return emitted
+        self.frame.check_states(emitted.schema)
         return self._rules.results(emitted)
 
     @property

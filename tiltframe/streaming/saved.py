@@ -148,7 +148,7 @@ def written(
 def read(data: bytes) -> Saved:
     """Read what `written` wrote; raises ``ValueError`` for anything else."""
     try:
-        table = pa.ipc.open_stream(data).read_all()
+        table = pa.ipc.open_stream(pa.py_buffer(data)).read_all()
         said = json.loads((table.schema.metadata or {})[_KEY])
     except (pa.ArrowException, TypeError, KeyError, ValueError, OSError) as error:
         raise ValueError(

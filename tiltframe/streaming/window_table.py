@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr import Function
@@ -34,6 +35,8 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "latest": (np.maximum, LOWEST),
     "seen": (np.maximum, LOWEST),  # the event time of its latest row
 }
+_FEW = 256  # windows are grouped as they are
+_MOST_CHUNKS = 16  # each costs by itself, whatever it holds
 Marks = Mapping[str, NDArray[np.int64]]
 
 
@@ -100,6 +103,8 @@ def stacked(tables: Sequence[WindowTable]) -> WindowTable:
     if len(kept) == 1:
         return kept[0]
     states = pa.concat_tables([table.states for table in kept], promote_options="default")
+    if states.column(0).num_chunks > _MOST_CHUNKS:
+        states = states.combine_chunks()
     return WindowTable(states, {name: np.concatenate([t.marks[name] for t in kept]) for name in MARKS})
 
 
@@ -107,15 +112,16 @@ def merged(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Ma
     """Merge windows that have come into those that are held; the others stay as they are."""
     if not len(new):
         return held
-    both = _united(stacked([held, new]), level, functions)
+    near = _near(held.states, new.states, level, functions)
+    far, both = held.chosen(~near), _united(stacked([held.chosen(near), new]), level, functions)
     keys = _keys(both.states, functions)
     groups, _ = group_by([key_column(both.states.column(START)), *keys], len(both))
     if groups.n == len(both):
-        return both
+        return stacked([far, both])
     several = groups.counts()[groups.ids] > 1
     alone, meeting = both.chosen(~several), both.chosen(several)
     ids = np.unique(groups.ids[several], return_inverse=True)[1]
-    return stacked([alone, _reduced(meeting, ids, functions)])
+    return stacked([far, alone, _reduced(meeting, ids, functions)])
 
 
 def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -134,6 +140,19 @@ def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
     """Find the order of windows by start and keys."""
     groups, _ = group_by([key_column(table.states.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
+
+
+def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
+    """Choose the held windows that new ones may be, by each column alone: without sorting, so that few are sorted."""
+    near = np.ones(held.num_rows, np.bool_)
+    if held.num_rows <= _FEW:
+        return near
+    bounds = {START, END} if level.unites else {END}  # sessions meet others that begin elsewhere
+    for name in held.column_names:
+        if name not in bounds and name not in functions:
+            values = new.column(name).unique()
+            near &= pc.is_in(held.column(name), value_set=values).to_numpy()
+    return near
 
 
 def _united(both: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
