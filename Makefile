@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fast fuzz lint types bench java clean
@@ -14,14 +15,15 @@ help: ## List the targets
 demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at two levels
 	@$(BIN)/tiltframe demo
 
-test: java $(READY) ## Run every test (some minutes, two cores)
-	@$(BIN)/python -m pytest
+test: java $(READY) ## Run every test, in two processes (half an hour on two cores; JOBS=1 for one)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 fast: $(READY) ## Run the tests that need no Spark and no patience (under a minute)
 	@$(BIN)/python -m pytest -m "not spark and not slow" -x tests docs aggr windows tiltframe
 
-fuzz: $(READY) ## Run fuzzed states and messages with checked indices (FUZZ=100 for a hundred times as many)
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py
+fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
+	  tests/test_store_fuzz.py tests/test_store_damage.py
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

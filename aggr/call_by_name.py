@@ -8,7 +8,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from aggr import calls
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
@@ -20,13 +20,20 @@ def caller(name: str) -> Callable[..., Measure]:
     Parameters
     ----------
     name : str
-        Of a registered function; others raise as in `aggr.get`.
+        Of a registered function, or an alias.
 
     Returns
     -------
     callable of (column, the function's parameters, where=None) that makes a measure
-        Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``.
+        Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``;
+        of a function that takes weights, ``weight``.
         Parameters that are decimals or times are taken as text as well.
+
+    Raises
+    ------
+    UnknownFunction, ValueError
+        As `aggr.get` does. The call raises ``TypeError`` for arguments that the function does not take, and
+        ``ValueError`` for values that it does not allow.
 
     Examples
     --------
@@ -69,5 +76,6 @@ def _signature(function: type[Function]) -> Signature:
         Parameter(keyword(role), Parameter.KEYWORD_ONLY, default=None if role == EVENT_TIME else Parameter.empty)
         for role in function.inputs[1:]
     ]
-    more.append(Parameter("where", Parameter.KEYWORD_ONLY, default=None))
+    optional = [WEIGHT, "where"] if function.takes_weights() else ["where"]
+    more += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in optional]
     return Signature([Parameter("column", Parameter.POSITIONAL_OR_KEYWORD), *own, *more])

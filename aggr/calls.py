@@ -20,13 +20,16 @@ from aggr.measure import Measure
 from aggr.quantile import DEFAULT, check_quantiles
 
 
-def count(column: str | None = None, *, where: str | None = None) -> Measure:
+def count(column: str | None = None, *, weight: str | None = None, where: str | None = None) -> Measure:
     """Count rows, or the values of a column that are not null.
 
     Parameters
     ----------
     column : str, optional
         Of any type. Without one, rows are counted.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Count only the rows for which this SQL condition is true.
 
@@ -40,7 +43,7 @@ def count(column: str | None = None, *, where: str | None = None) -> Measure:
     >>> count(where="status >= 500")
     count(where='status >= 500')
     """
-    return Measure(Count(), column, where)
+    return Measure(Count(), column, where, weight=weight)
 
 
 def min(column: str, *, where: str | None = None) -> Measure:
@@ -68,21 +71,39 @@ def min(column: str, *, where: str | None = None) -> Measure:
 
 
 def max(column: str, *, where: str | None = None) -> Measure:
-    """Keep the greatest value of a column; otherwise as `min`.
+    """Keep the greatest value of a column.
 
+    Parameters
+    ----------
+    column : str
+        Of numbers, decimals, booleans, dates, timestamps, strings or bytes.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact; NaN is greater than all numbers,
+        as in Spark, and 0.0 is greater than -0.0.
+
+    Examples
+    --------
     >>> max("latency_ms")
     max('latency_ms')
     """
     return Measure(Max(), column, where)
 
 
-def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> Measure:
+def sum(column: str, *, weight: str | None = None, where: str | None = None, dtype: str | None = None) -> Measure:
     """Sum a column without error, and round once when the result is read.
 
     Parameters
     ----------
     column : str
         Of integers, floats or decimals.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
     dtype : str, optional
@@ -96,6 +117,11 @@ def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> M
         decimal for decimals, unless ``dtype`` says otherwise; null where there is nothing. Correctly rounded; NaN makes
         NaN, and so does inf with -inf.
 
+    Raises
+    ------
+    ValueError
+        If ``dtype`` is another word.
+
     Source: the superaccumulator of Neal (2015).
 
     Examples
@@ -103,16 +129,19 @@ def sum(column: str, *, where: str | None = None, dtype: str | None = None) -> M
     >>> sum("bytes")
     sum('bytes')
     """
-    return Measure(Sum(dtype), column, where)
+    return Measure(Sum(dtype), column, where, weight=weight)
 
 
-def avg(column: str, *, where: str | None = None) -> Measure:
+def avg(column: str, *, weight: str | None = None, where: str | None = None) -> Measure:
     """Take the mean of a column, rounded once from the exact sum.
 
     Parameters
     ----------
     column : str
         Of integers, floats, decimals or timestamps.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -126,7 +155,7 @@ def avg(column: str, *, where: str | None = None) -> Measure:
     >>> avg("bytes")
     avg('bytes')
     """
-    return Measure(Avg(), column, where)
+    return Measure(Avg(), column, where, weight=weight)
 
 
 def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
@@ -146,6 +175,11 @@ def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
     Measure
         Its result is a float64; null where the count is not above ``ddof``. Correctly rounded.
 
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
     Examples
     --------
     >>> var("bytes", ddof=0)
@@ -155,8 +189,29 @@ def var(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
 
 
 def stdev(column: str, ddof: int = 1, *, where: str | None = None) -> Measure:
-    """Take the standard deviation of a column; otherwise as `var`.
+    """Take the standard deviation of a column, rounded once from exact Σx and Σx².
 
+    Parameters
+    ----------
+    column : str
+        Of integers, floats or decimals.
+    ddof : int
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. No state keeps it.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is a float64; null where the count is not above ``ddof``. Correctly rounded.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
+    Examples
+    --------
     >>> stdev("bytes")
     stdev('bytes')
     """
@@ -169,6 +224,7 @@ def dds(
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
     *,
+    weight: str | None = None,
     where: str | None = None,
 ) -> Measure:
     """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
@@ -183,6 +239,9 @@ def dds(
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
         Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -193,6 +252,11 @@ def dds(
         ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``. Magnitudes
         below 2.3e-308 count as 0. NaN is counted apart; infinities stand at the ends.
 
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or α or ``max_bins`` is out of its range.
+
     Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
 
     Examples
@@ -200,7 +264,7 @@ def dds(
     >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
     dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
     """
-    return Measure(Dds(check_quantiles(quantiles), relative_accuracy, max_bins), column, where)
+    return Measure(Dds(check_quantiles(quantiles), relative_accuracy, max_bins), column, where, weight=weight)
 
 
 def hdr(
@@ -208,7 +272,9 @@ def hdr(
     quantiles: Sequence[float] | float = DEFAULT,
     digits: int = 3,
     unit: float | None = None,
+    rank: str = "nearest",
     *,
+    weight: str | None = None,
     where: str | None = None,
 ) -> Measure:
     """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
@@ -223,6 +289,12 @@ def hdr(
         Significant decimal digits. It shapes the state, as does ``unit``.
     unit : float, optional
         The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
+    rank : "nearest" or "java"
+        Which of n values a quantile q is, counted from 1: ``int(q·n + 0.5)``, as HdrHistogram has it in C and Python,
+        or the next whole number from ``q·n``, as in Java and JavaScript. It only reads: one state answers either way.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
 
@@ -233,6 +305,11 @@ def hdr(
         to so many digits, to the one at HdrHistogram's rank. Mean, stdev and var are HdrHistogram's too: of the
         population, from the middles of the buckets. Count, min and max are exact.
 
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or ``digits`` or ``unit`` is out of its range.
+
     Source: Gil Tene, HdrHistogram.
 
     Examples
@@ -240,7 +317,7 @@ def hdr(
     >>> hdr("latency_ms", [0.5, 0.99], digits=2)
     hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
     """
-    return Measure(Hdr(check_quantiles(quantiles), digits, unit), column, where)
+    return Measure(Hdr(check_quantiles(quantiles), digits, unit, rank), column, where, weight=weight)
 
 
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
@@ -269,8 +346,24 @@ def first(column: str, *, by: str | None = None, where: str | None = None) -> Me
 
 
 def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure:
-    """Keep the value of the latest event; of several at that time, the greatest value; otherwise as `first`.
+    """Keep the value of the latest event; of several at that time, the greatest value.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped.
+    by : str, optional
+        The column of event times; by default the frame's own.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival.
+
+    Examples
+    --------
     >>> last("price", by="traded_at")
     last('price', by='traded_at')
     """
@@ -304,8 +397,25 @@ def arg_min(column: str, by: str, *, where: str | None = None) -> Measure:
 
 
 def arg_max(column: str, by: str, *, where: str | None = None) -> Measure:
-    """Keep the value of the row in which another column is greatest; of several, the greatest; otherwise as `arg_min`.
+    """Keep the value of the row in which another column is greatest; of several, the greatest value.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Rows in which it or ``by`` is null are skipped.
+    by : str
+        The column that is greatest, of any type that has an order.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result has the column's type; null where there is nothing. Exact, and independent of arrival; NaN is
+        greater than all numbers, as in Spark.
+
+    Examples
+    --------
     >>> arg_max("host", by="latency_ms")
     arg_max('host', by='latency_ms')
     """
@@ -362,6 +472,11 @@ def collect(
         Its result is a list of the column's type; empty where there is nothing. Exact, and independent of arrival.
         A level lists the values of all rows of its windows: lists are joined, not nested.
 
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, or ``keep`` another word.
+
     Examples
     --------
     >>> collect("price", max=3, keep="latest")
@@ -387,6 +502,11 @@ def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None
     Measure
         Its result is a list of the column's type; empty where there is nothing. Exact.
 
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
     Examples
     --------
     >>> collect_set("host")
@@ -396,8 +516,29 @@ def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None
 
 
 def count_distinct(column: str, max: int = DEFAULT_MAX, *, where: str | None = None) -> Measure:
-    """Count the distinct values of a column; it keeps them, as `collect_set` does, and its state is the same.
+    """Count the distinct values of a column. Its state lists them, and is that of `collect_set`.
 
+    Parameters
+    ----------
+    column : str
+        Of any type that has an order. Nulls are skipped; both zeros are one value, and all NaN are one.
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
+
+    Returns
+    -------
+    Measure
+        Its result is an int64, 0 where there is nothing. Exact.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
     >>> count_distinct("host", max=100_000)
     count_distinct('host', max=100000)
     """

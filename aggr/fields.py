@@ -23,18 +23,60 @@ from aggr.kernels.superaccumulator import check_exact, merge_exactly
 
 
 class Field(Protocol):
-    """One field of a state: a commutative, associative operation with an identity.
-
-    A field may also have ``check(column)``, which raises `DamagedState` for what the field cannot hold.
-    """
+    """One field of a state: a commutative, associative operation with an identity."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine the rows of each group into one; a group without rows gets the identity."""
+        """Combine the rows of each group into one.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of the states, of the field's own type.
+        groups : Groups
+            As many rows as ``column``.
+
+        Returns
+        -------
+        array, shape (groups.n,)
+            A group without rows gets the identity.
+
+        Raises
+        ------
+        ValueError
+            If the lengths differ.
+        """
+
+
+class CheckedField(Field, Protocol):
+    """A field that can tell which states are damaged.
+
+    A field whose ``merge`` makes the same check says so by ``checks_in_merge = True``, and is then checked once.
+    """
+
+    def check(self, column: pa.Array) -> None:
+        """Refuse what no state of this field holds.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of states that are not null.
+
+        Raises
+        ------
+        DamagedState
+            Says what the field holds instead; the function puts its own name and the field's before that.
+        """
 
 
 @dataclass(frozen=True)
 class Add:
-    """Whole numbers that add up; the identity is 0. ``counts`` says that they count, and are never negative."""
+    """Whole numbers that add up; the identity is 0.
+
+    Parameters
+    ----------
+    counts : bool
+        The numbers are counts, never negative.
+    """
 
     counts: bool = False
 
@@ -66,7 +108,13 @@ class Or:
 
 @dataclass(frozen=True)
 class Extreme:
-    """The least or the greatest value of any ordered type; the identity is null."""
+    """The least or the greatest value of any ordered type; the identity is null.
+
+    Parameters
+    ----------
+    greatest : bool
+        The greatest, otherwise the least.
+    """
 
     greatest: bool
 
@@ -89,13 +137,14 @@ class Extreme:
 
 @dataclass(frozen=True)
 class Ordered:
-    """A value kept with what it is ordered by, where that is least or greatest; ties go by value.
+    """A value with what orders it, where that is least or greatest; ties go by value. The identity is null.
 
     Parameters
     ----------
     by : str
         The field of the column that orders; the other one is ``value``.
     greatest : bool
+        The greatest, otherwise the least.
     """
 
     by: str

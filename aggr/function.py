@@ -21,13 +21,15 @@ import pyarrow.compute as pc
 from aggr.fields import Field
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups, check_groups, type_name
-from aggr.kernels.normalize import normalize, with_nulls
+from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
+from aggr.kernels.normalize import normalize, one_array, with_nulls
+from aggr.kernels.weights import Weights, read_weights
 from aggr.parameters import default_of, distinct, repeated
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
-_MOST_ROWS = 1 << 24  # exact sums keep int64 headroom for this many rows at once
+WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
+_MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 _READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
 
@@ -90,12 +92,43 @@ class Function(ABC):
     def _finish(self, states: pa.StructArray) -> pa.Array:
         """Read one result per state, none null; never change a state. Nothing to read from: null."""
 
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        """Reduce as `_reduce` would if each row came as often as its weight, from 1, says; a function may do without.
+
+        A group's rows may stand for more than int64 counts, which is refused: ``OverflowError``.
+        """
+        raise NotImplementedError
+
     def check_input(self, dtype: pa.DataType) -> None:
-        """Raise ``TypeError`` for a type of input that the function does not take; by default it takes any."""
+        """Refuse a type of input that the function does not take; by default it takes any.
+
+        Parameters
+        ----------
+        dtype : pa.DataType
+            Of the column, normalized; a struct of `inputs` for a function of several.
+
+        Raises
+        ------
+        TypeError
+            Says what the function takes.
+        """
         return
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
-        """Leave out the rows that do not count: those that are null, or null in an input that is not tolerated."""
+        """Drop the rows that are null, or null in an input that is not in `tolerates`.
+
+        Parameters
+        ----------
+        values : array, shape (rows,)
+            A struct of `inputs` for a function of several.
+        groups : Groups
+            As many rows as ``values``.
+
+        Returns
+        -------
+        values, groups : array and Groups
+            Of the remaining rows; the number of groups stays.
+        """
         needed = [values]
         if len(self.inputs) > 1:
             needed += [values.field(name) for name in self.inputs if name not in self.tolerates]
@@ -107,10 +140,34 @@ class Function(ABC):
     # What every function has.
 
     def zero(self, n: int, input_type: pa.DataType) -> pa.StructArray:
-        """Make ``n`` identity states for inputs of a type."""
+        """Make identity states: those of groups without rows.
+
+        Parameters
+        ----------
+        n : int
+            How many.
+        input_type : pa.DataType
+            Of the column that the states are for.
+
+        Returns
+        -------
+        column of states, shape (n,)
+
+        Raises
+        ------
+        TypeError
+            If the function does not take this type.
+        """
         return self.reduce(pa.array([], input_type), Groups.of([], n))
 
-    def reduce(self, values: pa.Array | Sequence[pa.Array], groups: Groups) -> pa.StructArray:
+    @classmethod
+    def takes_weights(cls) -> bool:
+        """Say whether rows may stand for several: whether the function has a `_reduce_weighted`."""
+        return cls._reduce_weighted is not Function._reduce_weighted
+
+    def reduce(
+        self, values: pa.Array | Sequence[pa.Array], groups: Groups, weights: pa.Array | None = None
+    ) -> pa.StructArray:
         """Reduce grouped rows to one state per group.
 
         Parameters
@@ -120,29 +177,61 @@ class Function(ABC):
             a row is skipped that has a null in any input which the function does not tolerate.
         groups : Groups
             As many rows as ``values``.
+        weights : array of whole numbers from 0, shape (rows,), optional
+            How many rows each stands for; 0 and null skip it. For a function that `takes_weights`.
 
         Returns
         -------
         column of states, shape (groups.n,)
+            With weights, to the bit those of the same rows repeated.
 
         Raises
         ------
         TypeError
-            If the function does not take this type.
+            If the function does not take this type, or no weights.
         ValueError
-            If a value is refused by name, or the lengths differ.
+            If a value is refused by name, or the lengths differ; for a weight that is negative or not whole.
+        OverflowError
+            If the weights of a group add up beyond int64.
         """
         values = self._as_one(values)
         check_groups(self.name, groups)
         if len(values) != len(groups):
             raise ValueError(f"{self.name}: {len(values)} values for {len(groups)} group ids")
         self.check_input(values.type)
+        if weights is None:
+            return self._reduce_slices(values, groups, None)
+        return self._reduce_slices(*self._weighed(values, groups, weights))
+
+    def _weighed(
+        self, values: pa.Array, groups: Groups, weights: pa.Array | pa.ChunkedArray
+    ) -> tuple[pa.Array, Groups, Weights | None]:
+        """Leave out the rows that stand for none; where each stands for itself there are no weights."""
+        if not self.takes_weights():
+            raise TypeError(f"{self.name} takes no weights")
+        if len(weights) != len(groups):
+            raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
+        whole = read_weights(normalize(self._arrow(weights)))
+        some = whole > 0
+        if not some.all():
+            values, groups, whole = values.filter(pa.array(some)), groups.filter(some), whole[some]
+        return values, groups, None if (whole == 1).all() else whole
+
+    def _reduce_slices(self, values: pa.Array, groups: Groups, weights: Weights | None) -> pa.StructArray:
         if len(values) > _MOST_ROWS:
             starts = range(0, len(values), _MOST_ROWS)
             slices = [slice(start, start + _MOST_ROWS) for start in starts]
-            parts = [self.reduce(values[s], groups.part(s)) for s in slices]
-            return self.merge(pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n))
-        return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+            parts = [
+                self._reduce_slices(values[s], groups.part(s), None if weights is None else weights[s]) for s in slices
+            ]
+            return self._merge_trusted(
+                pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n)
+            )
+        if weights is None:
+            return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+        values, kept = self.drop_null(values, Groups.each(len(groups)))
+        groups = Groups._trusted(groups.ids[kept.ids], groups.n)
+        return self._pack(self._reduce_weighted(values, groups, weights[kept.ids]), groups.n)
 
     def _as_one(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
         """Take one array, or a struct of all inputs in their order."""
@@ -175,9 +264,26 @@ class Function(ABC):
         return values
 
     def merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Merge grouped states into one state per group; null states count as identities.
+        """Merge grouped states into one state per group.
 
-        Raises ``ValueError`` for states of another function, of unequal parameters, or of a newer version.
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            Of this function; a null counts as an identity. They stay unchanged.
+        groups : Groups
+            As many rows as ``states``.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError
+            If ``states`` is no Arrow column, or ``groups`` no `Groups`.
+        ValueError
+            If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
+            `DamagedState` if one of them is damaged.
         """
         states = self._received(states)
         check_groups(self.name, groups)
@@ -186,12 +292,24 @@ class Function(ABC):
         if states.null_count:
             groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
-        alone = len(states) == groups.n and (groups.counts() == 1).all()
+        alone = _alone(groups)
         self.check_states(states, merging=not alone)
-        if alone and self._is_current(states):
-            in_order = (np.diff(groups.ids) > 0).all()
-            return states if in_order else states.take(pa.array(np.argsort(groups.ids)))
-        return self._merge(states, groups)
+        return _in_order(states, groups) if alone and self._is_current(states) else self._merge(states, groups)
+
+    def _merge_trusted(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray:
+        """Merge as `merge` does states that this job has itself reduced or merged with this function, unchecked.
+
+        States are checked where they come in: from a caller of `merge` or `finish`, from a store, from a file. From
+        there on, and between the phases of one Spark job, this is the way.
+        """
+        if type(self).merge is not Function.merge:  # a function that merges by itself
+            return self.merge(states, groups)
+        states = one_array(states)
+        check_lengths(len(states), groups, "states")
+        if states.null_count:
+            groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
+            states = states.drop_null()
+        return _in_order(states, groups) if _alone(groups) else self._merge(states, groups)
 
     def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
         merged = {}
@@ -227,18 +345,75 @@ class Function(ABC):
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
 
     def finish(self, states: pa.StructArray) -> pa.Array:
-        """Read one result per state; a null state gives null. The states stay as they are."""
+        """Read one result per state.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            Of this function. They stay unchanged.
+
+        Returns
+        -------
+        array of `result_type`, shape (rows,)
+            Null for a null state, and where there is nothing to read from.
+
+        Raises
+        ------
+        ValueError
+            If the states are of another function, of unequal parameters or of a newer version; `DamagedState` if one of
+            them is damaged.
+        OverflowError
+            If a result does not fit its type.
+        """
         states = self._received(states)
         kept = states.drop_null() if states.null_count else states
         self.check_states(kept)
         return with_nulls(self._finish(kept), states.is_valid())
 
+    def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Read as `finish` does states that were checked, or that this job has made: see `_merge_trusted`."""
+        if type(self).finish is not Function.finish:
+            return self.finish(states)
+        states = one_array(states)
+        kept = states.drop_null() if states.null_count else states
+        return with_nulls(self._finish(kept), states.is_valid()) if states.null_count else self._finish(kept)
+
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
-        """Return the type of the states for inputs of a type."""
+        """Return the type of the states for inputs of a type.
+
+        Parameters
+        ----------
+        input_type : pa.DataType
+            Of the column, or a struct of `inputs` for a function of several.
+
+        Returns
+        -------
+        pa.StructType
+
+        Raises
+        ------
+        TypeError
+            If the function does not take this type.
+        """
         return self.zero(0, input_type).type
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
-        """Return the type of the results for states of a type."""
+        """Return the type of the results for states of a type.
+
+        Parameters
+        ----------
+        state_type : pa.StructType
+            As `state_type` returns it.
+
+        Returns
+        -------
+        pa.DataType
+
+        Raises
+        ------
+        ValueError
+            If this is no type of the function's states.
+        """
         return self.finish(pa.array([], state_type)).type
 
     def state(self) -> Self:
@@ -250,21 +425,57 @@ class Function(ABC):
         """Return the parameters by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
-    def shape_columns(self, n: int) -> dict[str, pa.Array]:
-        """Repeat the parameters that shape a state ``n`` times, as the columns that travel in it.
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
+        """Repeat the parameters that shape a state, as the columns that travel in it.
 
-        Raises ``TypeError`` for a parameter that is not of its type in ``shape``.
+        Parameters
+        ----------
+        n : int
+            How many states.
+
+        Returns
+        -------
+        dict of name -> array, shape (n,)
+            Of the types in `state_parameters`.
+
+        Raises
+        ------
+        TypeError
+            If a parameter is not of its type in `state_parameters`.
         """
         return {name: repeated(name, getattr(self, name), dtype, n) for name, dtype in self.state_parameters.items()}
 
     def check_whole(self, states: pa.StructArray) -> None:
-        """Raise `DamagedState` for fields that contradict each other; each alone has been checked."""
+        """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+
+        Raises
+        ------
+        DamagedState
+            Says what contradicts what.
+        """
         return
 
     def check_states(self, states: pa.StructArray, *, merging: bool = False) -> None:
-        """Raise ``ValueError`` unless this function can merge and finish these states, none of them null.
+        """Refuse states that this function cannot merge and finish.
 
-        With ``merging``, fields whose merge makes the same check on its way are left to it.
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+        merging : bool
+            Leave fields unchecked whose merge makes the same check.
+
+        Raises
+        ------
+        ValueError
+            If they are states of another function, of unequal parameters or of a newer version.
+        DamagedState
+            If a field is of another type or impossible, or fields contradict each other.
         """
         dtype = states.type
         missing = [
@@ -313,9 +524,20 @@ class Function(ABC):
 
     def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         columns = {FUNCTION: pa.repeat(pa.scalar(self.state_name), n)}
-        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.shape_columns(n)}
+        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.parameter_columns(n)}
         columns |= {name: parts[name] for name in self.state_fields}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _alone(groups: Groups) -> bool:
+    """Say whether each group has one state, which then is its own merge."""
+    return len(groups) == groups.n and bool((groups.counts() == 1).all())
+
+
+def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
+    """Put the states of groups of one state each into the order of the groups."""
+    ordered = bool((np.diff(groups.ids) > 0).all())
+    return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
 
 
 @lru_cache(maxsize=512)
@@ -333,10 +555,58 @@ def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
 
 
 def refuse(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
-    """Say which input a function does not take, which it does, and what to do."""
+    """Make the error for an input that a function does not take.
+
+    Parameters
+    ----------
+    function : Function
+    dtype : pa.DataType
+        What was given.
+    takes : str
+        What is allowed: ``"integers and floats"``.
+    hint : str
+        What to do instead; it follows ``takes``.
+
+    Returns
+    -------
+    TypeError
+        To be raised by the caller.
+    """
     return TypeError(f"{function.name} cannot take a column of type {dtype}; it takes {takes}{hint}")
 
 
 def keyword(role: str) -> str:
-    """Return the word by which the column of a further input is given: ``by`` for event times, else its name."""
+    """Return the keyword that a further input's column is given by.
+
+    Parameters
+    ----------
+    role : str
+        Name of the input, one of `Function.inputs`.
+
+    Returns
+    -------
+    str
+        ``by`` for event times, otherwise the name.
+    """
     return "by" if role == EVENT_TIME else role
+
+
+def column_keywords(function: type[Function]) -> tuple[str, ...]:
+    """Return the words by which a function's columns but the first are given.
+
+    Parameters
+    ----------
+    function : class of a function
+
+    Returns
+    -------
+    tuple of str
+        Of its further inputs, in their order, and ``weight`` where it takes weights.
+
+    Examples
+    --------
+    >>> from aggr import Last, Sum
+    >>> column_keywords(Last), column_keywords(Sum)
+    (('by',), ('weight',))
+    """
+    return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights() else []))

@@ -9,11 +9,12 @@ import pyarrow as pa
 
 from aggr import predicate
 from aggr.arguments import is_name, shown
-from aggr.function import EVENT_TIME, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import one_array
+from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
-from aggr.registry import get
+from aggr.registry import get, names
 
 T = TypeVar("T")
 
@@ -31,6 +32,15 @@ class Measure:
         A condition in SQL, say ``"status >= 500"``.
     others : column names
         Of the function's further inputs, in their order; None for an event time that is the frame's own.
+    weight : str or None
+        The column that says how many rows each row stands for, of a function that takes weights.
+
+    Raises
+    ------
+    ValueError
+        If a name is no name, an input is missing or one too many, or the condition cannot be read.
+    TypeError
+        If a parameter of the function is not of its type.
 
     Examples
     --------
@@ -43,18 +53,20 @@ class Measure:
     column: str | None
     where: str | None = None
     others: tuple[str | None, ...] = ()
+    weight: str | None = None
 
     def __post_init__(self) -> None:
         """Check the names and the condition, as early as they are known."""
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name
-        self.function.shape_columns(0)  # refuses a parameter of another type
+        self.function.parameter_columns(0)  # refuses a parameter of another type
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):
             raise ValueError(f"the column of {name} must be a name; got {shown(self.column)}")
         self._check_others()
+        self._check_weight()
         if self.where is not None:
             predicate.check_condition(self.where)
 
@@ -72,14 +84,44 @@ class Measure:
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
                 raise ValueError(f"{what}, {keyword(role)}, must be a name; got {shown(given)}")
 
+    def _check_weight(self) -> None:
+        if self.weight is not None and not self.function.takes_weights():
+            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
+        if self.weight is not None and not is_name(self.weight):
+            raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
+
     def columns(self) -> tuple[str, ...]:
         """Name the columns it reads, but for the frame's own time."""
-        named = [c for c in (self.column, *self.others) if c is not None]
+        named = [c for c in (self.column, *self.others, self.weight) if c is not None]
         asked = () if self.where is None else predicate.columns_of(self.where)
         return tuple(dict.fromkeys([*named, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
-        """Return the type of what the function gets, for data of a schema and event times of a type."""
+        """Return the type of the input that the function gets.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the data.
+        time : pa.DataType, optional
+            Of the event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        pa.DataType
+            Of the column; a struct of `Function.inputs` for a function of several; int64 where rows are counted.
+
+        Raises
+        ------
+        KeyError
+            If the data has no such column.
+        ValueError
+            If the function needs event times and no type of theirs is given.
+        TypeError
+            If the column of weights is not of numbers.
+        """
+        if self.weight is not None:
+            check_weight_type(schema.field(self.weight).type)
         if self.column is None:
             return pa.int64()
         dtype = schema.field(self.column).type
@@ -89,9 +131,25 @@ class Measure:
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
-        """Reduce the grouped rows of a table, and their event times, to one state per group.
+        """Reduce the grouped rows of a table to one state per group.
 
-        An error names the measure.
+        Parameters
+        ----------
+        table : table or record batch
+            With at least the columns that the measure reads.
+        groups : Groups
+            As many rows as the table.
+        times : array of timestamps, shape (rows,), optional
+            Event times, for a function that takes the frame's own.
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
         """
         try:
             return self._reduce(table, groups, times)
@@ -107,13 +165,14 @@ class Measure:
             rows = predicate.rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
+        weights = None if self.weight is None else one_array(table.column(self.weight))
         if self.column is None:
-            return self.function.reduce(pa.array(groups.ids), groups)
+            return self.function.reduce(pa.array(groups.ids), groups, weights)
         values = one_array(table.column(self.column))
         if self.others:
             others = [self._known(times) if name is None else one_array(table.column(name)) for name in self.others]
-            return self.function.reduce([values, *others], groups)
-        return self.function.reduce(values, groups)
+            return self.function.reduce([values, *others], groups, weights)
+        return self.function.reduce(values, groups, weights)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""
@@ -126,8 +185,9 @@ class Measure:
         }
 
     def named_inputs(self) -> dict[str, str | None]:
-        """Return the columns of the further inputs by the words that they are given by."""
-        return {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        """Return the columns of the further inputs, and of weights, by the words that they are given by."""
+        named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        return named | ({WEIGHT: self.weight} if self.function.takes_weights() else {})
 
     def _known(self, times: T | None) -> T:
         if times is None:
@@ -147,8 +207,35 @@ class Measure:
 
 
 def from_description(description: dict[str, Any]) -> Measure:
-    """Make a measure from what `Measure.describe` returned."""
+    """Make a measure from its description.
+
+    Parameters
+    ----------
+    description : dict
+        As `Measure.describe` returns it.
+
+    Returns
+    -------
+    Measure
+
+    Raises
+    ------
+    KeyError
+        If its function is not registered.
+    TypeError, ValueError
+        If the function does not take these parameters, or the measure is none.
+
+    Examples
+    --------
+    >>> from_description({"function": "sum", "column": "bytes"})
+    sum('bytes')
+    """
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
-    return Measure(function, description.get("column"), description.get("where"), others)
+    weight = description.get(WEIGHT) if function.takes_weights() else None
+    return Measure(function, description.get("column"), description.get("where"), others, weight)
+
+
+def _weighable() -> str:
+    return ", ".join(name for name in names() if get(name).takes_weights())

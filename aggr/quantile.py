@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from numbers import Real
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from aggr.arguments import shown
 
@@ -50,3 +52,15 @@ def label(q: float) -> str:
 def percentile(q: float) -> float:
     """Return the percentile that a person means by a quantile: 14.5 for 0.145, not 14.499999999999998."""
     return float(Decimal(repr(q)) * 100)
+
+
+def capped_ranks(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ranks from 0 as whole numbers, none beyond the last of so many values: large ones are rounded as doubles.
+
+    >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
+    array([                  3, 9223372036854775806])
+    """
+    last = np.maximum(counts - 1, 0)
+    beyond = ranks >= last
+    whole: NDArray[np.int64] = np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
+    return whole

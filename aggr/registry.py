@@ -15,14 +15,22 @@ from importlib.metadata import entry_points
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
-from aggr.function import Function, keyword
+from aggr.function import WEIGHT, Function, column_keywords
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
 
 
 def register(function: type[Function]) -> type[Function]:
-    """Add a function under its name; also a class decorator.
+    """Add a function under its name and its aliases; also a class decorator.
+
+    Parameters
+    ----------
+    function : subclass of Function
+
+    Returns
+    -------
+    The class itself
 
     Raises
     ------
@@ -30,7 +38,7 @@ def register(function: type[Function]) -> type[Function]:
         For what is no subclass of `aggr.Function`, or lacks one of its methods.
     ValueError
         If the name, or an alias, is no word or is taken by another class; if the function cannot be made without
-        arguments: every parameter needs a default, because states are recognised by a function that is made without
+        arguments: every parameter needs a default, because states are identified by a function that is made without
         any; if a parameter or a field of the state has a name that is taken, or shapes the state but is no parameter.
 
     Examples
@@ -70,8 +78,10 @@ def _check(name: str, function: type[Function]) -> None:
             f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
         )
     parameters = [f.name for f in fields(function)]
-    if taken := {"column", "where", *map(keyword, function.inputs[1:])} & set(parameters):
+    if taken := {"column", "where", *column_keywords(function)} & set(parameters):
         raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call has already; choose another name")
+    if function.takes_weights() and WEIGHT in function.inputs:
+        raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
         raise ValueError(f"{name} names {unknown.pop()!r} in state_parameters; its parameters are {parameters}")
     try:
@@ -80,7 +90,7 @@ def _check(name: str, function: type[Function]) -> None:
         raise ValueError(f"{name} cannot be made without arguments ({error}); give each parameter a default") from None
     try:
         kept = list(made.state_fields)
-        made.shape_columns(0)
+        made.parameter_columns(0)
     except Exception as error:
         raise ValueError(f"{name} does not say what its states keep: {error}") from None
     if taken := {"version", *function.state_parameters} & set(kept):
@@ -88,15 +98,44 @@ def _check(name: str, function: type[Function]) -> None:
 
 
 def unregister(name: str) -> None:
-    """Take a function out again; unknown names raise as in `get`."""
+    """Remove a function from the registry, with its aliases.
+
+    Parameters
+    ----------
+    name : str
+        Its name, or an alias.
+
+    Raises
+    ------
+    KeyError, ValueError
+        As `get` does.
+    """
     gone = get(name)
     for word in [word for word, function in _FUNCTIONS.items() if function is gone]:
         del _FUNCTIONS[word]
 
 
 def get(name: str) -> type[Function]:
-    """Return the function of a name; raises ``KeyError`` with the nearest names for an unknown one.
+    """Find a function by its name.
 
+    Parameters
+    ----------
+    name : str
+        Its name, or an alias.
+
+    Returns
+    -------
+    subclass of Function
+
+    Raises
+    ------
+    UnknownFunction
+        A ``KeyError`` that suggests the nearest name.
+    ValueError
+        If ``name`` is no text.
+
+    Examples
+    --------
     >>> get("dds").guarantee
     'quantiles within α·|x| of the true one; the rest exact'
     """

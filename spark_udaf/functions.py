@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 import aggr
-from aggr.function import EVENT_TIME, keyword
+from aggr.function import EVENT_TIME, column_keywords
 from spark_udaf.udaf import typed_udf
 from spark_udaf.udaf.aggregate_function import arrow_udaf, pandas_udaf, reading
 
@@ -41,8 +41,9 @@ def __getattr__(name: str) -> Callable[..., Column]:
         via: str | None = None,
         **named: Any,
     ) -> Column:
-        roles = aggr.get(name).inputs[1:]
-        others = {keyword(role): named.pop(keyword(role)) for role in roles if keyword(role) in named}
+        function = aggr.get(name)
+        words = column_keywords(function)
+        others = {word: named.pop(word) for word in words if word in named}
         given: list[Any] = [None if column is None else "value", *parameters]
         inputs = dict.fromkeys(others, "other")
         try:
@@ -51,14 +52,16 @@ def __getattr__(name: str) -> Callable[..., Column]:
             takes = ", ".join(inspect.signature(caller).parameters)
             raise TypeError(f"{name}: {error}; it is {name}({takes})") from None
         measure = caller(*given, **inputs, **named)
-        if EVENT_TIME in roles and "by" not in others:
+        if EVENT_TIME in function.inputs and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         values = F.lit(1) if column is None else typed_udf.column(column)
         if where is not None:
             values = F.when(_condition(where), values)
         label = f"{name}({'' if column is None else _text(column)})"
-        columns = [typed_udf.column(others[keyword(role)]) for role in roles]
-        return _maker(via)(reading(measure.function, label, type))(values, *columns)
+        columns = [typed_udf.column(others[word]) for word in words if word in others]
+        return _maker(via)(reading(measure.function, label, type, weighted=measure.weight is not None))(
+            values, *columns
+        )
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
@@ -106,6 +109,8 @@ def _describe(name: str) -> str:
     by : Column or name
         For first and last, the event times; for arg_min and arg_max, what is least or greatest. Other functions of
         several inputs take these by their names as well.
+    weight : Column or name
+        For count, sum, avg, dds and hdr, how many rows each row stands for: whole numbers from 0.
     where : Column or SQL condition
         Only rows for which it is true.
     type : Spark type or its name, say 'bigint'

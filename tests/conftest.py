@@ -44,6 +44,14 @@ def conformance(file: str, choose=lambda case: True):
     return pytest.mark.parametrize("case", chosen or absent)
 
 
+def pytest_terminal_summary(terminalreporter):
+    """Say how many damaged inputs were tried."""
+    from tests.fuzzing import summary, tried
+
+    if tried:
+        terminalreporter.write_line(summary())
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One classic session for all tests that need no process of their own."""

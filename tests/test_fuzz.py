@@ -4,14 +4,13 @@ States and messages of DDSketch have no checksum: nothing tells a flipped bit th
 was meant. What is held here: whatever is not refused merges and finishes as a state does, and merge and finish refuse
 the same.
 
-By hand: ``NUMBA_BOUNDSCHECK=1 FUZZ=200 python -m pytest tests/test_fuzz.py`` tries 200 times as many inputs.
+By hand, with checked indices and a hundred times as many: ``make fuzz FUZZ=100``.
 """
 
 from __future__ import annotations
 
 import base64
 import io
-import os
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -29,12 +28,18 @@ from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
 from aggr.kernels.histogram.field import Buckets
+from tests.fuzzing import TIMES, inputs
 
-TIMES = int(os.environ.get("FUZZ", "1"))
 RNG = np.random.default_rng(20)
 X = RNG.lognormal(3, 2, 300).round(2)
 IDS = Groups.of(RNG.integers(0, 4, 300), 5)
-EVENTS = pa.StructArray.from_arrays([pa.array(X), pa.array(RNG.integers(0, 9, 300))], names=["value", "time"])
+
+
+def pairs(*names: str) -> pa.StructArray:
+    return pa.StructArray.from_arrays([pa.array(X), pa.array(RNG.integers(0, 9, 300))], names=names)
+
+
+EVENTS = pairs("value", "time")
 STATES: dict[str, tuple[Function, pa.Array]] = {
     "count": (aggr.Count(), pa.array(X)),
     "max": (aggr.Max(), pa.array(X)),
@@ -48,6 +53,11 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "hdr": (aggr.Hdr(digits=2), pa.array(X.astype(np.int64))),
     "hdr of fractions": (aggr.Hdr(unit=0.01), pa.array(X)),
     "first": (aggr.First(), EVENTS),
+    "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
+    "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
+    "collect": (aggr.get("collect")(), EVENTS),
+    "collect_set": (aggr.get("collect_set")(), pa.array(X.round())),
+    "count_distinct": (aggr.get("count_distinct")(), pa.array(X.round())),
 }
 SPECIAL = [0, 1, -1, 2, 63, 64, 127, 128, 2**15, -(2**15), 2**31 - 1, -(2**31), 2**60, 2**62, 2**63 - 1, -(2**63)]
 
@@ -71,6 +81,20 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
+def spoilt_list(items: list[Any], of_numbers: bool, rng: np.random.Generator) -> list[Any]:
+    """Change a number, drop an item, or add one."""
+    at = int(rng.integers(len(items))) if items else 0
+    if items and of_numbers and rng.random() < 0.6:
+        items[at] = int(rng.choice(SPECIAL[:12]))
+    elif items and rng.random() < 0.5:
+        items.pop(at)
+    elif of_numbers:
+        items.insert(at, int(rng.integers(-2, 3)))
+    elif items:
+        items.insert(int(rng.integers(len(items) + 1)), items[at])
+    return items
+
+
 def spoilt(column: pa.Array, rng: np.random.Generator) -> pa.Array:
     """Change one value somewhere within a column: a number, some bytes, a null, the length of a list."""
     kind = column.type
@@ -78,6 +102,8 @@ def spoilt(column: pa.Array, rng: np.random.Generator) -> pa.Array:
         chosen = int(rng.integers(kind.num_fields))
         children = [spoilt(column.field(i), rng) if i == chosen else column.field(i) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(children, names=[f.name for f in kind], mask=column.is_null())
+    if pa.types.is_list(kind) and not pa.types.is_integer(kind.value_type) and rng.random() < 0.6:
+        return pa.ListArray.from_arrays(column.offsets, spoilt(column.values, rng), mask=column.is_null())
     values = column.to_pylist()
     if not values:
         return column
@@ -85,14 +111,7 @@ def spoilt(column: pa.Array, rng: np.random.Generator) -> pa.Array:
     if rng.random() < 0.03:
         values[row] = None
     elif pa.types.is_list(kind):
-        limbs = list(values[row] or [])
-        if limbs and rng.random() < 0.6:
-            limbs[int(rng.integers(len(limbs)))] = int(rng.choice(SPECIAL[:12]))
-        elif limbs and rng.random() < 0.5:
-            limbs.pop(int(rng.integers(len(limbs))))
-        else:
-            limbs.insert(int(rng.integers(len(limbs) + 1)), int(rng.integers(-2, 3)))
-        values[row] = limbs
+        values[row] = spoilt_list(list(values[row] or []), pa.types.is_integer(kind.value_type), rng)
     elif pa.types.is_binary(kind):
         values[row] = mutated(values[row] or b"", rng)
     elif pa.types.is_integer(kind):
@@ -154,7 +173,7 @@ def test_states_with_spoilt_fields(name):
     states, rng = function.reduce(values, IDS), np.random.default_rng(zlib.crc32(name.encode()))
     results = function.finish(states)
     wrong = 0
-    for _ in range(120 * TIMES):
+    for _ in inputs("states", 120):
         damaged = spoilt(states, rng)
         if not is_whole(function, damaged):
             wrong += 1
@@ -168,7 +187,7 @@ def test_bytes_of_histograms(most):
     whole = Buckets(most).reduce(RNG.integers(0, 60 if most is None else 20, 400), Groups.single(400))
     rows = whole.to_pylist()[0]
     refused = 0
-    for _ in range(1500 * TIMES):
+    for _ in inputs("histograms", 1500):
         counts = mutated(rows["counts"], rng) if rng.random() < 0.8 else rng.bytes(int(rng.integers(0, 40)))
         row = rows | {"counts": counts}
         if rng.random() < 0.3:
@@ -193,7 +212,7 @@ def test_bytes_of_histograms(most):
 def test_digits_of_exact_sums():
     rng = np.random.default_rng(4)
     states = aggr.Sum().reduce(pa.array(X), IDS).field("sum")
-    for _ in range(500 * TIMES):
+    for _ in inputs("exact sums", 500):
         damaged = spoilt(states, rng)
         checked = outcome(passes, EXACT.check, damaged)
         if checked:
@@ -204,7 +223,7 @@ def test_texts_of_hdrhistogram():
     function, rng = aggr.Hdr(digits=2), np.random.default_rng(5)
     text = to_hdr_v2(function.reduce(pa.array([1, 5, 5, 900, 10**6]), Groups.single(5)), function)[0].as_py()
     refused = 0
-    for _ in range(1200 * TIMES):
+    for _ in inputs("texts of HdrHistogram", 1200):
         data = mutated(base64.b64decode(text), rng) if rng.random() < 0.9 else rng.bytes(int(rng.integers(0, 60)))
         given = base64.b64encode(data).decode() if rng.random() < 0.9 else mutated(text.encode(), rng).decode("latin-1")
         states = outcome(from_hdr_v2, pa.array([given]), function)
@@ -220,7 +239,7 @@ def test_messages_of_ddsketch(keys):
         0
     ].as_py()
     read = 0
-    for _ in range(800 * TIMES):
+    for _ in inputs("messages of DDSketch", 800):
         data = mutated(message, rng) if rng.random() < 0.9 else rng.bytes(int(rng.integers(0, 60)))
         states = outcome(from_dds_proto, pa.array([data], pa.binary()), function, keys=keys)
         assert states is None or is_whole(function, states)
@@ -236,7 +255,7 @@ def test_buffers_that_lead_out_of_bounds():
         writer.write_table(pa.table({"s": states}))
     data = sink.getvalue()
     start, seen = len(data) // 2, 0
-    for _ in range(400 * TIMES):
+    for _ in inputs("Arrow streams", 400):
         damaged = bytearray(data)
         for at in rng.integers(start, len(data) - 8, 3).tolist():
             damaged[at] = int(rng.integers(256))

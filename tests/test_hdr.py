@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import aggr
 from aggr.functions.hdrhistogram import Layout
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import Histograms
+from aggr.state_plan import plan
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)
@@ -89,6 +91,51 @@ def test_ranks_are_those_of_the_percentile_that_a_person_means():
     """0.145 · 100 is 14.499999999999998 in doubles, and the rank of the 14.5th percentile of 100 values is 15."""
     values = np.arange(1, 101)
     assert ask(aggr.Hdr((0.145,), 3), values)["quantiles"]["0.145"] == their(values, 3).get_value_at_percentile(14.5)
+
+
+def java_rank(percentile: float, count: int) -> int:
+    """As ``AbstractHistogram.getValueAtPercentile`` counts, from 1: an ulp less, rounded up, at least 1."""
+    asked = min(max(math.nextafter(percentile, -math.inf), 0.0), 100.0)
+    return max(math.ceil(asked * count / 100.0), 1)
+
+
+def test_the_rank_rule_of_java():
+    """One state answers either way; counts small and large, percentiles on ranks and between them."""
+    quantiles = (0.0, 1e-9, 0.145, 0.29, 0.3, 0.5, 0.5000000000000001, 0.9, 0.995, 0.999, 1.0)
+    for count in (*range(1, 40), 100, 145, 1000, 1001):
+        state = aggr.Hdr(digits=3).reduce(pa.array(np.arange(1, count + 1)), Groups.single(count))
+        found = aggr.Hdr(quantiles, rank="java").finish(state)[0].as_py()["quantiles"]
+        theirs = HdrHistogram(1, 2**20, 3)
+        for q, value in zip(quantiles, found.values(), strict=True):
+            expected = java_rank(float(Decimal(repr(q)) * 100), count)
+            assert value == (theirs.get_highest_equivalent_value(expected) if q else 1)
+        nearest = aggr.Hdr((0.3,)).finish(state)[0].as_py()["quantiles"]["0.3"]
+        assert nearest == max(int(30.0 / 100 * count + 0.5), 1)
+
+
+def test_ranks_of_counts_beyond_doubles():
+    """A rank that a double rounds up is still that of a value."""
+    for weight in (2**54 - 1, 2**62 + 1):
+        states = aggr.Hdr().reduce(pa.array([7]), Groups.single(1), pa.array([weight]))
+        for rank in ("nearest", "java"):
+            found = aggr.Hdr((0.0, 0.5, 1.0), rank=rank).finish(states)[0].as_py()
+            assert (found["count"], list(found["quantiles"].values())) == (weight, [7, 7, 7])
+
+
+@pytest.mark.parametrize("bad", ["Java", "ceil", None, 5, True, ["java"]])
+def test_a_bad_rank_is_refused(bad):
+    with pytest.raises(ValueError, match="rank must be 'nearest'"):
+        aggr.hdr("x", rank=bad)
+
+
+def test_the_rank_only_reads():
+    measures = {"ours": aggr.hdr("x", [0.9]), "theirs": aggr.hdr("x", [0.9], rank="java")}
+    assert [c.serves for c in plan(measures)] == [("ours", "theirs")]
+    assert repr(measures["theirs"]) == "hdr('x', quantiles=[0.9], rank='java')"
+    assert aggr.from_description(measures["theirs"].describe()) == measures["theirs"]
+    ids = np.zeros(4, int)
+    states = aggr.Hdr().reduce(pa.array([1, 2, 3, 4]), Groups.of(ids, 1))
+    assert states.equals(aggr.Hdr(rank="java").reduce(pa.array([1, 2, 3, 4]), Groups.of(ids, 1)))
 
 
 def test_fractions_need_a_unit():
@@ -192,4 +239,6 @@ def test_conformance_small_counts():
         values += step.get("record", [])
         if "percentile" in step:
             q = step["percentile"] / 100
-            assert next(iter(ask(aggr.Hdr((q,)), values)["quantiles"].values())) == step["expected"]
+            for rank in ("nearest", "java"):
+                found = ask(aggr.Hdr((q,), rank=rank), values)["quantiles"]
+                assert next(iter(found.values())) == step["expected"]

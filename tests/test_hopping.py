@@ -217,10 +217,10 @@ def test_between_lists_every_window_once(start, count, size, zone):
 def test_between_lists_what_rows_fall_into_in_every_zone(size):
     for zone in ZONES:
         w = window(size, zone)
-        hand = clock(zone, at(1900, 1, 1), at(2035, 1, 1))
-        for setting in hand.since[1:].tolist():
-            start, end = setting - 2 * HOUR, setting + 3 * HOUR
-            times = np.append(np.arange(start, end, MINUTE), setting)
+        zone_clock = clock(zone, at(1900, 1, 1), at(2035, 1, 1))
+        for transition in zone_clock.since[1:].tolist():
+            start, end = transition - 2 * HOUR, transition + 3 * HOUR
+            times = np.append(np.arange(start, end, MINUTE), transition)
             starts = np.unique(w.starts(times))
             got = w.between(start, end)
             assert {*starts[starts >= start].tolist()} <= {*got.tolist()}, zone
@@ -234,8 +234,8 @@ def test_between_lists_what_rows_fall_into_in_every_zone(size):
 @pytest.mark.slow
 def test_hops_begin_with_panes_in_every_zone():
     for zone in ZONES:
-        hand = clock(zone, at(1900, 1, 1), at(2035, 1, 1))
-        times = np.unique(np.add.outer(hand.since, np.array([-HOUR, -1, 0, 1800_000_000])).ravel())
+        zone_clock = clock(zone, at(1900, 1, 1), at(2035, 1, 1))
+        times = np.unique(np.add.outer(zone_clock.since, np.array([-HOUR, -1, 0, 1800_000_000])).ravel())
         for size, hop in [*SHORT, *LONG]:
             hours = hopping(size, hop, zone)
             starts = hours.hop.starts(times)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from tests.nursery import BEGIN, FRAME, rows
+from tests.crash_processes import BEGIN, FRAME, rows
 from tests.test_store_damage import LEVELS, answers, files, made, one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.cli.app import main

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.kernels.digest import digest
-from tests.nursery import FRAME, RETENTION, Nursery, append, compact, expire, replace, replaced, rows
+from tests.crash_processes import FRAME, RETENTION, CrashProcesses, append, compact, expire, replace, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.core.writers import EXPIRED
@@ -47,18 +47,18 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
 @pytest.mark.parametrize(("kind", "turns"), [("folder", 100), ("postgres", 20)])
 def test_200_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
-    chance, nursery = random.Random(5), Nursery(tmp_path)
+    chance, processes = random.Random(5), CrashProcesses(tmp_path)
     FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w", 0), FRAME), "w", 0)
     last, generation, progress = 0, -1, 0
     begun = time.monotonic()
     for turn in range(turns):
         roles = [ROLES[turn % 4], ROLES[(turn + 1 + turn // 4 % 3) % 4]]
-        children = {role: nursery.start(role.__name__, path) for role in roles}
+        children = {role: processes.start(role.__name__, path) for role in roles}
         if turn % 3:  # it is at work
-            nursery.wait(children[roles[0]])
+            processes.wait(children[roles[0]])
         time.sleep(chance.random() * 0.1)
         for role in chance.sample(roles, 2):
-            told = nursery.kill(children[role])
+            told = processes.kill(children[role])
             progress += len(told)
             if role is append:
                 last = max([last, *told])
@@ -66,7 +66,7 @@ def test_200_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, r
                 generation = max([generation, *told])
             time.sleep(chance.random() * 0.02)
         last, generation = check(path, last, generation)
-    nursery.close()
+    processes.close()
     store = FrameStore(path)
     store.compact()
     check(path, last, generation)

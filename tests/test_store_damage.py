@@ -17,7 +17,8 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from tests.nursery import BEGIN, FRAME, rows
+from tests.crash_processes import BEGIN, FRAME, rows
+from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
 pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
@@ -88,13 +89,13 @@ def test_a_damaged_file_is_noticed(tmp_path, level, damage, compacted):
 def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
     store, chance = made(tmp_path / "s"), random.Random(int(os.environ.get("TILTFRAME_SEED", "3")))
     store.compact()
-    before, flips, noticed, wrong = answers(tmp_path / "s"), int(os.environ.get("TILTFRAME_FLIPS", "100")), 0, []
+    before, noticed, wrong = answers(tmp_path / "s"), 0, []
     there = [
         tmp_path / "s" / f"frame_{view.level}" / part.name
         for view in store._backend.view(LEVELS)
         for part in view.parts
     ]
-    for _ in range(flips):
+    for _ in inputs("bits of data files", 100):
         file = chance.choice(there)
         whole = file.read_bytes()
         at, bit = chance.randrange(len(whole)), 1 << chance.randrange(8)
@@ -106,10 +107,7 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
             one_sentence(error)
             noticed += 1
         file.write_bytes(whole)
-    print(
-        f"\n{flips} flips: {noticed} noticed, {flips - noticed - len(wrong)} without effect, "
-        f"{len(wrong)} wrong: {wrong}"
-    )
+    print(f"\n{noticed} noticed, {len(wrong)} wrong: {wrong}")
     assert not wrong
     assert answers(tmp_path / "s") == before
 
@@ -189,7 +187,7 @@ def test_flipped_bits_of_the_log_are_noticed_or_harmless(tmp_path):
     made(tmp_path / "s")
     before, chance, wrong, noticed = answers(tmp_path / "s"), random.Random(4), 0, 0
     entries = [file for level in LEVELS for file in files(tmp_path / "s" / f"frame_{level}" / "_delta_log", "json")]
-    for _ in range(100):
+    for _ in inputs("bits of logs", 100):
         file = chance.choice(entries)
         whole = file.read_bytes()
         at = chance.randrange(len(whole))
@@ -200,7 +198,7 @@ def test_flipped_bits_of_the_log_are_noticed_or_harmless(tmp_path):
             one_sentence(error)
             noticed += 1
         file.write_bytes(whole)
-    print(f"\n100 flips of the log: {noticed} noticed, {wrong} wrong")
+    print(f"\nflips of the log: {noticed} noticed, {wrong} wrong")
     assert answers(tmp_path / "s") == before
 
 
@@ -314,7 +312,7 @@ def check_permissions(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [0, 100, 600, 1500, 2500, 3500, 5000])
+@pytest.mark.parametrize("limit", [0, 100, 1500, 2500, 5000])
 def test_no_space_left(tmp_path, limit):
     """A limit of the size of files stands for a full disk: writes fail in the middle."""
     path = tmp_path / "s"
@@ -495,8 +493,9 @@ def test_an_empty_commit_counts_as_committed(tmp_path):
 @pytest.mark.slow
 def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     """Delta sums its log up every hundred commits; numbers of writers outlive that."""
-    store = FrameStore(tmp_path / "s", FRAME)
-    states = rollup(rows("w", 0), FRAME)
+    frame = TiltFrame(["10s"], "ts", {"n": aggr.count()})
+    store = FrameStore(tmp_path / "s", frame)
+    states = rollup(rows("w", 0), frame)
     assert store.append(states, "first", 7)
     for number in range(105):
         assert store.append(states, "w", number)
@@ -504,4 +503,4 @@ def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     again = FrameStore(tmp_path / "s")
     assert not again.append(states, "first", 7)
     assert not again.append(states, "w", 104)
-    assert sum(again.query("10m").column("n").to_pylist()) == 106 * 4
+    assert sum(again.query("10s").column("n").to_pylist()) == 106 * 4

@@ -11,13 +11,14 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from tests.nursery import rows
+from tests.crash_processes import rows
+from tests.fuzzing import TIMES, inputs
 from tests.test_store_check import at_most
 from tests.test_store_damage import one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
 MEASURES = {"n": aggr.count(), "s": aggr.sum("x")}
-CASES = int(os.environ.get("TILTFRAME_FUZZ", "600"))
+CASES = 600
 
 KINDS = ["flip"] * 8 + ["byte", "cut", "empty", "gone", "other", "line", "twice", "noise", "pipe", "folder", "loop"]
 
@@ -87,7 +88,7 @@ def test_damage_is_told_or_without_effect(tmp_path, state):
     before = seen(path)
     there = sorted(file for file in path.rglob("*") if file.is_file())
     told = 0
-    for _ in range(CASES):
+    for _ in inputs("files of stores", CASES):
         file, kind = chance.choice(there), chance.choice(KINDS)
         whole = file.read_bytes()
         damage(kind, file, there, chance)
@@ -98,6 +99,6 @@ def test_damage_is_told_or_without_effect(tmp_path, state):
             one_sentence(error)
             told += 1
         undo(file, whole)
-    assert told > CASES / 3
+    assert told > CASES * TIMES / 3
     assert seen(path) == before
     assert FrameStore(path).check().ok

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.kernels.digest import digest
-from tests.nursery import FRAME, RETENTION, Nursery, replaced, rows
+from tests.crash_processes import FRAME, RETENTION, CrashProcesses, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.writers import EXPIRED
@@ -28,18 +28,18 @@ pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
 )
 def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
-    nursery = Nursery(tmp_path)
+    processes = CrashProcesses(tmp_path)
     writers = [f"w{i}" for i in range(8)]
     FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w0", 0), FRAME), "w0", 0)
-    children = {writer: nursery.start("append", path, writer) for writer in writers}
+    children = {writer: processes.start("append", path, writer) for writer in writers}
     works = ["compact", "replace", *(["expire"] if expiring else [])]
-    children |= {work: nursery.start(work, path) for work in works}
+    children |= {work: processes.start(work, path) for work in works}
     # when windows expire, totals of the levels that expire shrink
     readers = ["all"] * 4 if not expiring else ["10m"] * 4
-    children |= {f"reader{i}": nursery.start("read", path, levels) for i, levels in enumerate(readers)}
+    children |= {f"reader{i}": processes.start("read", path, levels) for i, levels in enumerate(readers)}
     time.sleep(seconds)
-    told = {name: nursery.kill(child) for name, child in children.items()}
-    nursery.close()
+    told = {name: processes.kill(child) for name, child in children.items()}
+    processes.close()
     store, parts, commits = FrameStore(path), [], 0
     for writer in writers:
         last = store._backend.view(["10s"], [writer])[0].txn_versions.get(writer, -1)
@@ -68,7 +68,7 @@ def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, req
 RACE = """
 import sys
 sys.path.insert(0, {root!r})
-from tests.nursery import FRAME, rows
+from tests.crash_processes import FRAME, rows
 from tiltframe import FrameStore, rollup
 store = FrameStore({path!r}, FRAME)
 print("ready", flush=True)

@@ -7,7 +7,7 @@
 """
 
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import finish, rollup
+from tiltframe.level_chain import finish, rollup, rollup_states
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.ordered.running import running
@@ -24,5 +24,6 @@ __all__ = [
     "finish_ordered",
     "ordered_rollup",
     "rollup",
+    "rollup_states",
     "running",
 ]

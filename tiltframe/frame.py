@@ -127,7 +127,22 @@ class TiltFrame:
         return all(level.disjoint for level in self.levels)
 
     def level(self, name: str | TimeWindow) -> TimeWindow:
-        """Find a level by its name; raises ``ValueError`` naming those there are."""
+        """Find a level by its name.
+
+        Parameters
+        ----------
+        name : str or TimeWindow
+            As `windows.read_window` reads it; ``60s`` is no name of ``1m``.
+
+        Returns
+        -------
+        TimeWindow
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such level; the message names those that it has.
+        """
         wanted = as_window(name).name
         for level in self.levels:
             if wanted == level.name:
@@ -135,17 +150,62 @@ class TiltFrame:
         raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(w.name for w in self.levels)}")
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
+        """Refuse data that cannot be rolled up, by its schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows; further columns do not matter.
+
+        Raises
+        ------
+        TypeError
+            If a column has a type that its function, or a key, cannot be of.
+        ValueError
+            If a column is missing, or a condition cannot be evaluated.
+        """
         check_rows(checked_type(schema, pa.Schema, "the schema of data"), self.columns, self.keys, self.states, INSTANT)
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Return the schema of the states for data of a schema: level, window_start, window_end, keys, states."""
+        """Return the schema of the states for data of a schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows.
+
+        Returns
+        -------
+        pa.Schema
+            level, window_start, window_end, keys, a struct for each column of states.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `check` does.
+        """
         self.check(schema)
         kept = states_fields(schema, self.keys, self.states, INSTANT)
         return pa.schema([self.level_field, *_INTERVAL, *kept])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
-        """Return the schema of the results for states of a schema."""
+        """Return the schema of the results for states of a schema.
+
+        Parameters
+        ----------
+        states : pa.Schema
+            As `states_schema` returns it.
+
+        Returns
+        -------
+        pa.Schema
+            level, window_start, window_end, keys, a column for each measure.
+
+        Raises
+        ------
+        ValueError
+            As `check_states` does.
+        """
         self.check_states(states)
         results = [
             pa.field(name, measure.function.result_type(states.field(self.state_of(name)).type))
@@ -154,16 +214,44 @@ class TiltFrame:
         return pa.schema([pa.field(LEVEL, pa.string()), *_INTERVAL, *(states.field(k) for k in self.keys), *results])
 
     def state_of(self, measure: str) -> str:
-        """Name the column of states that a measure is read from."""
+        """Find the column of states that a measure is read from.
+
+        Parameters
+        ----------
+        measure : str
+            Its name in the frame.
+
+        Returns
+        -------
+        str
+            The name of the column, one of `states_columns`.
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such measure; the message suggests the nearest name.
+        """
         if checked_name(measure, "a measure") not in self.measures:
             raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(measure, self.measures)}")
         return next(column.name for column in self.states if measure in column.serves)
 
     def check_states(self, schema: pa.Schema, exactly: bool = False) -> None:
-        """Raise ``ValueError`` unless these are states of this frame, or, if not ``exactly``, hold what it reads.
+        """Refuse what is not states of this frame, by its schema.
 
-        States say what frame they are of in the metadata of ``level``; where that was lost, their columns and types
-        must do.
+        States carry a description of their frame in the metadata of ``level``; where that was lost, columns and types
+        are compared alone.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the states; further columns do not matter.
+        exactly : bool
+            Whether the columns of states must be the frame's; otherwise it is enough that they contain what it reads.
+
+        Raises
+        ------
+        ValueError
+            Says which column or which part of the description differs.
         """
         there = checked_type(schema, pa.Schema, "the schema of states").names
         missing = [name for name in self.states_columns if name not in there]
@@ -194,7 +282,29 @@ class TiltFrame:
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
-        """Make a frame from its description; raises ``ValueError`` for what is none."""
+        """Make a frame from its description.
+
+        Parameters
+        ----------
+        described : mapping
+            As `describe` returns it.
+
+        Returns
+        -------
+        TiltFrame
+
+        Raises
+        ------
+        ValueError
+            If a part is missing or cannot be read, or the frame is refused as `TiltFrame` itself does.
+
+        Examples
+        --------
+        >>> import aggr
+        >>> frame = TiltFrame(["10s", "1m"], time="ts", measures={"requests": aggr.count()})
+        >>> TiltFrame.from_dict(frame.describe()) == frame
+        True
+        """
         missing = [part for part in _PARTS if part not in checked_mapping(described, "a described frame", "its parts")]
         if missing:
             raise ValueError(f"a described frame has {', '.join(_PARTS)}; it says nothing of {missing[0]}")
@@ -207,7 +317,22 @@ class TiltFrame:
         return cls(described["levels"], described["time"], measures, described["keys"], described["timezone"])
 
     def difference(self, other: TiltFrame) -> str | None:
-        """Name the first thing in which another frame differs; None if it is the same."""
+        """Name the first part in which another frame differs.
+
+        Parameters
+        ----------
+        other : TiltFrame
+
+        Returns
+        -------
+        str or None
+            A clause for an error message; None if the frames are the same.
+
+        Raises
+        ------
+        ValueError
+            If ``other`` is no frame.
+        """
         mine, theirs = self.describe(), checked_type(other, TiltFrame, "a frame").describe()
         for part, value in mine.items():
             if part == "measures":

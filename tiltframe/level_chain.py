@@ -20,7 +20,7 @@ from aggr.arguments import checked_type
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
-from aggr.states.grouped_tables import finish_by, key_column, merge_by, reduce_by
+from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from windows import BEGINNING, NEVER, TimeWindow
@@ -57,6 +57,45 @@ def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
     """
     checked_type(frame, TiltFrame, "frame").check(checked_type(data, pa.Table, "data").schema)
     return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+
+
+def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Roll up states that are there already, such as the intervals of a histogram log: the states of every level.
+
+    Parameters
+    ----------
+    data : table
+        With the frame's time and keys, and for each of its columns of states (`TiltFrame.states`) one of this name that
+        holds states of its function. A state counts, as a row would, in the windows of its time.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table, as `rollup` gives it, for `finish` and for a store
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the data does not fit the frame, or the states are of another function or of other parameters. Which rows
+        they were made of, no state tells: that they are those of the measure's column is for the caller to know.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="start", measures={"ms": aggr.hdr("ms", [0.5])})
+    >>> states = aggr.Hdr().reduce(pa.array([3, 5, 800]), aggr.Groups.each(3))
+    >>> found = finish(rollup_states(pa.table({"start": [0, 500, 1500], "ms": states}), frame), frame)
+    >>> [(row["level"], row["ms"]["quantiles"]["0.5"]) for row in found.to_pylist()]
+    [('1s', 3), ('1s', 800), ('1m', 5)]
+    """
+    checked_type(frame, TiltFrame, "frame")
+    wanted = [frame.time, *frame.keys, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, wanted, frame.keys, (), INSTANT)
+    found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
+    states = taken(data, found.rows)
+    keys = _frame_keys(states, frame)
+    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0, trusted=False)
+    return joined(climb(finest, frame), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
@@ -108,7 +147,7 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
 
 def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
+    """Merge partial states of the finest panes, as `reduce_rows` of this job gives them: one row per pane and key.
 
     With ``max_ratio`` below 1 perhaps not at all, as in `aggr.states.grouped_tables.merge_by`.
     """
@@ -119,21 +158,25 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
         frame,
         *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
         max_ratio,
+        trusted=True,
     )
 
 
-def merge_level(states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0) -> pa.Table:
+def merge_level(
+    states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0, *, trusted: bool = False
+) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, as in `grouped_tables.merge_by`; the level must be theirs then.
+    With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
+    the level must be theirs then.
     """
     found = level.assign(instants_of(states, START))
     states = taken(states, found.rows)
-    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio)
+    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio, trusted=trusted)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
-    """Merge merged states of the finest panes up through all levels.
+    """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
 
     Yields
     ------
@@ -143,8 +186,8 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
     below, panes = finest, frame.panes
     for level in frame.levels:
         if level.pane != panes:
-            below, panes = merge_level(below, frame, level.pane), level.pane
-        yield level, below if level == panes else merge_level(below, frame, level)
+            below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
+        yield level, below if level == panes else merge_level(below, frame, level, trusted=True)
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
@@ -176,13 +219,28 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     Parameters
     ----------
     states : table
-        As `rollup` gives it. It stays as it is.
+        As `rollup` gives it. It stays unchanged.
     frame : TiltFrame
-        The same, or one that asks the same states for other quantiles.
+        The same, or one that reads other quantiles from the same states.
 
     Returns
     -------
-    table of level, window_start, window_end, keys and one column per measure
+    table
+        level, window_start, window_end, keys, a column for each measure.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of the frame, or damaged.
+    OverflowError
+        If a result does not fit its type, naming the group.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s"], time="ts", measures={"total": aggr.sum("x")})
+    >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
+    [3]
     """
     checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
@@ -196,9 +254,12 @@ def _merged(
     starts: Instants,
     ends: Instants,
     max_ratio: float,
+    *,
+    trusted: bool,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
-    merged = merge_by(states, {START: _instants(starts)} | keys, functions, max_ratio, {END: _instants(ends)})
+    keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
+    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted)
     return merged if merged is states else merged.select(_columns(frame))
 
 

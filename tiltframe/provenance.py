@@ -76,5 +76,6 @@ def _serves(kept: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 def _call(described: Mapping[str, Any]) -> str:
     """Write a description as the call that would make it."""
     given = [repr(described["column"])] if "column" in described else []
-    named = described.get("parameters", {}) | {k: described[k] for k in ("by", "where") if k in described}
+    more = {k: v for k, v in described.items() if k not in ("function", "column", "parameters")}
+    named = described.get("parameters", {}) | more
     return f"{described.get('function')}({', '.join(given + [f'{k}={v!r}' for k, v in named.items()])})"

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_type, shown
 from windows.timezone import Instants, check_years, checked_instants
 
-BEGINNING, NEVER = -(2**62), 2**62  # where a window starts that has no start, and ends that has no end
+# where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
+BEGINNING, NEVER = -(2**62), 2**62
 
 
 class Intervals(NamedTuple):
-    """What `TimeWindow.assign` gives: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
+    """What `TimeWindow.assign` returns: the time ``rows[i]`` lies in the interval ``[starts[i], ends[i])``."""
 
     rows: NDArray[np.int64]
     starts: Instants
@@ -32,7 +33,7 @@ class Intervals(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What `TimeWindow.merge` gives: interval ``i`` is part of the window ``ids[i]``, of ``[starts[id], ends[id])``."""
+    """What `TimeWindow.merge` returns: interval ``i`` is part of the window ``ids[i]``."""
 
     ids: NDArray[np.int64]
     starts: Instants
@@ -71,6 +72,11 @@ class TimeWindow(ABC):
             Ascending indices into ``times``: none, one or several entries for each.
         starts, ends : arrays of int64, shape (intervals,)
             Microseconds UTC, with ``starts <= times[rows] < ends``.
+
+        Raises
+        ------
+        ValueError
+            If ``times`` is no such array, or lies outside the years that have windows.
         """
 
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
@@ -88,6 +94,11 @@ class TimeWindow(ABC):
         ids : array of int64, shape (intervals,)
             The window that each interval is part of; windows are numbered from 0 by key, then start.
         starts, ends : arrays of int64, shape (windows,)
+
+        Raises
+        ------
+        ValueError
+            If the arrays are of other types, or not of one length.
 
         Guarantee
         ---------
@@ -134,19 +145,80 @@ class TimeWindow(ABC):
         return "s"
 
     def made_of(self, finer: TimeWindow) -> bool:
-        """Say whether every window is made of whole windows, or panes, of a finer kind."""
+        """Say whether every window is made of whole windows, or panes, of a finer kind.
+
+        Parameters
+        ----------
+        finer : TimeWindow
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        ValueError
+            If ``finer`` is no window.
+        """
         return self.nesting_problem(finer) is None
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
+        """Say why windows are not made of whole windows, or panes, of a finer kind.
+
+        Parameters
+        ----------
+        finer : TimeWindow
+
+        Returns
+        -------
+        str or None
+            The reason, for an error message; None if they are made of them.
+
+        Raises
+        ------
+        ValueError
+            If ``finer`` is no window.
+        """
         return None if checked_finer(finer).pane == self else f"what {self.name} is made of is not known"
 
     def starts(self, times: Instants) -> Instants:
-        """Find the start of the latest window that begins at each time or before it, if that is known."""
+        """Find the start of the latest window that begins at each time or before it.
+
+        Parameters
+        ----------
+        times : array of int64, shape (rows,)
+            Microseconds UTC, in any order.
+
+        Returns
+        -------
+        array of int64, shape (rows,)
+            Microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If the starts of windows do not follow from a clock.
+        """
         raise self._unlisted()
 
     def ends(self, starts: Instants) -> Instants:
-        """Find where the windows that begin at ``starts`` end, if that is known."""
+        """Find where windows end.
+
+        Parameters
+        ----------
+        starts : array of int64, shape (windows,)
+            Where the windows begin, microseconds UTC, in any order.
+
+        Returns
+        -------
+        array of int64, shape (windows,)
+            The first instant after each window, microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If the ends of windows do not follow from their starts.
+        """
         found = self.assign(checked_instants(starts, "starts"))
         own = found.starts == starts[found.rows]
         if self.unites or int(own.sum()) != len(starts):
@@ -155,11 +227,43 @@ class TimeWindow(ABC):
         return ends
 
     def between(self, start: int, end: int) -> Instants:
-        """List the starts of the windows that begin in ``[start, end)``, ascending, if they are known."""
+        """List the windows that begin in a range of time.
+
+        Parameters
+        ----------
+        start, end : int
+            The range ``[start, end)``, microseconds UTC.
+
+        Returns
+        -------
+        array of int64, shape (windows,)
+            Their starts, ascending, microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If the starts of windows do not follow from a clock, or are too many to list.
+        """
         raise self._unlisted()
 
     def first_from(self, at: int) -> int:
-        """Find where the first window begins that does not begin before ``at``, if that is known."""
+        """Find the first window that does not begin before an instant.
+
+        Parameters
+        ----------
+        at : int
+            Microseconds UTC.
+
+        Returns
+        -------
+        int
+            Its start, microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If the starts of windows do not follow from a clock.
+        """
         raise self._unlisted()
 
     def _unlisted(self) -> ValueError:
@@ -179,6 +283,12 @@ def merged(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants,
     first : array of bool, shape (intervals,)
         Whether the interval ``order[i]`` begins a window.
     starts, ends : arrays of int64, shape (intervals,)
+        Microseconds UTC, in the order in which the intervals were given.
+
+    Returns
+    -------
+    Merged
+        A window ends where the last of its intervals does.
     """
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(first) - 1
@@ -188,7 +298,22 @@ def merged(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants,
 
 
 def checked_times(times: object) -> Instants:
-    """Check an array of times, and that they lie in the years that have windows; raises ``ValueError``."""
+    """Check an array of times, and that they lie in the years that have windows.
+
+    Parameters
+    ----------
+    times : array of int64, shape (rows,)
+        Microseconds UTC.
+
+    Returns
+    -------
+    The array itself
+
+    Raises
+    ------
+    ValueError
+        For anything else, and for times before the year 2 or after the year 9998.
+    """
     checked = checked_instants(times, "times")
     if len(checked):
         check_years(int(checked.min()), int(checked.max()))
@@ -196,12 +321,37 @@ def checked_times(times: object) -> Instants:
 
 
 def checked_finer(finer: object) -> TimeWindow:
-    """Check what another kind of window is asked about; raises ``ValueError``."""
+    """Check the finer kind of window that another is asked about.
+
+    Parameters
+    ----------
+    finer : TimeWindow
+
+    Returns
+    -------
+    The window itself
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    """
     return checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:
-    """Check intervals and their keys: arrays of one length; raises ``ValueError``."""
+    """Check the intervals that `TimeWindow.merge` is given.
+
+    Parameters
+    ----------
+    keys : array of integers, shape (intervals,)
+    starts, ends : arrays of int64, shape (intervals,)
+
+    Raises
+    ------
+    ValueError
+        If one of them is of another type, or they are not of one length.
+    """
     lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
         given = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)

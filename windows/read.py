@@ -43,6 +43,10 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     timezone : str
         An IANA name; sessions and ``all`` follow no clock.
 
+    Returns
+    -------
+    TimeWindow
+
     Raises
     ------
     ValueError
@@ -78,12 +82,34 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
 
 
 def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
-    """Take a window as it is, or read it by its name in a zone, as `read_window` does."""
+    """Take a window as it is, or read it by its name.
+
+    Parameters
+    ----------
+    window : TimeWindow or str
+        Text as `read_window` reads it.
+    timezone : str
+        An IANA name, for what is text; a window has its own.
+
+    Returns
+    -------
+    TimeWindow
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read, or the zone is unknown.
+
+    Examples
+    --------
+    >>> as_window("1h"), as_window(Whole())
+    (Tumbling('1h'), Whole())
+    """
     return window if isinstance(window, TimeWindow) else read_window(window, timezone)
 
 
 def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
-    """Read names of windows that commas part; those within parentheses part nothing.
+    """Read a list of windows, separated by commas; commas within parentheses separate arguments.
 
     Parameters
     ----------
@@ -91,6 +117,10 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
         Such as ``10s,1m,1h`` or ``hopping(1h, 10m),1d``.
     timezone : str
         An IANA name.
+
+    Returns
+    -------
+    list of TimeWindow
 
     Raises
     ------

@@ -17,7 +17,7 @@ Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as n
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST_YEAR, _LAST_YEAR = 2, 9998
+_FIRST_YEAR, _LAST_YEAR = 2, 9998  # Python's datetime has years 1 to 9999; a window may reach beyond its times
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,28 @@ class Clock:
 
 
 def check_timezone(name: str) -> str:
-    """Return the name of a time zone; raises ``ValueError`` for an unknown one."""
+    """Check the name of a time zone.
+
+    Parameters
+    ----------
+    name : str
+        An IANA name.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such zone; the message suggests the nearest name.
+
+    Examples
+    --------
+    >>> check_timezone("Europe/Paris")
+    'Europe/Paris'
+    """
     if not is_name(name):
         raise ValueError(f"a time zone is an IANA name such as 'Europe/Paris'; got {shown(name)}")
     try:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from aggr.fields import COUNT, Field
 from aggr.function import Function
 from aggr.kernels.groups import Groups
+from aggr.kernels.weights import Weights, count_rows
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Count(Function):
         return {"count": COUNT}
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"count": pa.array(groups.counts())}
+        return {"count": count_rows(groups, None)}
+
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        return {"count": count_rows(groups, weights)}
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
         return states.field("count")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.exact_sums import sum_exactly, sum_products
 from aggr.kernels.grouped import ends_of_numbers
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
@@ -30,7 +30,8 @@ from aggr.kernels.logarithmic import Floats, LogarithmicMapping
 from aggr.kernels.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
 from aggr.kernels.rounding import quotient, rounded
 from aggr.kernels.superaccumulator import Limbs
-from aggr.quantile import DEFAULT, check_quantiles, record
+from aggr.kernels.weights import Weights, chosen, count_rows, float_parts
+from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, record
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Dds(Function):
         """Check the parameters."""
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         accuracy = self.relative_accuracy
+        # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
             raise ValueError(f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {accuracy!r}")
         most = self.max_bins
@@ -93,40 +95,47 @@ class Dds(Function):
             raise refuse(self, dtype, "integers, floats and decimals")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return self._counted(values, groups, None)
+
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        count_rows(groups, weights)  # refuses a total beyond int64
+        return self._counted(values, groups, weights)
+
+    def _counted(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
         x = as_floats(values)
         none = pa.array(np.zeros(groups.n, np.int64))
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
-        finite = x
-        inside = groups
+        finite, inside, theirs = x, groups, weights
         if len(x) and not np.isfinite(groups.min_max(x)).all():
             tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
-            columns = {name: _count(test, groups) for name, test in zip(columns, tests, strict=True)}
+            columns = {name: _count(test, groups, weights) for name, test in zip(columns, tests, strict=True)}
             rows = np.isfinite(x)
-            finite, inside = x[rows], groups.filter(rows)
+            finite, inside, theirs = x[rows], groups.filter(rows), chosen(weights, rows)
             x, groups = x[~tests[0]], groups.filter(~tests[0])
         columns["min"] = LEAST.merge(pa.array(x), groups)
         columns["max"] = GREATEST.merge(pa.array(x), groups)
         whole = pa.types.is_integer(values.type)  # beyond 2^53 the sum still counts every unit
-        columns["sum"] = sum_exactly(parts_of(values, groups)[0] if whole else [finite], inside)
-        return columns | self._buckets(finite, inside)
+        parts = parts_of(values, groups)[0] if whole else [finite]
+        summed = sum_exactly(parts, inside) if theirs is None else sum_products(parts, float_parts(theirs), inside)
+        return columns | {"sum": summed} | self._buckets(finite, inside, theirs)
 
-    def _buckets(self, x: Floats, groups: Groups) -> dict[str, pa.Array]:
+    def _buckets(self, x: Floats, groups: Groups, weights: Weights | None) -> dict[str, pa.Array]:
         buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
         if len(x) and groups.min_max(x)[0] > least:  # the common case: nothing to sort out
             none = pa.array(np.zeros(groups.n, np.int64))
-            keys, ends = mapping._keys_within(x, groups.min_max(x)), self._ends(x, groups)
+            keys = mapping._keys_within(x, groups.min_max(x))
             nothing = buckets.reduce(np.zeros(0, np.int32), groups.part(slice(0)))
-            return {"zero": none, "positive": buckets.reduce(keys, groups, ends), "negative": nothing}
+            if weights is not None:
+                return {"zero": none, "positive": buckets.reduce_weighted(keys, weights, groups), "negative": nothing}
+            return {"zero": none, "positive": buckets.reduce(keys, groups, self._ends(x, groups)), "negative": nothing}
         above, below = x > least, x < -least
-        signs = {
-            "positive": (x[above], groups.filter(above)),
-            "negative": (-x[below], groups.filter(below)),
-        }
-        zero = _count(~(above | below), groups)
-        columns = {
-            sign: buckets.reduce(mapping._keys_within(part, of.min_max(part)), of) for sign, (part, of) in signs.items()
-        }
-        return {"zero": zero, **columns}
+        columns = {"zero": _count(~(above | below), groups, weights)}
+        for sign, rows, sizes in (("positive", above, x), ("negative", below, -x)):
+            part, of, theirs = sizes[rows], groups.filter(rows), chosen(weights, rows)
+            keys = mapping._keys_within(part, of.min_max(part))
+            counted = buckets.reduce(keys, of) if theirs is None else buckets.reduce_weighted(keys, theirs, of)
+            columns[sign] = counted
+        return columns
 
     def _ends(self, x: Floats, groups: Groups) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
@@ -165,8 +174,21 @@ class Dds(Function):
     def _held(column: pa.StructArray) -> list[NDArray[Any]]:
         return [column.field(name).to_numpy() for name in ("low", "high", "total")]
 
-    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most ``value``, exact for a value within α of it; null where empty."""
+    def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most a given one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null; the caller has checked them.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            Exact for some value within α of ``value``; null where there are no values.
+        """
         parts = _Parts.of(states)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.mapping.least:
@@ -224,8 +246,7 @@ class Dds(Function):
     @staticmethod
     def _rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
-        ranks: NDArray[np.int64] = np.floor(q * (counts - 1.0)).astype(np.int64)
-        return ranks
+        return capped_ranks(np.floor(q * (counts - 1.0)), counts)
 
 
 @dataclass(frozen=True)
@@ -243,11 +264,16 @@ class _Parts:
     def of(cls, states: pa.StructArray) -> _Parts:
         positive, negative = Packed.of(states.field("positive")), Packed.of(states.field("negative"))
         high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
-        return cls(low, negative, zero, positive, high, low + negative.totals + zero + positive.totals + high)
+        counts = low
+        for part in (negative.totals, zero, positive.totals, high):
+            counts = counts + part
+            if (counts < 0).any():
+                raise OverflowError("a count grew beyond int64")
+        return cls(low, negative, zero, positive, high, counts)
 
 
-def _count(rows: NDArray[np.bool_], groups: Groups) -> pa.Array:
-    return pa.array(groups.filter(rows).counts())
+def _count(rows: NDArray[np.bool_], groups: Groups, weights: Weights | None) -> pa.Array:
+    return count_rows(groups.filter(rows), chosen(weights, rows))
 
 
 def _whole(states: pa.StructArray, name: str) -> NDArray[np.int64]:

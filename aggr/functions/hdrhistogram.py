@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState, checked_type
@@ -25,10 +26,13 @@ from aggr.kernels.histogram.reading import Packed, next_number
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import Bytes
 from aggr.kernels.numbers import as_floats
-from aggr.quantile import DEFAULT, check_quantiles, percentile, record
+from aggr.kernels.weights import Weights, chosen, count_rows
+from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, percentile, record
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+RANKS = ("nearest", "java")
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,15 @@ class Hdr(Function):
     unit : float or None
         The size of 1: values are counted as multiples of it, rounded to the nearest. Without one, values must
         be whole.
+    rank : "nearest" or "java"
+        Which of so many values a quantile is: the nearest to ``q·n``, as HdrHistogram has it in C and Python, or the
+        next one, as in Java and JavaScript. It only reads; no state keeps it.
     """
 
     quantiles: tuple[float, ...] = DEFAULT
     digits: int = 3
     unit: float | None = None
+    rank: str = "nearest"
 
     name = "hdr"
     keeps = "HdrHistogram buckets, min, max"
@@ -126,6 +134,11 @@ class Hdr(Function):
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
             object.__setattr__(self, "unit", float(self.unit))
+        if not isinstance(self.rank, str) or self.rank not in RANKS:
+            raise ValueError(
+                "rank must be 'nearest', as in C and Python, or 'java', as in Java and JavaScript; "
+                f"got {shown(self.rank)}"
+            )
 
     @property
     def layout(self) -> Layout:
@@ -153,6 +166,12 @@ class Hdr(Function):
                 raise DamagedState(f"its {name} and its buckets contradict each other")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return self._counted(values, groups, None)
+
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        return self._counted(values, groups, weights)
+
+    def _counted(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
         nan = pa.array(np.zeros(groups.n, np.int64))
         if pa.types.is_integer(values.type) and self.unit is None:
             whole = _whole(values)
@@ -161,17 +180,16 @@ class Hdr(Function):
             x = as_floats(values)
             if len(x) and np.isnan(groups.min_max(x)[1]):
                 missing = np.isnan(x)
-                nan = pa.array(groups.filter(missing).counts())
-                x, groups = x[~missing], groups.filter(~missing)
+                nan = count_rows(groups.filter(missing), chosen(weights, missing))
+                x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)
             whole = self._units(x, groups.min_max(x))
             # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
             least, most = (self._edges(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
-        return {
-            "nan": nan,
-            "min": least,
-            "max": most,
-            "buckets": Buckets().reduce(self.layout.index(whole), groups),
-        }
+        keys = self.layout.index(whole)
+        buckets = (
+            Buckets().reduce(keys, groups) if weights is None else Buckets().reduce_weighted(keys, weights, groups)
+        )
+        return {"nan": nan, "min": least, "max": most, "buckets": buckets}
 
     def _edges(self, extremes: pa.Array) -> pa.Array:
         """Count the extremes of groups in units; null stays null."""
@@ -201,8 +219,21 @@ class Hdr(Function):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
         return whole.astype(np.int64)
 
-    def rank(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most ``value``, to the significant digits; null where empty."""
+    def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most a given one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null; the caller has checked them.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            Exact for some value equal to ``value`` in the significant digits; null where there are no values.
+        """
         buckets = Packed.of(states.field("buckets"))
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
@@ -237,11 +268,14 @@ class Hdr(Function):
         }
         return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
 
-    @staticmethod
-    def _rank(q: float, counts: Whole) -> Whole:
-        """Find the rank of a quantile, from 0, among so many values, as HdrHistogram does: the nearest, from 1."""
-        ranks: Whole = np.maximum(np.floor(percentile(q) * counts / 100.0 + 0.5), 1.0).astype(np.int64) - 1
-        return ranks
+    def _rank(self, q: float, counts: Whole) -> Whole:
+        """Find the rank of a quantile, from 0, among so many values, as HdrHistogram does, which counts it from 1."""
+        percent = percentile(q)
+        if self.rank == "java":  # an ulp less, so that rounding does not reach into the next bucket
+            ranks = np.ceil(max(math.nextafter(percent, -math.inf), 0.0) * counts / 100.0)
+        else:
+            ranks = np.floor(percent * counts / 100.0 + 0.5)
+        return capped_ranks(np.maximum(ranks, 1.0) - 1.0, counts)
 
     def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
         """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""

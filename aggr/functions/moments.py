@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aggr.fields import COUNT, EXACT, OR, Field
 from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_sums import sum_exactly, sum_squares
+from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
 from aggr.kernels.groups import Groups
 from aggr.kernels.numbers import (
     UNIT,
@@ -30,6 +30,7 @@ from aggr.kernels.numbers import (
 from aggr.kernels.possible_sums import all_possible
 from aggr.kernels.rounding import as_integers, quotient, variance, whole_number
 from aggr.kernels.superaccumulator import Limbs, check_exact
+from aggr.kernels.weights import Weights, count_rows, float_parts
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,18 @@ class _Summed(Function):
             raise DamagedState("its count, its sum and its special values contradict each other")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return self._summed(values, groups, None)
+
+    def _summed(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
         parts, special = parts_of(values, groups)
         flags = np.zeros(groups.n, np.int8)
         if special is not None:
             np.bitwise_or.at(flags, groups.ids, special)
         columns = {
-            "count": pa.array(groups.counts()),
+            "count": count_rows(groups, weights),
             "unit": unit_of(kept_type(values.type), groups.n),
             "special": pa.array(flags),
-            "sum": sum_exactly(parts, groups),
+            "sum": sum_exactly(parts, groups) if weights is None else sum_products(parts, float_parts(weights), groups),
         }
         if "squares" in self.state_fields:
             columns["squares"] = sum_squares(parts, groups)
@@ -85,7 +89,15 @@ class _Summed(Function):
 
 
 @dataclass(frozen=True)
-class Sum(_Summed):
+class _Weighable(_Summed):
+    """Sums of rows that may stand for several."""
+
+    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
+        return self._summed(values, groups, weights)
+
+
+@dataclass(frozen=True)
+class Sum(_Weighable):
     """The sum, computed without error and rounded once.
 
     Parameters
@@ -123,7 +135,7 @@ class Sum(_Summed):
 
 
 @dataclass(frozen=True)
-class Avg(_Summed):
+class Avg(_Weighable):
     """The mean, rounded once from the exact sum and the count."""
 
     name = "avg"
@@ -195,7 +207,13 @@ class Var(_Summed):
 
 @dataclass(frozen=True)
 class Stdev(Var):
-    """The standard deviation, rounded once from the exact Σx and Σx²."""
+    """The standard deviation, rounded once from the exact Σx and Σx².
+
+    Parameters
+    ----------
+    ddof : int
+        Degrees of freedom taken off the count, as `Var` has it.
+    """
 
     name = "stdev"
     aliases = ("stddev",)

@@ -55,15 +55,48 @@ class PerGroup(Function):
 
     @abstractmethod
     def add(self, state: Any, value: Any) -> Any:
-        """Return the state with one more value, which is never None."""
+        """Return the state with one more value.
+
+        Parameters
+        ----------
+        state : value of `state_kind`
+            It stays unchanged.
+        value : value of the input's type
+            Never None.
+
+        Returns
+        -------
+        value of `state_kind`
+        """
 
     @abstractmethod
     def combine(self, a: Any, b: Any) -> Any:
-        """Return the state of the values of both."""
+        """Return the state of the values of two states.
+
+        Parameters
+        ----------
+        a, b : values of `state_kind`
+            They stay unchanged.
+
+        Returns
+        -------
+        value of `state_kind`
+        """
 
     @abstractmethod
     def result(self, state: Any) -> Any:
-        """Read the result; None where there is nothing to read from."""
+        """Read the result of a state.
+
+        Parameters
+        ----------
+        state : value of `state_kind`
+            It stays unchanged.
+
+        Returns
+        -------
+        value of `result_kind`
+            None where there is nothing to read from.
+        """
 
     @property
     def state_fields(self) -> Mapping[str, Field]:

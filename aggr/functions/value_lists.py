@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import canonical
-from aggr.kernels.sort_keys import order_keys
+from aggr.kernels.normalize import canonical, normalize
+from aggr.kernels.sort_keys import has_order, order_keys
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
 KEEPS = (ALL, EARLIEST, LATEST)
@@ -53,6 +54,15 @@ class EventList:
             place = np.repeat(counts, counts) - 1 - place
         return _lists(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
 
+    def check(self, column: pa.Array) -> None:
+        """Refuse what are no lists of events in their order, and more of them than a group may have."""
+        events, lengths = _checked_entries(column, self.max)
+        if not pa.types.is_struct(events.type) or sorted(f.name for f in events.type) != ["time", "value"]:
+            raise DamagedState(f"has entries of type {events.type}, not structs of time and value")
+        times, values = (_checked_keys(events.field(name)) for name in ("time", "value"))
+        later = (times[1:] > times[:-1]) | (times[1:] == times[:-1]) & (values[1:] >= values[:-1])
+        _check_neighbours(later, lengths)
+
 
 @dataclass(frozen=True)
 class ValueSet:
@@ -83,6 +93,14 @@ class ValueSet:
         check_room("the set of distinct values", counts, self.max, "or count and collect fewer")
         return _lists(values.take(pa.array(order[new])), counts)
 
+    def check(self, column: pa.Array) -> None:
+        """Refuse what are no lists of distinct values in their order, and more of them than a group may have."""
+        values, lengths = _checked_entries(column, self.max)
+        keys = _checked_keys(values)
+        if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
+            raise DamagedState("holds -0.0, which is 0.0 in a set")
+        _check_neighbours(keys[1:] > keys[:-1], lengths)
+
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
     """Keep one field of the structs in lists."""
@@ -108,6 +126,35 @@ def _entries(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
     """Return what is in lists, end to end, and the group each entry belongs to."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
+
+
+def _checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, NDArray[np.int64]]:
+    """Return what is in lists, end to end, and how many are in each."""
+    if not pa.types.is_list(column.type):
+        raise DamagedState(f"has type {column.type}, not a list")
+    refuse_nulls(column)
+    entries, lengths = column.flatten(), pc.list_value_length(column).to_numpy().astype(np.int64)
+    refuse_nulls(entries)
+    if len(lengths) and lengths.max() > most:
+        raise DamagedState(f"holds {lengths.max()} values, and max is {most}")
+    return entries, lengths
+
+
+def _checked_keys(values: pa.Array) -> NDArray[np.int64]:
+    """Return the keys by which values are ordered."""
+    if not has_order((values := normalize(values)).type):
+        raise DamagedState(f"has values of type {values.type}, which has no order")
+    refuse_nulls(values)
+    return order_keys(values)
+
+
+def _check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) -> None:
+    """Refuse lists in which a value is not in order after the one before."""
+    within = np.ones(len(in_order) + 1, np.bool_)
+    starts = np.cumsum(lengths) - lengths
+    within[starts[starts < len(within)]] = False
+    if (within[1:] & ~in_order).any():
+        raise DamagedState("holds values out of their order")
 
 
 def _lists(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:

@@ -196,6 +196,8 @@ def _parsed(message: bytes, function: Dds, row: int) -> Any:
         raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
     if theirs.indexOffset != 0:
         raise ValueError(f"message {row} has index offset {theirs.indexOffset}; dds reads those with 0")
+    # libraries compute gamma in several ways, some units in the last place apart. Off by 1e-9 of gamma - 1, an edge
+    # moves by 1e-9 of its key, less than half a bucket for the farthest key that there is
     if not abs(theirs.gamma - mine) <= min(1e-12 * mine, 1e-9 * (mine - 1.0)):
         accuracy = f"{(theirs.gamma - 1.0) / (theirs.gamma + 1.0):.15g}"
         wanted = function.relative_accuracy

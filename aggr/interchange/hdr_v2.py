@@ -7,6 +7,9 @@
 The ratio carries ``unit``, 1.0 where there is none. The format has no place for the number of NaN, nor for the exact
 min and max, which readers take from the outermost buckets.
 
+With a lowest discernible value of 2 or more, values are counted in a unit, the greatest power of two up to it: 16384
+for jHiccup's 20000. Each bucket of such a histogram is made of whole ones of a histogram that starts at 1.
+
 Source: the V2 format of HdrHistogram, ``AbstractHistogram`` in Java and the ``hdrhistogram`` package.
 """
 
@@ -15,10 +18,10 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.functions.hdrhistogram import Hdr, Layout, Whole
 from aggr.kernels import leb128
@@ -28,7 +31,7 @@ from aggr.kernels.ragged import Ragged
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
-_HIGHEST, _MANY = np.iinfo(np.int64).max, 1 << 32  # a value; a number of counts, more than any histogram has
+_HIGHEST = np.iinfo(np.int64).max  # of a value
 
 
 def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
@@ -78,7 +81,8 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     ----------
     texts : array of string or binary, shape (n,)
     function : Hdr
-        Its digits are theirs, its unit their ratio (None or 1.0 where that is 1).
+        Its digits are theirs, its unit their ratio (None or 1.0 where that is 1). Their lowest discernible value may be
+        any.
 
     Returns
     -------
@@ -87,12 +91,14 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     Raises
     ------
     TypeError, ValueError
-        For a column of another type; for what is no such histogram or is damaged; for other digits, another ratio,
-        a lowest discernible value other than 1. It names the row.
+        For a column of another type; for what is no such histogram or is damaged; for other digits or another ratio. It
+        names the row.
 
     Guarantee
     ---------
-    Every count arrives in the bucket it had. min and max are the lowest value of the lowest bucket and the highest of
+    Every count arrives in the bucket it had, or, where the lowest discernible value is 2 or more, in the highest of
+    ours that its bucket is made of. So quantiles above 0 and max are to the unit what the histogram itself gives; min,
+    mean and stdev are within one of its units. min and max are the lowest value of the lowest bucket and the highest of
     the highest one, so within the digits of the true ones. The index offset in the header tells how a writer laid out
     its memory (some always put 1), and is passed over.
 
@@ -107,33 +113,60 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
     texts = normalize(texts)
     if texts.type not in (pa.string(), pa.binary()) and texts.null_count < len(texts):
         raise TypeError(f"HdrHistogram texts are a column of strings; got {texts.type}")
-    valid = texts.is_valid().to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(valid)
+    rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False)).tolist()
+    states = states_of_texts(texts.drop_null().to_pylist(), function, [f"text {row}" for row in rows])
+    return with_nulls(states, texts.is_valid())
+
+
+def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence[str]) -> pa.StructArray:
+    """Read HdrHistograms as `from_hdr_v2` does.
+
+    Parameters
+    ----------
+    texts : texts or bytes, shape (n,)
+        None missing.
+    function : Hdr
+    names : texts, shape (n,)
+        What errors call each of them.
+
+    Returns
+    -------
+    column of states of ``function``, shape (n,)
+
+    Raises
+    ------
+    ValueError
+        As `from_hdr_v2`.
+    """
     layout = function.layout
-    most = _HEADER.size + leb128.LONGEST * int(_rooms([_HIGHEST], layout)[0])
+    most = _HEADER.size + leb128.LONGEST * int(_rooms(np.array([_HIGHEST]), layout)[0])
     opened = []
-    for row, text in zip(rows, texts.drop_null().to_pylist(), strict=True):
+    for name, text in zip(names, texts, strict=True):
         try:
             opened.append(_opened(text, function, most))
         except ValueError as error:
-            raise ValueError(f"text {row}: {error}") from None
-    counts, rooms = [data for data, _ in opened], _rooms([highest for _, highest in opened], layout)
-    buckets = _read(counts, rooms, rows)
+            raise ValueError(f"{name}: {error}") from None
+    highest, magnitudes = (np.array([part[i] for part in opened], np.int64) for i in (1, 2))
+    buckets = _read([counts for counts, *_ in opened], _rooms(highest >> magnitudes, layout), names)
+    if magnitudes.any():
+        units = np.repeat(magnitudes, buckets.sizes)
+        top = layout.highest(buckets.keys)
+        buckets = buckets._replace(keys=layout.index((top << units) + ((np.int64(1) << units) - 1)))
     empty = buckets.sizes == 0
     first, last = Ragged(buckets.sizes, buckets.keys).first_last()
     parts = {
-        "nan": pa.array(np.zeros(len(rows), np.int64)),
+        "nan": pa.array(np.zeros(len(texts), np.int64)),
         "min": pa.array(layout.lowest(first), mask=empty),
         "max": pa.array(layout.highest(last), mask=empty),
         "buckets": buckets.to_arrow(),
     }
-    return with_nulls(function._pack(parts, len(rows)), texts.is_valid())
+    return function._pack(parts, len(texts))
 
 
-def _rooms(highest: list[int], layout: Layout) -> Whole:
-    """Return how many counts histograms have that track values up to a highest one."""
+def _rooms(highest: Whole, layout: Layout) -> Whole:
+    """Return how many counts histograms have that track values, in their units, up to a highest one."""
     half = layout.half_magnitude
-    return ((np.maximum(layout.index(np.array(highest, np.int64)), 1 << half) >> half) + 1) << half
+    return ((np.maximum(layout.index(highest), 1 << half) >> half) + 1) << half
 
 
 def _text(counts: bytes, highest: int, function: Hdr) -> str:
@@ -148,8 +181,8 @@ def _written(buckets: Histograms) -> list[bytes]:
     return [row or b"\0" for row in from_0.to_pylist()]  # some readers want one count at least
 
 
-def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int]:
-    """Open a text: its counts, still written as numbers, and its highest trackable value."""
+def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, int]:
+    """Open a text: its counts, still written as numbers, its highest trackable value, its unit as a power of two."""
     try:
         data = base64.b64decode(text, validate=True)
     except ValueError:
@@ -174,18 +207,19 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int]:
         raise ValueError(f"a damaged histogram: {length} bytes of counts announced, up to {highest}")
     if digits != function.digits:
         raise ValueError(f"a histogram of {digits} significant digits cannot be read as digits={function.digits}")
-    if lowest != 1:
-        raise ValueError(f"the lowest discernible value must be 1 (unit magnitude 0); got {lowest}")
+    magnitude = lowest.bit_length() - 1
+    if lowest < 1 or magnitude + function.layout.half_magnitude > 61:  # no values lie between, as writers have it
+        raise ValueError(f"a damaged histogram: its lowest discernible value is {lowest}, with {digits} digits")
     ratio = 1.0 if 0 < ratio < 1e-323 else ratio  # JavaScript writes the integer 1 in the double's place
     if ratio != (function.unit or 1.0):
         raise ValueError(f"a histogram of ratio {ratio} cannot be read with unit={function.unit}; use unit={ratio}")
-    return data[_HEADER.size :], highest
+    return data[_HEADER.size :], highest, magnitude
 
 
-def _read(payloads: list[bytes], rooms: Whole, rows: NDArray[np.intp]) -> Histograms:
+def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
     """Read the counts of all histograms at once."""
     found, ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
-    bad = rows[broken | (ends > rooms)]
+    bad = np.flatnonzero(broken | (ends > rooms))
     if len(bad):
-        raise ValueError(f"text {bad.min()}: a damaged histogram: its counts break off, or go beyond its highest value")
+        raise ValueError(f"{names[bad[0]]}: a damaged histogram: its counts break off, or go beyond its highest value")
     return Histograms(*found)

@@ -21,6 +21,7 @@ from aggr.kernels.rounding import fast_two_sum, two_product
 
 Floats = NDArray[np.float64]
 
+# |s| is at most ln 2 / 128, so that the first term left out, s^10/10!, is below 2^-96
 _STEPS = 64
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]  # of e^s, from s^9 to s^3
 

@@ -21,7 +21,7 @@ def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
         return np.bincount(groups.ids, values, minlength=groups.n).astype(np.int64)
     total = np.zeros(groups.n, np.int64)
     np.add.at(total, groups.ids, values)
-    if reach >= 2.0**62:
+    if reach >= 2.0**62:  # below, no sum can overflow; one that did is off by 2^64, and the doubles by far less
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
         if (np.abs(near - total) > 2.0**62).any():
             raise OverflowError("a count grew beyond int64")

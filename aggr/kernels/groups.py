@@ -64,7 +64,24 @@ class Groups:
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
-        """Make groups from any whole numbers; raises as `Groups` does."""
+        """Make groups from any whole numbers.
+
+        Parameters
+        ----------
+        ids : sequence or array of integers, shape (rows,)
+            Each in ``[0, n)``.
+        n : int
+            How many groups there are.
+
+        Returns
+        -------
+        Groups
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Groups` does.
+        """
         if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
             raise TypeError(f"group ids must be a list or an array of whole numbers; got {_shown(ids)}")
         try:
@@ -75,12 +92,34 @@ class Groups:
 
     @classmethod
     def single(cls, rows: int) -> Groups:
-        """Put all rows into one group."""
+        """Put all rows into one group.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows.
+
+        Returns
+        -------
+        Groups
+            With ``n = 1``.
+        """
         return cls._trusted(np.zeros(_number("the number of rows", rows), np.intp), 1)
 
     @classmethod
     def each(cls, rows: int) -> Groups:
-        """Put every row into a group of its own."""
+        """Put every row into a group of its own.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows, and groups.
+
+        Returns
+        -------
+        Groups
+            With ``ids[i] = i``.
+        """
         rows = _number("the number of rows", rows)
         return cls._trusted(np.arange(rows, dtype=np.intp), rows)
 
@@ -98,13 +137,38 @@ class Groups:
         return len(self.ids)
 
     def filter(self, rows: NDArray[np.bool_]) -> Groups:
-        """Keep the rows that are true; the groups stay, some perhaps without rows."""
+        """Choose the rows for which a mask is true.
+
+        Parameters
+        ----------
+        rows : array of bool, shape (rows,)
+
+        Returns
+        -------
+        Groups
+            With the same ``n``: some groups may have no rows.
+
+        Raises
+        ------
+        ValueError
+            If ``rows`` is not one boolean for every row.
+        """
         if rows.dtype != np.bool_ or rows.shape != self.ids.shape:
             raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
         return Groups._trusted(self.ids[rows], self.n)
 
     def part(self, rows: slice) -> Groups:
-        """Keep a range of rows; the groups stay."""
+        """Choose a range of rows.
+
+        Parameters
+        ----------
+        rows : slice
+
+        Returns
+        -------
+        Groups
+            With the same ``n``: some groups may have no rows.
+        """
         return Groups._trusted(self.ids[rows], self.n)
 
     def counts(self) -> NDArray[np.int64]:
@@ -116,16 +180,39 @@ class Groups:
         return self.cached("rows", None, lambda: _by_group(self.ids, self.counts()))
 
     def min_max(self, values: NDArray[Any]) -> tuple[float, float]:
-        """Return the least and the greatest of the grouped floats: NaN where there is one, inf and -inf of none."""
+        """Return the least and the greatest of the grouped values, over all groups.
+
+        Parameters
+        ----------
+        values : array of float64, shape (rows,)
+
+        Returns
+        -------
+        low, high : float
+            NaN where there is a NaN; inf and -inf of no values.
+        """
         return self.cached(
             "span", values, lambda: (float(values.min(initial=np.inf)), float(values.max(initial=-np.inf)))
         )
 
     def cached(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
-        """Compute ``what`` of the grouped values once, however many functions ask for it.
+        """Compute something of the grouped values once, however many functions ask for it.
 
         min, max and the exact sum of a column serve several functions. Values count as the same where they lie at
-        the same place in memory; they are held on to, so that the place stays theirs.
+        the same place in memory; a reference to them is kept, so that the memory is not used anew.
+
+        Parameters
+        ----------
+        what : hashable
+            Names what is computed.
+        values : array or None
+            What it is computed from, besides the groups; None for the groups alone.
+        compute : callable without arguments
+            Called the first time.
+
+        Returns
+        -------
+        What ``compute`` returned the first time
         """
         place = None if values is None else (values.ctypes.data, values.shape, values.strides, values.dtype.str)
         key = (what, place)
@@ -136,18 +223,53 @@ class Groups:
 
 
 def type_name(given: Any) -> str:
-    """Name the type of what was given, as people say it."""
+    """Name the type of what was given, for an error message.
+
+    Parameters
+    ----------
+    given : object
+
+    Returns
+    -------
+    str
+        ``None`` for None, otherwise the name of its class.
+    """
     return "None" if given is None else type(given).__name__
 
 
 def check_groups(name: str, groups: Any) -> None:
-    """Raise ``TypeError``, naming a function, for groups that are none."""
+    """Refuse what is no `Groups`.
+
+    Parameters
+    ----------
+    name : str
+        Of the function that asks, for the message.
+    groups : object
+
+    Raises
+    ------
+    TypeError
+    """
     if not isinstance(groups, Groups):
         raise TypeError(f"{name}: groups are an aggr.Groups; got {type_name(groups)}; Groups.of makes one")
 
 
 def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
-    """Raise ``ValueError`` unless there is a group id for every row: compiled loops read both side by side."""
+    """Refuse groups that do not have an id for every row: compiled loops read both arrays by one index.
+
+    Parameters
+    ----------
+    rows : int
+        The length of the array.
+    groups : Groups
+    what : str
+        What the array holds, for the message.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
     if rows != len(groups):
         raise ValueError(f"{rows} {what} for {len(groups)} group ids")
 
@@ -198,6 +320,11 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     one : array of intp, shape (groups.n,)
         The index of one row of each group, to take the keys from.
 
+    Raises
+    ------
+    ValueError
+        If a column's length is not ``rows``.
+
     Examples
     --------
     >>> groups, one = group_by([pa.array(["b", "a", "b", None])], 4)
@@ -209,7 +336,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
         if len(column) != rows:
             raise ValueError(f"a key column of {len(column)} values for {rows} rows")
         code, size = _codes(column)
-        if bound * size >= 2**62:
+        if bound * size >= 2**62:  # so that codes stay within int64
             codes, bound = _dense(codes, bound)
         if bound > 1:
             code += codes * size
@@ -251,14 +378,14 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
     low, high = int(values.min()), int(values.max())
-    most = 4 * len(values)
+    most = 4 * len(values)  # numbers that `_dense` looks up in a table
     if high - low < most:
         return values - low, high - low + 1
     heads = np.flatnonzero(values[1:] != values[:-1]) + 1
     if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    step = int(np.gcd.reduce(values[:256] - low))
+    step = int(np.gcd.reduce(values[:256] - low))  # a guess from some of them, checked on all
     if step > 1 and (high - low) // step < most:
         steps = (values - low) // step
         if (steps * step == values - low).all():
@@ -269,7 +396,7 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], int]:
     """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order."""
-    if bound <= max(4 * len(codes), 1024):
+    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
         seen = np.zeros(bound, np.bool_)
         seen[codes] = True
         if seen.all():

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from aggr.kernels.jit import Int, compiled
 
-LONGEST = 9  # bytes of a number
-FAR = 1 << 40  # as far as keys are followed
+LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
+FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
 
 Bytes = NDArray[np.uint8]
 Whole = NDArray[np.int64]
@@ -73,7 +73,8 @@ def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, NDArray[np.int32]]:
     if rows.type != pa.binary():  # other systems write them as large ones, or as views
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
-    places = np.frombuffer(offsets or bytes(4), np.int32)[rows.offset : rows.offset + len(rows) + 1]
+    # by their count: a buffer may be longer than what it holds, by any number of bytes
+    places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
     return np.frombuffer(data or b"", np.uint8), places
 
 

@@ -178,8 +178,7 @@ def _integer_parts(whole: NDArray[np.int64]) -> list[NDArray[np.float64]]:
 
 
 def _decimal_parts(values: pa.Array) -> list[NDArray[np.float64]]:
-    words = np.frombuffer(values.buffers()[1] or b"", np.int64)
-    words = words[2 * values.offset : 2 * (values.offset + len(values))].reshape(-1, 2)
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64, 2 * len(values), 16 * values.offset).reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
     if (high == low >> 63).all():
         return _integer_parts(low)

@@ -63,7 +63,9 @@ def _all_possible(
             sum_, place = _leading(digits, places[i], places[i + 1])
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
             apart = 32 * (2 * (exponents[i] + place) - square_exponents[i] - square_place)
-            least = math.ldexp(sum_ * sum_, int(max(min(apart, 800), -2000)))  # below 2**1024 at most
+            # three digits are below 2^96, so that a square times 2^800 is a double; times 2^-2000 it is 0
+            least = math.ldexp(sum_ * sum_, int(max(min(apart, 800), -2000)))
+            # three digits leave 2^-64 of a number and doubles round at 2^-53: a margin of 2^-30 refuses nothing true
             if least > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True

@@ -18,9 +18,11 @@ from aggr.kernels.superaccumulator import BITS, HALF, Limbs
 
 Floats = NDArray[np.float64]
 
-_SAFE = 2.0**-88  # bounds the relative error of every double-double below
-_LEAST = -960  # a result below 2^-960 might be subnormal: decided by whole numbers
-_MOST_LEVELS = 6  # sums wider than this (192 bits) are squared by whole numbers
+# Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
+# quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
+_SAFE = 2.0**-88
+_LEAST = -960  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
+_MOST_LEVELS = 6  # sums wider than this (192 bits) are squared by whole numbers: squares take levels² passes over all
 
 
 class Pair(NamedTuple):
@@ -108,7 +110,7 @@ def ratio(top: int, exponent: int, bottom: int = 1) -> float:
 
 def root_of(top: int, exponent: int, bottom: int = 1) -> float:
     """Round the square root of ``top · 2^exponent / bottom`` correctly."""
-    shift = max(0, 140 + bottom.bit_length() - top.bit_length())
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # 140 bits or more, so that the root has 70 of them
     shift += (exponent - shift) % 2
     whole, remainder = divmod(top << shift, bottom)
     root = math.isqrt(whole)
@@ -217,8 +219,8 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 
 def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split into halves of 26 bits."""
-    c = x * 134217729.0
+    """Split into halves of 26 bits (Veltkamp)."""
+    c = x * 134217729.0  # 2^27 + 1
     high = c - (c - x)
     return high, x - high
 
@@ -289,6 +291,7 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
     low = unsigned[0] | (unsigned[1] << np.uint64(32))
     high = (unsigned[2] | (unsigned[3] << np.uint64(32))).view(np.int64)
     near = np.ldexp(*_pair(limbs)[::2])
+    # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
     fits = (near > least * 0.999) & (near < most * 0.999)
     for i in np.flatnonzero(~fits).tolist():
         fits[i] = least <= whole_number(limbs, i) <= most

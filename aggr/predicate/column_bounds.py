@@ -47,7 +47,17 @@ class Bound:
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> Bound:
-        """Bound a column by its only values."""
+        """Bound a column by the only values it can have.
+
+        Parameters
+        ----------
+        values : iterable of values
+            Of one type, as `Bound` has them; none at all make the empty bound.
+
+        Returns
+        -------
+        Bound
+        """
         found = frozenset(values)
         return cls(min(found, default=None), max(found, default=None), found)
 
@@ -57,7 +67,17 @@ class Bound:
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
-        """Say whether a value lies within."""
+        """Say whether a value lies between the ends.
+
+        Parameters
+        ----------
+        value : value
+            Of the type of the ends, not null.
+
+        Returns
+        -------
+        bool
+        """
         return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
 
     def __and__(self, other: Bound) -> Bound:

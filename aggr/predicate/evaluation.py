@@ -24,6 +24,7 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
     Parameters
     ----------
     text : str
+        SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema, optional
         With it, columns and types are checked as well.
 
@@ -97,7 +98,22 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
 
 
 def value_type(text: str, schema: pa.Schema) -> pa.DataType:
-    """Tell the type of what `evaluate` returns for tables of a schema.
+    """Return the type of what `evaluate` computes for tables of a schema.
+
+    Parameters
+    ----------
+    text : str
+        SQL, as `evaluate` takes it.
+    schema : pa.Schema
+
+    Returns
+    -------
+    pa.DataType
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, names a column that is not there, or its types do not go together.
 
     Examples
     --------
@@ -113,13 +129,20 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     Parameters
     ----------
     condition : str
+        SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema
         Of what is filtered.
+
+    Returns
+    -------
+    pyarrow.compute.Expression
+        True for the same rows as `rows_where` finds.
 
     Raises
     ------
     ValueError
-        If the condition cannot be read, names a column that is not there, or compares what cannot be compared.
+        If the condition cannot be read, names a column that is not there, compares what cannot be compared, or names
+        columns more often than Arrow can walk.
 
     Examples
     --------

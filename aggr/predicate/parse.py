@@ -103,6 +103,11 @@ def columns_of(text: str | None) -> tuple[str, ...]:
     text : str or None
         None reads none.
 
+    Returns
+    -------
+    tuple of str
+        Each name once.
+
     Raises
     ------
     ValueError

@@ -62,7 +62,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     dds is exact for some value within α of the one given, hdr to its significant digits; NaN is never counted.
     """
     value, function = number(value), function_of(states)
-    read = getattr(function, "rank", None)
+    read = getattr(function, "share_up_to", None)
     if read is None:
         raise _cannot("rank", function)
     states = normalize(states)
@@ -127,7 +127,7 @@ def accessors_of(function: type[Function]) -> list[str]:
     record = _record_of(function)
     able = {
         "quantile": any(f.name == "quantiles" for f in fields(function)),
-        "rank": hasattr(function, "rank"),
+        "rank": hasattr(function, "share_up_to"),
         "mean": "avg" in function.answers_for or "mean" in record,
         "stdev": "stdev" in function.answers_for or {"stdev", "count"} <= record,
         "count": function.name == "count" or "count" in function.answers_for or "count" in record,

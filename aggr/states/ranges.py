@@ -120,7 +120,7 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
         scanned = scan(function, states, _starts(first, last, len(states)))
         if len(whole) == len(first):
             return scanned if _each(last, len(states)) else scanned.take(pa.array(last - 1))
-        return function.merge(scanned.take(pa.array(last[whole] - 1)), Groups.of(whole, len(first)))
+        return function._merge_trusted(scanned.take(pa.array(last[whole] - 1)), Groups.of(whole, len(first)))
     boundaries = _boundaries(first, last)
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
     backwards = _backwards(function, states, segments, int(first.min()), int(boundaries[-1]))
@@ -129,7 +129,9 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     left, right = np.flatnonzero(first < np.minimum(cuts, last)), np.flatnonzero(last > cuts)
     ends = backwards.take(pa.array(first[left] - first.min()))
     begins = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
-    return function.merge(pa.concat_arrays([ends, begins]), Groups.of(np.concatenate([left, right]), len(first)))
+    return function._merge_trusted(
+        pa.concat_arrays([ends, begins]), Groups.of(np.concatenate([left, right]), len(first))
+    )
 
 
 def _growing(first: Places, last: Places) -> bool:

@@ -6,7 +6,7 @@ FNV-1a over their bytes or elements, in two lanes of different constants; a fina
 anyone who wants two rows to collide.
 
 Source: Fowler, Noll, Vo, "The FNV Non-Cryptographic Hash Algorithm"; the finalizers of SplitMix64 (Steele et al.,
-2014).
+2014) and MurmurHash3 (Appleby).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from aggr.kernels.normalize import normalize
 Words = NDArray[np.uint64]
 
 _LANES = 2
-_NULL = np.uint64(0x9E3779B97F4A7C15)
-_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))
-_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # both odd
+_NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, as SplitMix64 steps
+_BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's for 64 bits, and its halves swapped
+_PRIMES = (np.uint64(0x100000001B3), np.uint64(0x9E3779B97F4A7C55))  # FNV's for 64 bits, and another; both odd
+# of SplitMix64, and of MurmurHash3
 _FACTORS = (
     (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)),
     (np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)),
@@ -93,7 +94,7 @@ def _present(column: pa.Array) -> Words:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         lengths = pc.binary_length(column).to_numpy()
         _, offsets, data = column.cast(pa.binary()).buffers()
-        first = int(np.frombuffer(offsets, np.int32)[column.offset])
+        first = int(np.frombuffer(offsets, np.int32, 1, 4 * column.offset)[0])
         values = np.frombuffer(data or b"", np.uint8)[first : first + int(lengths.sum())]
         return _joined([values, values], lengths.astype(np.int64))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):

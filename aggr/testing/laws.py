@@ -26,6 +26,8 @@ from aggr.kernels.groups import Groups
 from aggr.parameters import some
 from aggr.testing.edge_cases import edge_cases
 
+__all__ = ["LAWS", "LawBroken", "check"]
+
 Oracle = Callable[[list[Any]], Any]
 Source = Callable[[int, int], pa.Array]
 

@@ -92,7 +92,7 @@ def aggregate(
         return reduce_by(rows, _keys(rows, keys), states)
 
     def merge(held: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        return merge_by(held, _keys(held, keys), functions, max_ratio)
+        return merge_by(held, _keys(held, keys), functions, max_ratio, trusted=True)
 
     def first(batches: Batches) -> Iterator[pa.Table]:
         return partial_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES)
@@ -152,18 +152,18 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     schema = pa.schema([given.field(name) for name in [*keys, *kept]])
     shuffled = pa.schema([given.field(name) for name in [*apart, *kept]])
 
-    def combine(table: pa.Table, by: Sequence[str] = apart) -> pa.Table:
+    def combine(table: pa.Table, by: Sequence[str] = apart, *, trusted: bool = False) -> pa.Table:
         functions = {name: function_of(table.column(name)) for name in kept}
-        return merge_by(table, _keys(table, by), functions)
+        return merge_by(table, _keys(table, by), functions, trusted=trusted)
 
     def first(batches: Batches) -> Iterator[pa.Table]:
         return partial_states(batches, combine, combine, MOST_BYTES)
 
     def second(table: pa.Table) -> pa.Table:
-        table = combine(table)
+        table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
         if apart is keys:
             return table
-        merged = combine(table, keys)
+        merged = combine(table, keys, trusted=True)
         if merged.num_rows < table.num_rows:
             levels = " and ".join(sorted(map(str, pc.unique(table.column(LEVEL)).to_pylist())))
             raise ValueError(

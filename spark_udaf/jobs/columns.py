@@ -85,7 +85,7 @@ def map_columns(
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
 
 
-def check_told_apart(names: Sequence[str], spark: SparkSession) -> None:
+def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
     """Raise ``ValueError`` for names of a result that Spark takes for one."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return

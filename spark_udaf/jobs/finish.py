@@ -11,7 +11,7 @@ import pyarrow as pa
 import tiltframe
 from aggr import Measure
 from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
-from spark_udaf.jobs.columns import check_told_apart
+from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.two_phase import Batches, source_of
@@ -51,7 +51,7 @@ def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, M
         source, given = source_of(states)
         schema, read_table = results_schema(given, measures), partial(results, measures=measures)
         names = given.names
-    check_told_apart(schema.names, source.spark)
+    check_distinct(schema.names, source.spark)
 
     def read(batches: Batches) -> Batches:
         for batch in batches:

@@ -59,7 +59,30 @@ def running(
 ) -> DataFrame:
     """Aggregate rows in the order of key and time: by default a result for every row.
 
-    Takes what `tiltframe.running` takes, with a DataFrame for the table, and returns its columns.
+    Parameters
+    ----------
+    df : DataFrame
+        Classic or Connect.
+    measures : name -> measure
+        As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
+        rows.
+    window : an ordered window, its text, or measure -> window
+        Of `windows.ordered`; all rows of the key so far for those that none is given for.
+    time : str
+        The column of event times, of any type that a tilt frame takes.
+    keys : column names
+        Windows are kept per key; a key is computed in one task. Null is a legal key.
+    order : column names
+        What rows of equal times are ordered by.
+    ticks : ticks
+        Instants that there are results at, besides those of the window.
+    emit : "rows", "ticks" or "final"
+        Which results are returned, as `tiltframe.running` has it.
+
+    Returns
+    -------
+    DataFrame
+        With the columns of `tiltframe.running`.
 
     Raises
     ------
@@ -89,7 +112,16 @@ def running(
 def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     """Roll up rows in the order of key and time: the states of every level of an ordered frame, by one shuffle.
 
-    Takes what `tiltframe.ordered_rollup` takes, with a DataFrame for the table, and returns its columns.
+    Parameters
+    ----------
+    df : DataFrame
+        Classic or Connect.
+    frame : OrderedFrame
+
+    Returns
+    -------
+    DataFrame
+        With the columns of `tiltframe.ordered_rollup`: one row for each window that is over.
 
     Raises
     ------

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 
-_BATCH_ROWS = 1 << 18  # what is reduced at once
-_READERS = 16
+_BATCH_ROWS = 1 << 18  # what is reduced at once, as in `aggr.states.partial_aggregation`
+_READERS = 16  # threads that read footers: they wait for an object store, not for the processor
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.kernels.normalize import one_array
-from spark_udaf.jobs.columns import arrow_schema, check_told_apart, map_columns
+from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.hash_partition import shard_of
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
@@ -28,9 +28,9 @@ from spark_udaf.jobs.tune_worker import tune_worker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-MOST_BYTES = 1 << 26  # states a task holds before it hands them on
+MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
-_GIVEN_ROWS = 2000  # states handed to the JVM at once
+_GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
 _SHARD = "shard"
 _MESSAGE = pa.schema([(_SHARD, pa.int32()), ("states", pa.binary())])
 
@@ -118,7 +118,7 @@ def two_phase(
     merge : table of partial states -> table of the result
     result : schema of the result
     """
-    check_told_apart(result.names, source.spark)
+    check_distinct(result.names, source.spark)
     shards = max(_LEAST_SHARDS, int(source.spark.conf.get("spark.sql.shuffle.partitions") or 0))
 
     def first(batches: Batches) -> Batches:

@@ -12,22 +12,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from aggr import Measure, from_description, get
-from aggr.function import keyword
+from aggr.function import column_keywords
 from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.postgres.session import without_password
 from tiltframe.store.query.execution import execute, moment
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, states_asked
 
 STORAGE = "storage."
+NOTE = "tiltframe.options"  # the metadata of a column by which a table of the catalog keeps its options
 KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
-ROWS_PER_TASK = 50_000
+ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}
-_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "is_managed_location", "transient_lastddltime")
+_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "transient_lastddltime")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ def _names(what: str, names: Sequence[str] | None) -> str | None:
 def from_options(options: Mapping[str, str]) -> Asked:
     """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
     unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
-    if options.keys() >= _TABLE:  # of a table, Spark tells what its catalog keeps of it too, and options twice
+    if is_of_table(options):  # Spark tells what its catalog keeps of it too, and options twice
         unknown = [name for name in unknown if name not in _CATALOG and not name.startswith("option.")]
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
@@ -135,6 +138,37 @@ def from_options(options: Mapping[str, str]) -> Asked:
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
     fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
     return Asked(store.backend, store.manifest, asked, fill, options.get("now"), rows, pushdown)
+
+
+def is_of_table(options: Mapping[str, str]) -> bool:
+    """Say whether these are the options of a ``CREATE TABLE``, with which Spark tells whose the table is."""
+    return options.keys() >= _TABLE
+
+
+def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Note a table's options at its first column; raises ``ValueError`` for what a catalog should not keep.
+
+    Of a table, Spark's catalog keeps options and columns, and gives its reader the columns alone (PySpark 4.3,
+    ``PythonDataSourceV2.getTable``). What a column says of itself goes wherever the column goes.
+    """
+    if "location" not in options:  # a managed table, whose folder goes when it is dropped
+        raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
+    secret = [name for name in options if name.startswith(STORAGE)]
+    if secret or without_password(options["path"]) != options["path"]:
+        raise ValueError(
+            f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
+            "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"
+        )
+    note = json.dumps({name: options[name] for name in KNOWN if name in options})
+    first, *others = schema
+    noted = StructField(first.name, first.dataType, first.nullable, {**first.metadata, NOTE: note})
+    return StructType([noted, *others])
+
+
+def with_noted(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
+    """Add the options of a table to those of one query of it, which prevail."""
+    notes = [field.metadata[NOTE] for field in schema if NOTE in (field.metadata or {})]
+    return {**json.loads(notes[0]), **options} if notes else options
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
@@ -183,7 +217,7 @@ def _measure(name: str, described: Any) -> Measure:
     try:
         if not isinstance(described, dict):
             raise TypeError("it is no object in JSON")
-        inputs = [keyword(role) for role in get(described["function"]).inputs[1:]]
+        inputs = column_keywords(get(described["function"]))
         if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
             raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
         return from_description(described)

@@ -2,6 +2,7 @@
 
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
+    CREATE TABLE hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
 
@@ -36,7 +37,7 @@ from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, to_options
+from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, is_of_table, to_options, with_note, with_noted
 from spark_udaf.store.partitions import held, slices
 from spark_udaf.store.pushdown import bounds_of, with_filters
 from tiltframe.store import Expired
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
-_GIVEN_ROWS = 10_000  # results handed to the JVM at once
+_GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
 
 class TiltframeSource(DataSource):
@@ -62,11 +63,12 @@ class TiltframeSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
-        return spark_schema(stored_schema(from_options(self.options).schema))
+        found = spark_schema(stored_schema(from_options(self.options).schema))
+        return with_note(found, self.options) if is_of_table(self.options) else found
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        asked = from_options(self.options)
+        asked = from_options(with_noted(self.options, schema))
         given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(asked.schema))}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
@@ -206,10 +208,24 @@ def read(
         Classic or Connect.
     uri : str or path
         Of the store; driver and tasks must reach it.
-    per, within, where, measures, keys, fill, now
-        As for `tiltframe.FrameStore.query`; ``all`` gives one result over the whole range.
-    name, storage_options
-        As for `tiltframe.FrameStore`.
+    per : str or window
+        A level, or a coarser window that levels can make; ``all`` for one result over the whole range.
+    within : (start, end) or str, optional
+        Windows that start in this range, as for `tiltframe.FrameStore.query`.
+    where : str, optional
+        A condition in SQL on the keys.
+    measures : names, or name -> measure, optional
+        Which; new ones are read from states that are there.
+    keys : names, optional
+        The keys that results are kept apart by; the others are merged over.
+    fill : bool
+        Give windows without events too, as for `tiltframe.FrameStore.query`.
+    now : moment, optional
+        For ``partial``; the clock's.
+    name : str, optional
+        Of the store, in a database with several.
+    storage_options : str -> str, optional
+        Of the object store, as deltalake names them.
     rows_per_task : int
         A task reads about so many rows of states.
     pushdown : bool

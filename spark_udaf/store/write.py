@@ -66,8 +66,12 @@ def append(
         only, coarser ones are derived later.
     store : FrameStore
         Driver and tasks must reach it.
-    writer, commit, made_from
-        As for `tiltframe.FrameStore.append`.
+    writer : str
+        Who writes.
+    commit : int
+        Grows from commit to commit of one writer.
+    made_from : name -> number, optional
+        What else counts as committed with it, as for `tiltframe.FrameStore.append`.
 
     Returns
     -------
@@ -130,8 +134,14 @@ def rollup_into(
     ----------
     rows : DataFrame, or Parquet files as `scan_parquet` gives them
         With the time, keys and columns of the store's frame.
-    store, writer, commit, made_from
-        As for `append`.
+    store : FrameStore
+        Driver and tasks must reach it.
+    writer : str
+        Who writes.
+    commit : int
+        Grows from commit to commit of one writer.
+    made_from : name -> number, optional
+        What else counts as committed with it, as for `tiltframe.FrameStore.append`.
 
     Returns
     -------

@@ -15,28 +15,111 @@ from spark_udaf.udaf.typed_udf import arrow_udf, column
 
 
 def quantile(states: Column | str, q: float) -> Column:
-    """Read one quantile of each state of dds, hdr or another sketch, as double; q in [0, 1]."""
+    """Read one quantile of each state, without a shuffle.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of dds, hdr or another sketch.
+    q : float in [0, 1]
+
+    Returns
+    -------
+    Column of double
+        Null where a state is null or empty.
+
+    Raises
+    ------
+    ValueError
+        If q lies outside [0, 1]. States of a function that has no quantiles fail the job, by name.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        states.select(su.quantile("latency_ms", 0.99))
+    """
     (asked,) = check_quantiles([q])
     return _read("double", states, accessors.quantile, asked)
 
 
 def rank(states: Column | str, value: float) -> Column:
-    """Read the share of values that are at most ``value``, in [0, 1]: the cumulative distribution."""
+    """Read the share of values that are at most a given one: the cumulative distribution.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of dds or hdr.
+    value : float
+        Not NaN.
+
+    Returns
+    -------
+    Column of double
+        In [0, 1]; null where a state is null or empty. Of dds exact for some value within α of the one given, of hdr to
+        its significant digits; NaN is never counted.
+
+    Raises
+    ------
+    ValueError
+        If ``value`` is no number. States of a function that has no ranks fail the job, by name.
+    """
     return _read("double", states, accessors.rank, accessors.number(value))
 
 
 def mean(states: Column | str) -> Column:
-    """Read the mean of each state, as double."""
+    """Read the mean of each state.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of avg, var, stdev, dds or hdr.
+
+    Returns
+    -------
+    Column of double
+        Null where there is nothing. States of a function that has no mean fail the job, by name.
+    """
     return _read("double", states, accessors.mean)
 
 
 def stdev(states: Column | str, ddof: int = 1) -> Column:
-    """Read the standard deviation of each state: of a sample (ddof=1) or a population (ddof=0)."""
+    """Read the standard deviation of each state.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of var, stdev or hdr.
+    ddof : int
+        Taken off the count in the divisor: 1 for a sample, 0 for the population.
+
+    Returns
+    -------
+    Column of double
+        Null where the count is not above ``ddof``.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0. States of a function that has none fail the job, by name.
+    """
     return _read("double", states, accessors.stdev, Stdev(ddof).ddof)
 
 
 def count(states: Column | str) -> Column:
-    """Read how many values each state has seen, as bigint."""
+    """Read how many values each state has seen.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of a function that counts.
+
+    Returns
+    -------
+    Column of bigint
+        Null where a state is null. NaN is among the values only where it makes the result NaN. States of a function
+        that does not count fail the job, by name.
+    """
     return _read("bigint", states, accessors.count)
 
 

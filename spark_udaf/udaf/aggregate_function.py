@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import ArrayType, DataType, StructType
 
 from aggr import Function, Groups
-from aggr.function import EVENT_TIME
+from aggr.function import EVENT_TIME, WEIGHT
 from aggr.kernels.normalize import normalized_type, with_nulls
 from spark_udaf.udaf.typed_udf import arrow_udf, pandas_udf
 from tiltframe.event_time import event_times
@@ -43,12 +43,20 @@ class Reading:
         What values are read as; None: as they come, for the result has one type whatever they are.
     states : bool
         Give the state instead of the result.
+    weighted : bool
+        Values come as a struct, its last field how many rows each row stands for.
     """
 
     function: Function
     label: str
     dtype: pa.DataType | None
     states: bool = False
+    weighted: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns it takes, by name."""
+        return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
 
     @property
     def result(self) -> pa.DataType:
@@ -57,10 +65,18 @@ class Reading:
         state = self.function.state_type(_input(self.function, dtype))
         return state if self.states else self.function.result_type(state)
 
-    def results(self, values: pa.Array) -> pa.Array:
-        """Aggregate the values of one group; the answer is an array of one."""
+    def of_columns(self, columns: pa.Array) -> pa.Array:
+        """Aggregate the columns of one group: the values, or a struct of all by `names`."""
+        if not self.weighted:
+            return self.results(columns)
+        kept = [columns.field(name) for name in self.function.inputs]
+        values = kept[0] if len(kept) == 1 else pa.StructArray.from_arrays(kept, names=list(self.function.inputs))
+        return self.results(values, columns.field(WEIGHT))
+
+    def results(self, values: pa.Array, weights: pa.Array | None = None) -> pa.Array:
+        """Aggregate the values of one group, and perhaps their weights; the answer is an array of one."""
         with naming(self.label):
-            states = self.function.reduce(self._read(values), Groups.single(len(values)))
+            states = self.function.reduce(self._read(values), Groups.single(len(values)), weights)
             return states if self.states else self.function.finish(states)
 
     def _read(self, values: pa.Array) -> pa.Array:
@@ -105,7 +121,9 @@ def naming(label: str) -> Iterator[None]:
         raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
 
 
-def reading(function: Function, label: str, type: DataType | str | None, states: bool = False) -> Reading:
+def reading(
+    function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
+) -> Reading:
     """Choose what the column is read as: the given type; nothing in particular; or, where the result needs one, double.
 
     Raises ``TypeError`` for a type the function does not take, and ``ValueError`` for one that cannot be read.
@@ -113,14 +131,14 @@ def reading(function: Function, label: str, type: DataType | str | None, states:
     if type is not None:
         dtype = arrow_type(type)
         function.check_input(_input(function, dtype))
-        return Reading(function, label, dtype, states)
+        return Reading(function, label, dtype, states, weighted)
     kinds = accepted(function)
     free = len({Reading(function, label, dtype, states).result for dtype in kinds}) == 1
     if free and len(function.inputs) == 1:
-        return Reading(function, label, None, states)
+        return Reading(function, label, None, states, weighted)
     if pa.float64() not in kinds:
         raise TypeError(f"{label} needs the type of its column: say type='{from_arrow_type(kinds[0]).simpleString()}'")
-    return Reading(function, label, pa.float64(), states)
+    return Reading(function, label, pa.float64(), states, weighted)
 
 
 def arrow_type(type: DataType | str) -> pa.DataType:
@@ -172,13 +190,13 @@ def arrow_udaf(reading: Reading) -> Callable[..., Column]:
     """Make an Arrow UDAF (Spark 4.1 on) of values and perhaps further inputs: one Arrow array a group."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
-        return reading.results(values)[0]
+        return reading.of_columns(values)[0]
 
     aggregate.__name__ = reading.function.name  # what Spark names the column after
     made = arrow_udf(aggregate, from_arrow_type(reading.result))
 
     def call(*columns: Column) -> Column:
-        named = [column.alias(name) for column, name in zip(columns, reading.function.inputs, strict=True)]
+        named = [column.alias(name) for column, name in zip(columns, reading.names, strict=True)]
         column: Column = made(columns[0] if len(columns) == 1 else F.struct(*named))
         return column
 
@@ -203,11 +221,11 @@ def pandas_udaf(reading: Reading) -> Callable[..., Column]:
             given = given.cast(one)
         others = [
             pa.array([row[name] for row in values], pa.int64() if name == EVENT_TIME else None)
-            for name in reading.function.inputs[1:]
+            for name in reading.names[1:]
         ]
         if others:
-            given = pa.StructArray.from_arrays([given, *others], names=list(reading.function.inputs))
-        found = reading.results(given)[0]
+            given = pa.StructArray.from_arrays([given, *others], names=list(reading.names))
+        found = reading.of_columns(given)[0]
         if not found.is_valid:
             return None
         if record or number:
@@ -220,7 +238,7 @@ def pandas_udaf(reading: Reading) -> Callable[..., Column]:
 
     def call(values: Column, *others: Column) -> Column:
         parts = [(F.unix_micros(values) if moment else values).alias("value")]
-        for name, column in zip(reading.function.inputs[1:], others, strict=True):
+        for name, column in zip(reading.names[1:], others, strict=True):
             times = name == EVENT_TIME  # of which only the order matters
             parts.append((F.unix_micros(column.cast("timestamp")) if times else column).alias(name))
         found = made(F.struct(*parts))

@@ -17,7 +17,18 @@ from spark_udaf.udaf.typed_udf import arrow_udf, column
 
 
 def to_hdr_v2(states: Column | str) -> Column:
-    """Write states of hdr as HdrHistogram V2 in base64, as `aggr.interchange.hdr_v2.to_hdr_v2` does."""
+    """Write states of hdr as HdrHistogram V2 in base64, as `aggr.interchange.hdr_v2.to_hdr_v2` does.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of hdr.
+
+    Returns
+    -------
+    Column of string
+        Null for a null state. States of another function fail the job, by name.
+    """
 
     def write(held: pa.Array) -> pa.Array:
         return hdr_v2.to_hdr_v2(held, cast(Hdr, _expect(held, Hdr)))
@@ -27,7 +38,27 @@ def to_hdr_v2(states: Column | str) -> Column:
 
 
 def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
-    """Read HdrHistogram V2 texts as states of hdr, as `hdr_v2.from_hdr_v2` does; ``unit`` is their ratio."""
+    """Read HdrHistogram V2 texts as states of hdr, as `aggr.interchange.hdr_v2.from_hdr_v2` does.
+
+    Parameters
+    ----------
+    texts : Column or str
+        Of string or binary.
+    digits : int, 1 to 5
+        Significant decimal digits of the histograms.
+    unit : float, optional
+        Their ratio; None where that is 1.
+
+    Returns
+    -------
+    Column of states
+        Null for null. Damaged texts, other digits and another ratio fail the job, by name.
+
+    Raises
+    ------
+    ValueError
+        If ``digits`` or ``unit`` is out of its range.
+    """
     function = Hdr(digits=digits, unit=unit)
 
     def read(given: pa.Array) -> pa.Array:
@@ -40,8 +71,25 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
 def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     """Write states of dds as DDSketch messages, as `aggr.interchange.ddsketch_proto.to_dds_proto` does.
 
-    ``keys`` is "upper" for readers in Python and JavaScript, "lower" for those in Go and Java. Sum, min and max have no
-    place in the message, and travel beside it: ``states.min``, ``states.max``, and the sum by `finish`.
+    Sum, min and max have no place in the message; ``states.min``, ``states.max`` and the sum by `finish` go into
+    columns of their own.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of dds.
+    keys : "upper" or "lower"
+        "upper" for readers in Python and JavaScript, "lower" for those in Go, Java and Rust.
+
+    Returns
+    -------
+    Column of binary
+        Null for a null state. States of another function fail the job, by name.
+
+    Raises
+    ------
+    ValueError
+        If ``keys`` is another word.
     """
 
     _check_keys(keys)
@@ -65,7 +113,28 @@ def from_dds_proto(
 ) -> Column:
     """Read DDSketch messages as states of dds, as `aggr.interchange.ddsketch_proto.from_dds_proto` does.
 
-    ``sums``, ``mins`` and ``maxs`` are columns of what travelled beside; without them they are made of the buckets.
+    Parameters
+    ----------
+    messages : Column or str
+        Of binary.
+    relative_accuracy : float in (0, 1)
+        That of the messages.
+    max_bins : int, optional
+        As `aggr.dds` has it.
+    sums, mins, maxs : Column or str, optional
+        Numbers that the messages have no place for; without them they are made from the buckets.
+    keys : "upper" or "lower"
+        As `to_dds_proto` has them.
+
+    Returns
+    -------
+    Column of states
+        Null for null. Damaged messages and those of another accuracy fail the job, by name.
+
+    Raises
+    ------
+    ValueError
+        If ``keys`` is another word, or the accuracy or ``max_bins`` is out of its range.
     """
     _check_keys(keys)
     function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)

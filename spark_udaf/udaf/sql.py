@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 import aggr
 from aggr import Function, Groups
-from aggr.function import EVENT_TIME
+from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
 from aggr.states.accessors import ACCESSORS, accessors_of
 from aggr.states.identify import function_of
@@ -54,7 +54,8 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
         The names of the functions, sorted. For a function ``f``: ``aggr_f(x, parameters…)``,
         ``aggr_f_state(x, parameters…)`` with the parameters that shape the state, ``aggr_f_merge(state)``,
         ``aggr_f_finish(state)``, and the accessors that can read it, say ``aggr_f_quantile(state, q)``. first and
-        last take the event time second, as functions of several inputs take these in their order. Quantiles come as a
+        last take the event time second, as functions of several inputs take these in their order; functions that take
+        weights, ``weight => w``. Quantiles come as a
         map from their names, and the numbers of a record but its count as double.
 
     Raises
@@ -96,12 +97,12 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
     reads = [f.name for f in fields(function) if f.name not in function.state_parameters]
 
     def whole(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
-        asked, values = _given(plain, [f.name for f in fields(function)], given, named)
-        return sql_column(asked.results(values), result)[0]
+        asked, values, weights = _given(plain, [f.name for f in fields(function)], given, named)
+        return sql_column(asked.results(values, weights), result)[0]
 
     def reduced(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
-        asked, values = _given(states, list(function.state_parameters), given, named)
-        return asked.results(values)[0]
+        asked, values, weights = _given(states, list(function.state_parameters), given, named)
+        return asked.results(values, weights)[0]
 
     def merged(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
         with naming(f"{name}_merge"):
@@ -158,18 +159,22 @@ def _accessor(name: str) -> Any:
 
 def _given(
     asked: Reading, names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]
-) -> tuple[Reading, pa.Array]:
-    """Apply the parameters that SQL gave as columns; further inputs come before them."""
+) -> tuple[Reading, pa.Array, pa.Array | None]:
+    """Apply the parameters that SQL gave as columns; further inputs come before them, weights by name."""
     with naming(asked.label):
         values, given = _column(given)
         inputs = asked.function.inputs
+        weights = named.get(WEIGHT) if asked.function.takes_weights() else None
+        if weights is not None:
+            named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
             if len(given) < len(inputs) - 1:
                 raise ValueError(f"it needs {_needed(inputs)}, after its first column")
             values = pa.StructArray.from_arrays([values, *given[: len(inputs) - 1]], names=list(inputs))
             given = given[len(inputs) - 1 :]
         constants = _constants(names, given, named)
-        return (replace(asked, function=replace(asked.function, **constants)) if constants else asked), values
+        applied = replace(asked, function=replace(asked.function, **constants)) if constants else asked
+        return applied, values, weights
 
 
 def _column(given: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:

@@ -11,7 +11,7 @@ from typing import Any
 import aggr
 from aggr import Measure
 from aggr.arguments import shown
-from aggr.function import keyword
+from aggr.function import column_keywords
 
 
 def measure_from(text: str) -> Measure:
@@ -46,7 +46,7 @@ def measure_from(text: str) -> Measure:
         )
     name = call.func.id
     maker = aggr.caller(name)
-    bare = {"column", *(keyword(role) for role in aggr.get(name).inputs[1:])}  # words that need no quotes
+    bare = {"column", *column_keywords(aggr.get(name))}  # words that need no quotes
     order = [*inspect.signature(maker).parameters]
     columns = [_value(a, text, bare=not bare.isdisjoint(order[i : i + 1])) for i, a in enumerate(call.args)]
     named = {k.arg: _value(k.value, text, bare=k.arg in bare) for k in call.keywords if k.arg}

@@ -12,7 +12,7 @@ from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.measure_parser import measures_from
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import told_from
+from tiltframe.files.column_types import read_declared_types
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
@@ -74,15 +74,15 @@ def rollup(
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
     frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
-    told = told_from(types, texts, time)
-    told.check(time, frame.columns)
+    declared = read_declared_types(types, texts, time)
+    declared.check(time, frame.columns)
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
         checked_retention(kept, store.frame)
     if replace_within is not None:
         check_whole(read_time_range(replace_within, timezone), store.frame)
-    source = open_source(inputs, time, keys, told, encoding)
+    source = open_source(inputs, time, keys, declared, encoding)
     frame.check(source.schema)
     source = replace(source, schema=settled(source.schema, frame, store))
     store.check_states(frame.states_schema(source.schema))

@@ -1,4 +1,4 @@
-"""Types that are told: ``--type COL=TYPE``, for where a text file alone does not say what its digits are."""
+"""Declared types: ``--type COL=TYPE``, for where a text file alone does not say what its digits are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column 
 
 
 @dataclass(frozen=True)
-class Told:
+class DeclaredTypes:
     """The types of some columns, and the unit of whole numbers in the time column, if they are no milliseconds."""
 
     types: Mapping[str, pa.DataType]
@@ -41,25 +41,25 @@ class Told:
             )
 
 
-def told_from(types: Iterable[str], texts: Iterable[str], time: str) -> Told:
+def read_declared_types(types: Iterable[str], texts: Iterable[str], time: str) -> DeclaredTypes:
     """Read ``COL=TYPE``, and columns that are text; raises ``ValueError`` for what is none, and contradictions.
 
-    >>> told_from(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"], "ts").unit
+    >>> read_declared_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"], "ts").unit
     's'
     """
-    told: dict[str, pa.DataType] = {}
+    declared: dict[str, pa.DataType] = {}
     unit = None
     for given in [*types, *(f"{name}=text" for name in texts)]:
         name, equals, kind = (part.strip() for part in given.rpartition("="))
         if not equals or not name:
             raise ValueError(f"cannot read the type {given!r}; write COL=TYPE such as zip=text")
-        if name in told:
-            raise ValueError(f"the type of {name!r} is told twice; tell it once")
+        if name in declared:
+            raise ValueError(f"the type of {name!r} is given twice; give it once")
         if kind in _UNITS and name != time:
             raise ValueError(f"--type {given}: only the time column, {time!r}, is in {kind}")
         unit = _UNITS.get(kind, unit)
-        told[name] = pa.int64() if kind in _UNITS else _type(kind, given)
-    return Told(told, unit)
+        declared[name] = pa.int64() if kind in _UNITS else _type(kind, given)
+    return DeclaredTypes(declared, unit)
 
 
 def _type(kind: str, given: str) -> pa.DataType:

@@ -111,10 +111,10 @@ def _way_out(name: str) -> str:
     return f"say what it is with --type {name}=TYPE, or --text {name}"
 
 
-def check_floats(batch: pa.RecordBatch, told: Sequence[str], file: Path, encoding: str) -> pa.RecordBatch:
+def check_floats(batch: pa.RecordBatch, declared: Sequence[str], file: Path, encoding: str) -> pa.RecordBatch:
     """Let a batch of JSON pass, unless doubles in it stand for whole numbers that they round."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        guessed = name not in told and pa.types.is_floating(column.type)
+        guessed = name not in declared and pa.types.is_floating(column.type)
         if guessed and (most := largest(column)) is not None and most >= _EXACT:
             _look_for_whole(file, name, encoding)
     return batch

@@ -1,6 +1,6 @@
 """Formats: Parquet, CSV and JSON lines, each as Arrow batches of chosen columns.
 
-Types of text files are told, or inferred from the first bytes; whatever would lose digits is refused.
+Types of text files are declared, or inferred from the first bytes; whatever would lose digits is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS = {
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
-_INFERRED_BYTES = 1 << 24  # types are told from so much of a CSV or JSON file
+_INFERRED_BYTES = 1 << 24  # types are inferred from so much of a CSV or JSON file
 
 
 def kind_of(path: Path) -> str | None:
@@ -55,7 +55,7 @@ def own_schema(file: Path, encoding: str) -> pa.Schema:
 
 
 def read(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], told: Sequence[str], encoding: str
+    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], declared: Sequence[str], encoding: str
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a file, those that it has.
 
@@ -66,8 +66,8 @@ def read(
         The types that text files are read in.
     exact : names
         Columns whose values must be the digits that a text file writes: keys.
-    told : names
-        Columns whose types were told: nothing is checked.
+    declared : names
+        Columns whose types were declared: nothing is checked.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file)
@@ -77,17 +77,17 @@ def read(
         with _json_stream(file, encoding) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             for batch in pajson.open_json(stream, options, _json_lines(schema)):
-                yield check_floats(batch, told, file, encoding)
+                yield check_floats(batch, declared, file, encoding)
     else:
-        yield from _read_csv(file, columns, wanted, exact, told, encoding)
+        yield from _read_csv(file, columns, wanted, exact, declared, encoding)
 
 
 def _read_csv(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], told: Sequence[str], encoding: str
+    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], declared: Sequence[str], encoding: str
 ) -> Iterator[pa.RecordBatch]:
     present = own_schema(file, encoding).names
     names = [name for name in columns if name in present]
-    guessed = {name: wanted.field(name).type for name in names if name not in told}
+    guessed = {name: wanted.field(name).type for name in names if name not in declared}
     texts = {
         name
         for name, kind in guessed.items()

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from aggr.arguments import shown
 from aggr.kernels.normalize import normalize, normalized_type
 from tiltframe.event_time import event_times
-from tiltframe.files.column_types import Told
+from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read
 from tiltframe.files.soundness import check_text
 from tiltframe.frame import INSTANT
 from tiltframe.store.open import is_store
 
-_NOTHING = Told({})
+_NOTHING = DeclaredTypes({})
 _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
 
 
@@ -30,7 +30,7 @@ _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # name
 class Source:
     """Files of any of the formats, read with one schema.
 
-    ``schema`` has every column of every file, each in the type that holds all of them, or that was told; ``time``
+    ``schema`` has every column of every file, each in the type that holds all of them, or that was declared; ``time``
     names the column of event times; ``keys`` the columns whose values must be what a text file writes.
     """
 
@@ -38,7 +38,7 @@ class Source:
     schema: pa.Schema
     time: str
     keys: tuple[str, ...] = ()
-    told: Told = _NOTHING
+    declared: DeclaredTypes = _NOTHING
     encoding: str = "utf-8"
 
     @property
@@ -64,7 +64,7 @@ class Source:
         before = file.stat()
         try:
             _check_sound(file, self.encoding)
-            for batch in read(file, columns, self._read_as(file), self.keys, tuple(self.told.types), self.encoding):
+            for batch in read(file, columns, self._read_as(file), self.keys, tuple(self.declared.types), self.encoding):
                 yield self._widened(batch, schema, file)
         except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
             raise KeyboardInterrupt from None
@@ -78,7 +78,7 @@ class Source:
         """Say in which types a text file is read: its times as text, unless they are numbers."""
         own = own_schema(file, self.encoding)
         at = own.get_field_index(self.time)
-        whole = at >= 0 and pa.types.is_integer(own.field(at).type) and not _is_text(self.told.types.get(self.time))
+        whole = at >= 0 and pa.types.is_integer(own.field(at).type) and not _is_text(self.declared.types.get(self.time))
         kind = pa.int64() if whole else pa.string()
         return self.schema.set(self.schema.get_field_index(self.time), pa.field(self.time, kind))
 
@@ -96,11 +96,11 @@ class Source:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
-        """Read event times, whole numbers in the unit that was told."""
+        """Read event times, whole numbers in the unit that was declared."""
         if pa.types.is_integer(column.type):
-            if self.told.unit is not None:
-                column = column.cast(pa.int64()).cast(pa.timestamp(self.told.unit))
-            elif self.time not in self.told.types and kind_of(file) != "parquet":
+            if self.declared.unit is not None:
+                column = column.cast(pa.int64()).cast(pa.timestamp(self.declared.unit))
+            elif self.time not in self.declared.types and kind_of(file) != "parquet":
                 _refuse_seconds(column, self.time, file)
         try:
             return column if column.type == kind else pa.array(event_times(column, self.time)).cast(kind)
@@ -112,7 +112,7 @@ def open_source(
     inputs: Sequence[str | Path],
     time: str,
     keys: Sequence[str] = (),
-    told: Told = _NOTHING,
+    declared: DeclaredTypes = _NOTHING,
     encoding: str = "utf-8",
 ) -> Source:
     """Find the files of inputs and agree on a schema.
@@ -125,8 +125,8 @@ def open_source(
         The column of event times, which may be written in another way in each file.
     keys : column names
         Whose values must be the digits that a text file writes.
-    told : types of columns
-        What is not told is inferred.
+    declared : types of columns
+        What is not declared is inferred.
     encoding : str
         Of text files, as Python names it.
 
@@ -146,7 +146,7 @@ def open_source(
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
-            own = _schema(file, time, told, encoding)
+            own = _schema(file, time, declared, encoding)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, encoding)
             raise ValueError(f"cannot read {file}: {_first_line(error)}") from None
@@ -158,7 +158,7 @@ def open_source(
     at = schema.get_field_index(time)
     if at >= 0 and pa.types.is_null(schema.field(at).type):  # no rows, or no times
         schema = schema.set(at, pa.field(time, INSTANT))
-    return Source(tuple(files), schema, time, tuple(keys), told, encoding)
+    return Source(tuple(files), schema, time, tuple(keys), declared, encoding)
 
 
 def _encoding(name: str) -> str:
@@ -209,7 +209,7 @@ def _below(folder: Path, through: tuple[Path, ...]) -> Iterator[Path]:
             yield path
 
 
-def _schema(file: Path, time: str, told: Told, encoding: str) -> pa.Schema:
+def _schema(file: Path, time: str, declared: DeclaredTypes, encoding: str) -> pa.Schema:
     """Read a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
     own = own_schema(file, encoding)
     for name in own.names:
@@ -220,18 +220,18 @@ def _schema(file: Path, time: str, told: Told, encoding: str) -> pa.Schema:
         kind = given if pa.types.is_null(given) else normalized_type(given)
         if pa.types.is_binary(kind) and kind_of(file) != "parquet":
             _check_sound(file, encoding)
-        told_kind = told.types.get(name)
+        declared_kind = declared.types.get(name)
         if name == time:
-            if told.unit or _is_text(told_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind):
+            if declared.unit or _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind):
                 kind = INSTANT
-        elif told_kind is not None:
-            kind = told_kind
+        elif declared_kind is not None:
+            kind = declared_kind
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
-    """Say whether a type that was told for times is not of numbers."""
+    """Say whether a type that was declared for times is not of numbers."""
     return kind is not None and not pa.types.is_integer(kind)
 
 
@@ -265,5 +265,5 @@ def _first_line(error: Exception) -> str:
 def _hint(error: Exception) -> str:
     """Say the way out where it is the type of a column."""
     of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
-    told = "; say what a column is with --type COL=TYPE, or --text COL"
-    return told if any(words in str(error) for words in of_type) else ""
+    hint = "; say what a column is with --type COL=TYPE, or --text COL"
+    return hint if any(words in str(error) for words in of_type) else ""

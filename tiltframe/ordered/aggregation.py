@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from aggr import Measure
 from aggr.kernels.groups import Groups
 from tiltframe.frame import INSTANT
-from tiltframe.ordered.held import Advanced, Flags, Held, Reduce, advance
 from tiltframe.ordered.query import TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
+from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
 from windows.ordered import OrderedWindow, Ranges, Tick
 
 States = Mapping[str, pa.StructArray]
@@ -22,12 +22,19 @@ States = Mapping[str, pa.StructArray]
 class RunningAggregation:
     """Results of rows in order, batch by batch.
 
-    Takes what `tiltframe.running` takes, but for the table.
+    Parameters
+    ----------
+    measures, window, time, keys, order, ticks, emit : as `tiltframe.running` has them
+
+    Raises
+    ------
+    ValueError
+        If they do not go together, whatever the data.
 
     Guarantee
     ---------
     The same results, to the bit, as of all rows at once, however they are split into batches; within a key, batches
-    must follow each other in time. What is held is a few states per key, never rows.
+    must follow each other in time. It keeps a few states per key, never rows.
 
     Examples
     --------
@@ -54,29 +61,67 @@ class RunningAggregation:
         self.query = running_query(measures, window, time, keys, order, ticks, emit)
         self._schema: pa.Schema | None = None
         self._keys: Keys
-        self._held: list[Held]
+        self._window_states: list[WindowState]
         self._over = False
 
     @classmethod
     def of(cls, query: RunningQuery) -> RunningAggregation:
-        """Begin a query that has been checked."""
+        """Begin a query that has been checked.
+
+        Parameters
+        ----------
+        query : RunningQuery
+            As `tiltframe.ordered.query.running_query` makes it.
+
+        Returns
+        -------
+        RunningAggregation
+        """
         made = cls.__new__(cls)
         made.query, made._schema, made._over = query, None, False
         return made
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch of rows, and return what it brings about, in the order of keys and time.
+        """Take a batch of rows, and return the results that it brings about.
 
-        Raises ``ValueError`` or ``TypeError`` if the data does not fit, or a row of a key comes before one of an
-        earlier batch; nothing has been taken then.
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+
+        Returns
+        -------
+        table
+            As `tiltframe.running` returns it, in the order of keys and time.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit, a row of a key comes before one of an earlier batch, or `finish` was called; the
+            batch then counts as not taken.
         """
         return self._step(batch, last=False)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
-        """Take the last batch, if there is one more, and return what it and the end of the data bring about.
+        """Take the last batch, and return the results that it and the end of the data bring about.
 
-        These are the ticks up to the time of the last row of all keys, or up to ``end`` in microseconds, and with
-        ``emit="final"`` the results.
+        These are the ticks up to the end, and with ``emit="final"`` the results.
+
+        Parameters
+        ----------
+        batch : table or record batch, optional
+        end : int, optional
+            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
+
+        Returns
+        -------
+        table
+            As `tiltframe.running` returns it, in the order of keys and time.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does, and if there has been no batch at all.
         """
         if batch is None:
             if self._schema is None:
@@ -90,8 +135,8 @@ class RunningAggregation:
         self.query.check(schema)
         self._schema = schema
         self._keys = no_keys(schema, self.query.order)
-        self._held = [
-            Held(
+        self._window_states = [
+            WindowState(
                 part.window.start(0),
                 {c.name: c.measure.function.zero(0, c.measure.input_type(schema, pa.int64())) for c in part.states},
             )
@@ -111,19 +156,25 @@ class RunningAggregation:
         given = in_order(table, query.order, self._keys)
         entries = with_ticks(given, query.reads, query.ticks, last)
         spread = [
-            held.spread(given.places, given.keys.n, part.window, part.functions)
-            for part, held in zip(query.parts, self._held, strict=True)
+            state.spread(given.places, given.keys.n, part.window, part.functions)
+            for part, state in zip(query.parts, self._window_states, strict=True)
         ]
         choose, keep_none = self._chooser(entries), last and (query.per_row or query.emit != "final")
         done = [
             advance(
-                part.window, part.functions, entries.rows, held, reducer(part, given, entries, held), choose, keep_none
+                part.window,
+                part.functions,
+                entries.rows,
+                state,
+                reducer(part, given, entries, state),
+                choose,
+                keep_none,
             )
-            for part, held in zip(query.parts, spread, strict=True)
+            for part, state in zip(query.parts, spread, strict=True)
         ]
         self._keys, self._over = given.keys, last
         if not keep_none:
-            self._held = [each.held for each in done if each.held is not None]
+            self._window_states = [each.state for each in done if each.state is not None]
         if query.emit != "final":
             return _results(query, given, entries, done)
         if query.per_row:
@@ -170,21 +221,21 @@ class RunningAggregation:
             assert self._final is not None
             keys, times, states = self._final
         else:
-            carry = self._held[0].carry
+            carry = self._window_states[0].carry
             some = np.flatnonzero(carry.marks < carry.position)
             keys, times = some, self._keys.latest[some]
-            states = [{n: s.take(pa.array(some)) for n, s in held.states.items()} for held in self._held]
+            states = [{n: s.take(pa.array(some)) for n, s in state.states.items()} for state in self._window_states]
         if not last:
             keys, times = keys[:0], times[:0]
             states = [{n: s.slice(0, 0) for n, s in each.items()} for each in states]
         return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
 
 
-def reducer(part: Part, given: Sorted, entries: Entries, held: Held) -> Reduce:
+def reducer(part: Part, given: Sorted, entries: Entries, state: WindowState) -> Reduce:
     """Reduce the rows of a batch; of ticks there is nothing to reduce."""
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
-    place = np.arange(len(entries.source)) + np.repeat(held.carry.position - entries.rows.heads, entries.rows.lengths)
+    place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
         table, kept = given.table, groups if is_row.all() else groups.filter(is_row[used])

@@ -23,9 +23,9 @@ from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.held import Flags, Held, Ints, Reduce, advance
 from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
+from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
 from windows.ordered import OrderedWindow, Ranges, Rows, Tick
 from windows.ordered.contract import EVERY_ROW
 
@@ -103,7 +103,20 @@ class OrderedFrame:
         return list(dict.fromkeys(named))
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless data of this schema can be rolled up."""
+        """Refuse data that cannot be rolled up, by its schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows; further columns do not matter.
+
+        Raises
+        ------
+        TypeError
+            If a column has a type that its function, or a key, cannot be of.
+        ValueError
+            If a column is missing, or a condition cannot be evaluated.
+        """
         check_rows(schema, self.columns, self.order.keys, self.states, POSITION)
         check_inputs(next(iter(self.levels.values())).reads, schema)
 
@@ -137,10 +150,21 @@ class OrderedFrame:
 class OrderedRollup:
     """The states of an ordered frame's levels, batch by batch.
 
+    Parameters
+    ----------
+    frame : OrderedFrame
+
     Guarantee
     ---------
     The same states, to the bit, however the rows are split into batches; within a key, batches must follow each other
     in time.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> states = OrderedRollup(OrderedFrame(["count(2)"], time="ts", measures={"n": aggr.count()}))
+    >>> [states.add(pa.table({"ts": [at]})).num_rows for at in (0, 1, 2, 3)]
+    [0, 1, 0, 1]
     """
 
     def __init__(self, frame: OrderedFrame) -> None:
@@ -148,10 +172,27 @@ class OrderedRollup:
         self.frame = frame
         self._schema: pa.Schema | None = None
         self._keys: Keys
-        self._held: list[Held]
+        self._window_states: list[WindowState]
 
     def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Take a batch of rows, and return the states of the windows that it closes: level, time, keys, states."""
+        """Take a batch of rows, and return the states of the windows that it closes.
+
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+
+        Returns
+        -------
+        table
+            level, time (of the row that closed the window), keys, a struct for each column of states.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
+            counts as not taken.
+        """
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         if self._schema is None:
             self._begin(table.schema)
@@ -163,21 +204,38 @@ class OrderedRollup:
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = Part(window, frame.states)
-            held = self._held[number].spread(given.places, given.keys.n, window, part.functions)
-            reduce = merger(part, states) if number else reducer(part, given, entries, held)
-            done = advance(window, part.functions, rows, held, reduce, _all)
+            state = self._window_states[number].spread(given.places, given.keys.n, window, part.functions)
+            reduce = merger(part, states) if number else reducer(part, given, entries, state)
+            done = advance(window, part.functions, rows, state, reduce, _all)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
-            assert done.held is not None
-            after.append(done.held)
+            assert done.state is not None
+            after.append(done.state)
             rows = _as_rows(key, times, given.keys.n)
             keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, given.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._held = given.keys, after
+        self._keys, self._window_states = given.keys, after
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
-        """Take the last batch; windows that are not over are not emitted."""
+        """Take the last batch; windows that are not over are not emitted.
+
+        Parameters
+        ----------
+        batch : table or record batch
+        end : int, optional
+            Unused: there are no ticks in a chain. It is here because `RunningAggregation.finish` takes one.
+
+        Returns
+        -------
+        table
+            As `add` returns it.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does.
+        """
         return self.add(batch)
 
     def _begin(self, schema: pa.Schema) -> None:
@@ -185,7 +243,7 @@ class OrderedRollup:
         frame.check(schema)
         self._schema, self._keys = schema, no_keys(schema, frame.order)
         zero = {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in frame.states}
-        self._held = [Held(window.start(0), zero) for window in frame.levels.values()]
+        self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
 
 
 def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:
@@ -228,7 +286,27 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
 
 
 def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
-    """Read the results of states that `ordered_rollup` gave: level, time, keys, a result for each measure."""
+    """Read the results of states of an ordered frame.
+
+    Parameters
+    ----------
+    states : table
+        As `ordered_rollup` gives it. It stays unchanged.
+    frame : OrderedFrame
+        The same, or one that reads other quantiles from the same states.
+
+    Returns
+    -------
+    table
+        level, time, keys, a column for each measure.
+
+    Raises
+    ------
+    ValueError
+        If the states are of other functions or parameters, or damaged.
+    KeyError
+        If a column is missing.
+    """
     serving = {name: column.name for column in frame.states for name in column.serves}
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)

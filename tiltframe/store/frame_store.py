@@ -146,12 +146,48 @@ class FrameStore(Maintenance):
         return self._kept.schema if self._kept else None
 
     def holds(self, writer: str, commit: int) -> bool:
-        """Say whether a writer's commit is in the store."""
+        """Say whether a commit is in the store.
+
+        Parameters
+        ----------
+        writer : str
+        commit : int
+            Its number.
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        ValueError
+            If these cannot name a commit.
+        StoreError
+            If the store cannot be read.
+        """
         check_writer(writer, commit)
         return self.numbers([writer]).get(writer, -1) >= commit
 
     def numbers(self, writers: Iterable[str]) -> dict[str, int]:
-        """Return the last numbers of those writers, and of what commits were made from, that have any."""
+        """Return the last commit number of writers, and of what their commits were made from.
+
+        Parameters
+        ----------
+        writers : names
+            Of writers, or of what was given as ``made_from``.
+
+        Returns
+        -------
+        dict of name -> int
+            Without those that have no number.
+
+        Raises
+        ------
+        ValueError
+            If ``writers`` is no list of names.
+        StoreError
+            If the store cannot be read.
+        """
         writers = checked_names(writers, "writers")
         if self._kept is None:
             return {}
@@ -199,9 +235,24 @@ class FrameStore(Maintenance):
         return retry_on_conflict(lambda: commit_parts(self._backend, kept, parts, writer, commit, content, made_from))
 
     def prepare(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, for states of a schema; check that it can take them.
+        """Make the store, if it is not there, and check that it can take states of a schema.
 
-        What `append` does first; for those who write parts in many processes.
+        `append` does so first; it is here for those who write parts in many processes.
+
+        Parameters
+        ----------
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        Manifest
+            As it is stored.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `check_states` does.
         """
         states = self.check_states(states)
         if self._kept is None:
@@ -215,7 +266,25 @@ class FrameStore(Maintenance):
         return self._kept
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
-        """Raise ``ValueError`` or `StoreError` unless states of this schema can be added; return it in plain types."""
+        """Refuse states that cannot be added, by their schema; nothing is written.
+
+        Parameters
+        ----------
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
+
+        Returns
+        -------
+        pa.Schema
+            The same in the types that a store keeps.
+
+        Raises
+        ------
+        ValueError
+            If they are not states of the store's frame.
+        StoreError
+            If they are of other types than those in the store.
+        """
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
         schema_of(states, self.frame)
@@ -280,7 +349,30 @@ class FrameStore(Maintenance):
         return execute(self._backend, self._held(), asked, fill, order, limit, at)
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
-        """Read merged states of a level: level, window_start, window_end, keys, states; arguments as for `query`."""
+        """Read the merged states of a level.
+
+        Parameters
+        ----------
+        per : str or TimeWindow
+            A level.
+        within : (start, end) or str, optional
+            Windows that start in this range, as for `query`.
+        where : str, optional
+            A condition in SQL on the keys.
+
+        Returns
+        -------
+        table
+            level, window_start, window_end, keys, a struct for each column of states, as `tiltframe.rollup` gives it:
+            one row for each window and key.
+
+        Raises
+        ------
+        ValueError
+            If the frame has no such level, or the range or the condition cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
         asked = plan_query(self.frame, self.frame.level(per), within, where)
         states = read_states(self._backend, self._held(), asked)[0]
         return labelled(states, self.frame, self.frame.level(asked.per))

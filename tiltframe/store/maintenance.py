@@ -25,7 +25,7 @@ from tiltframe.store.query.time_range import read_time_range
 from windows import window
 
 
-class Kept(Protocol):
+class _Store(Protocol):
     """What maintenance needs of a store."""
 
     frame: TiltFrame
@@ -43,7 +43,7 @@ class Kept(Protocol):
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: Kept, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(self: _Store, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
@@ -70,75 +70,131 @@ class Maintenance:
             raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
         replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
 
-    def rebuild(self: Kept, within: Any = None) -> None:
-        """Derive coarser levels anew from finer ones, in a range or wherever the finest level is held."""
+    def rebuild(self: _Store, within: Any = None) -> None:
+        """Derive coarser levels anew from finer ones.
+
+        Parameters
+        ----------
+        within : range, optional
+            As for `query`; of whole windows of the coarsest level. By default wherever the finest level holds windows.
+
+        Raises
+        ------
+        ValueError
+            If the range cannot be read, is not of whole windows, or finer windows that are needed have expired.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
         kept = self._held()
         span = read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, kept)
         if span is not None:
             replace_range(self._backend, kept, None, check_whole(span, self.frame))
 
-    def catch_up(self: Kept) -> int:
-        """Have coarser levels take over what finer ones hold; returns how many commits were missing somewhere."""
+    def catch_up(self: _Store) -> int:
+        """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
         return catch_up(self._backend, self._held())
 
     def compact(
-        self: Kept, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
+        self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
-        """Have coarser levels catch up with finer ones, and merge the parts of closed windows; readers notice nothing.
+        """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
 
         Parameters
         ----------
         before : moment, optional
             Windows that end after it are still open; the clock's time by default.
-        progress : called with how many parts have been merged, and of how many
+        progress : callable of (parts merged, parts to merge), optional
 
         Returns
         -------
-        level name -> (parts that were merged, parts that they became)
+        dict of level name -> (parts that were merged, parts that they became)
+
+        Raises
+        ------
+        ValueError
+            If ``before`` cannot be read, or ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        Results stay the same, to the bit; others may read and write at the same time.
         """
         kept, at = self._held(), moment(before, self.frame.timezone)
         _check_progress(progress)
         catch_up(self._backend, kept)
         return merge_parts(self._backend, kept, at, progress)
 
-    def expire(self: Kept, now: Any = None) -> dict[str, tuple[int, int]]:
+    def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.
-
-        Returns
-        -------
-        level name -> (the time before which the level holds no windows, microseconds UTC; rows removed)
-        """
-        return expire(self._backend, self._held(), moment(now, self.frame.timezone))
-
-    def clean(self: Kept, older_than: str = "1d") -> int:
-        """Remove what nobody reads: files that were replaced or never committed; returns how many.
 
         Parameters
         ----------
-        older_than : duration
-            Longer than any query or write takes.
+        now : moment, optional
+            What age is measured from; the clock's time by default.
+
+        Returns
+        -------
+        dict of level name -> (time before which the level holds no windows, rows removed)
+            The time in microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If ``now`` cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        return expire(self._backend, self._held(), moment(now, self.frame.timezone))
+
+    def clean(self: _Store, older_than: str = "1d") -> int:
+        """Remove what nobody reads: files that were replaced or never committed.
+
+        Parameters
+        ----------
+        older_than : str
+            A duration, such as ``1d``, longer than any query or commit takes.
+
+        Returns
+        -------
+        int
+            How many files, or rows of a database, were removed.
+
+        Raises
+        ------
+        ValueError
+            If the duration cannot be read.
+        StoreError
+            For a store that holds nothing.
         """
         seconds = window(older_than).length / 1e6
         self._held()
         return self._backend.clean(seconds)
 
-    def check(self: Kept, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
+    def check(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
         """Check the whole store: logs, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters
         ----------
-        progress : called with how many rows have been checked, and of how many
+        progress : callable of (rows checked, rows to check), optional
 
         Returns
         -------
         CheckReport
             ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
+
+        Raises
+        ------
+        ValueError
+            If ``progress`` cannot be called.
+        StoreError
+            For a store that holds nothing.
         """
         _check_progress(progress)
         return check_store(self._backend, self._held(), progress)
 
-    def inspect(self: Kept) -> Report:
-        """Say what is there: for each level its range, rows, bytes, commits, gaps, retention."""
+    def inspect(self: _Store) -> Report:
+        """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
         return inspect(self._backend, self._held())
 
 

@@ -21,7 +21,7 @@ from windows.kinds.tumbling import Numbering, Tumbling, window
 from windows.kinds.units import LENGTH, MONTHS, duration_text, offset_shown
 from windows.timezone import DAY, Instants, check_timezone, checked_instants
 
-_MOST_PANES = 100_000
+_MOST_PANES = 100_000  # of a window: it is merged from so many states, and more is a mistake
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,8 @@ class Hopping(TimeWindow):
     def _numberings(self, times: Instants) -> tuple[Numbering, Numbering]:
         """Number panes and hops, from a window before the times to one after them."""
         reach = int(self.size.length)
-        reach += reach // 50  # a year is longer than 360 days, and so are 12,000 windows of 1h where one takes two
+        # 2 % more: a year is 1.5 % longer than 360 days, and windows of 1h take two hours where the clock repeats one
+        reach += reach // 50
         low, high = int(times.min()), int(times.max())
         return self.pane.numbering(low, high, reach), self.hop.numbering(low, high, reach)
 
@@ -211,6 +212,10 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
         An IANA name, for what is text; a `Tumbling` has its own, and must have the same.
     offset : str, optional
         How long after the aligned starts of ``hop`` windows begin; shorter than the hop.
+
+    Returns
+    -------
+    Hopping
 
     Raises
     ------

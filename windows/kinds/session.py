@@ -18,7 +18,7 @@ from windows.contract import Intervals, Merged, TimeWindow, check_intervals, che
 from windows.kinds.units import LONGEST, duration_text, read_duration
 from windows.timezone import Instants
 
-_MOST = 2**62
+_MOST = 2**62  # keys and times as one number stay within int64
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ def session(gap: str) -> Session:
     ----------
     gap : str
         A whole number and a unit, from microseconds (``us``) and milliseconds (``ms``) to weeks: ``30m``.
+
+    Returns
+    -------
+    Session
 
     Raises
     ------

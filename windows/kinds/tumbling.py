@@ -32,9 +32,9 @@ from windows.kinds.units import (
 from windows.timezone import DAY, Clock, Instants, check_timezone, checked_instants, clock
 
 _MONDAY = 4 * DAY  # the first Monday of 1970
-_MOST = 10_000_000
-_LONGEST = 9000 * 360.0 * DAY
-_LARGEST = 100_000  # units in a size that is read
+_MOST = 10_000_000  # windows that are listed: 80 MB of starts
+_LONGEST = 9000 * 360.0 * DAY  # within the years that have windows, by months of 30 days
+_LARGEST = 100_000  # units in a size that is read: more is a mistake
 
 
 @dataclass(frozen=True)
@@ -131,17 +131,17 @@ class Tumbling(TimeWindow):
         """Find where the windows of times begin, or with ``after`` 1 the next ones."""
         if not len(times):
             return times
-        hand = self._clock(times)
-        steady = len(hand.since) == 1  # no transition: plain arithmetic
-        index = self._index(times + hand.offsets[0] if steady else hand.reached(times))
+        zone = self._clock(times)
+        steady = len(zone.since) == 1  # no transition: plain arithmetic
+        index = self._index(times + zone.offsets[0] if steady else zone.reached(times))
         index = index + 1 if after else index
         if steady and self.unit in LENGTH:
-            edges: Instants = self._local(index) - hand.offsets[0]
+            edges: Instants = self._local(index) - zone.offsets[0]
             return edges
         first, last = int(index.min()), int(index.max())
         if last - first > len(index):
-            return hand.first(self._local(index))
-        return hand.first(self._local(np.arange(first, last + 1)))[index - first]
+            return zone.first(self._local(index))
+        return zone.first(self._local(np.arange(first, last + 1)))[index - first]
 
     def between(self, start: int, end: int) -> Instants:
         """List the windows that begin in ``[start, end)``, microseconds UTC, by their starts in order.
@@ -174,12 +174,29 @@ class Tumbling(TimeWindow):
         return int(numbers.starts(numbers.of(np.array([at - 1])) + 1)[0])
 
     def numbering(self, low: int, high: int, margin: int = 0) -> Numbering:
-        """Number the windows around the instants ``low`` … ``high``, and a margin on either side, in order."""
-        hand = self._clock(np.array([low, high]), margin)
-        before, after = (self._index(hand.reached(hand.since[1:] - early)) for early in (1, 0))
+        """Number the windows around a range of time, one after the other.
+
+        Parameters
+        ----------
+        low, high : int
+            The range ``[low, high]``, microseconds UTC.
+        margin : int
+            How far beyond it windows are numbered, on either side; microseconds.
+
+        Returns
+        -------
+        Numbering
+
+        Raises
+        ------
+        ValueError
+            For instants before the year 2 or after the year 9998.
+        """
+        zone = self._clock(np.array([low, high]), margin)
+        before, after = (self._index(zone.reached(zone.since[1:] - early)) for early in (1, 0))
         skipped = np.maximum(after - before - 1, 0)
         gaps = skipped > 0
-        return Numbering(self, hand, hand.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
+        return Numbering(self, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
         """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
@@ -220,9 +237,9 @@ class Tumbling(TimeWindow):
 
     def _clock(self, times: Instants, margin: int = 0) -> Clock:
         margin += 2 * int(self.length) + 3 * DAY
-        hand = clock(self.timezone, int(times.min()), int(times.max()), margin)
+        zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
         short = self.unit in LENGTH and self._length < DAY
-        return hand.elapsed(self._length, self._shift) if short else hand
+        return zone.elapsed(self._length, self._shift) if short else zone
 
     def _index(self, local: Instants) -> Instants:
         """Count the windows that a clock without transitions has shown by a local time."""
@@ -258,20 +275,20 @@ class Numbering:
     """
 
     size: Tumbling
-    hand: Clock
+    zone: Clock
     gaps: Instants  # where the clock jumps over whole windows, which are none and have no number
     skipped: Instants  # how many it has jumped over, before and after each leap
 
     def of(self, times: Instants) -> Instants:
         """Find the number of the window that each time falls into."""
-        index = self.size._index(self.hand.reached(times))
+        index = self.size._index(self.zone.reached(times))
         numbers: Instants = index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
         return numbers
 
     def starts(self, numbers: Instants) -> Instants:
         """Find where the windows of these numbers begin, microseconds UTC."""
         segment = np.searchsorted(self.of(self.gaps), numbers, side="right")
-        return self.hand.first(self.size._local(numbers + self.skipped[segment]))
+        return self.zone.first(self.size._local(numbers + self.skipped[segment]))
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:
@@ -286,6 +303,10 @@ def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = Non
     offset : str, optional
         How long after the aligned starts windows begin, on the zone's clock; shorter than the size: ``6h`` for days
         from six o'clock.
+
+    Returns
+    -------
+    Tumbling
 
     Raises
     ------

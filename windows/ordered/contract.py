@@ -31,7 +31,18 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition in SQL that a window reads of every row: an array of bool, false where it is null."""
+    """A condition in SQL that a window reads of every row: an array of bool, false where it is null.
+
+    Parameters
+    ----------
+    text : str
+        SQL, as `docs/conditions.md` describes it: ``"status >= 500"``.
+
+    Raises
+    ------
+    ValueError
+        If it is no text, or blank. What it says is checked against the data.
+    """
 
     text: str
 
@@ -43,7 +54,18 @@ class Condition:
 
 @dataclass(frozen=True)
 class Weight:
-    """A column that says how much a row counts: an array of int64, none negative."""
+    """A column that says how much a row counts: an array of int64, none negative.
+
+    Parameters
+    ----------
+    column : str
+        Its name.
+
+    Raises
+    ------
+    ValueError
+        If it is no name.
+    """
 
     column: str
 
@@ -58,9 +80,16 @@ EVERY_ROW = Condition("true")
 
 
 class Rows(NamedTuple):
-    """A batch of rows in the order of key and time: those of key ``k`` are ``[heads[k], heads[k] + lengths[k])``.
+    """A batch of rows in the order of key and time.
 
-    ``times`` never go back within a key. ``inputs`` holds an array of as many rows for whatever the window reads.
+    Parameters
+    ----------
+    heads, lengths : arrays of int64, shape (keys,)
+        The rows of key ``k`` are ``[heads[k], heads[k] + lengths[k])``.
+    times : array of int64, shape (rows,)
+        Microseconds UTC; they never decrease within a key.
+    inputs : dict of Input -> array, shape (rows,)
+        One for each `OrderedWindow.reads`: bool of a `Condition` or a `Tick`, int64 of a `Weight`.
     """
 
     heads: Ints
@@ -75,10 +104,18 @@ class Rows(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """Where each key has got to.
+    """What a window remembers of each key from one batch to the next.
 
-    ``position[k]`` is the place of its next row. The first ``counts[0]`` of ``marks`` are of key 0, and so on: the
-    positions, ascending, at which a later range may begin. ``numbers`` holds what else a window must remember.
+    Parameters
+    ----------
+    position : array of int64, shape (keys,)
+        The position of the key's next row: how many rows it has had.
+    counts : array of int64, shape (keys,)
+        How many marks each key has.
+    marks : array of int64, shape (counts.sum(),)
+        By key, ascending: the positions at which a later range may begin.
+    numbers : dict of name -> array of int64, shape (keys,)
+        What else a window must remember, as `OrderedWindow.numbers` names it.
     """
 
     position: Ints
@@ -88,10 +125,16 @@ class Carry(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """The outputs of a batch: output ``i`` is of ``key[i]``, the rows ``[first[i], last[i])`` by their positions.
+    """The outputs of a batch, in the order of the rows that bring them about.
 
-    ``row[i]`` is the row of the batch that brought it about, and the time of the output is that row's. Outputs are in
-    the order of their rows; neither their first rows nor their last ones go back within a key.
+    Parameters
+    ----------
+    key : array of int64, shape (outputs,)
+    first, last : arrays of int64, shape (outputs,)
+        Output ``i`` covers the rows ``[first[i], last[i])`` of its key, by their positions. Neither decreases within a
+        key.
+    row : array of int64, shape (outputs,)
+        The row of the batch that brings the output about; the time of the output is that row's.
     """
 
     key: Ints
@@ -129,36 +172,109 @@ class OrderedWindow(ABC):
 
         Returns
         -------
-        Ranges, and the carry for the next batch
+        ranges : Ranges
+        carry : Carry
+            For the next batch; the one that was given stays unchanged.
+
+        Guarantee
+        ---------
+        Any split of the rows into batches gives the same ranges and the same last carry.
         """
 
     def start(self, keys: int) -> Carry:
-        """Return the carry of keys that have not been seen."""
+        """Make the carry of keys without rows.
+
+        Parameters
+        ----------
+        keys : int
+            How many.
+
+        Returns
+        -------
+        Carry
+        """
         zeros = np.zeros(keys, np.int64)
         numbers = {name: np.full(keys, value, np.int64) for name, value in self.numbers.items()}
         return Carry(zeros, np.ones(keys, np.int64), zeros, numbers)
 
 
 def positions(rows: Rows, carry: Carry) -> Ints:
-    """Return the place of each row in its key."""
+    """Find the position of each row in its key.
+
+    Parameters
+    ----------
+    rows : Rows
+    carry : Carry
+        From before the batch.
+
+    Returns
+    -------
+    array of int64, shape (rows,)
+        How many rows of the key come before it, in all batches.
+    """
     return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
 
 
 def disjoint(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Make outputs of ranges, leaving out those without rows."""
+    """Make outputs of ranges, leaving out empty ones.
+
+    Parameters
+    ----------
+    row : array of int64, shape (ranges,)
+        The row of the batch that brings each about, ascending.
+    first, last : arrays of int64, shape (ranges,)
+        The rows ``[first[i], last[i])`` by their positions.
+    rows : Rows
+        The batch.
+
+    Returns
+    -------
+    Ranges
+    """
     some = np.flatnonzero(last > first)
     key = np.searchsorted(rows.heads + rows.lengths, row[some], side="right")
     return Ranges(key, first[some], last[some], row[some])
 
 
 def moved(carry: Carry, rows: Rows, marks: Ints, **numbers: Ints) -> Carry:
-    """Return the carry behind a batch, of a window that holds one range open for each key."""
+    """Make the carry after a batch, of a window that has one range open for each key.
+
+    Parameters
+    ----------
+    carry : Carry
+        From before the batch.
+    rows : Rows
+        The batch.
+    marks : array of int64, shape (keys,)
+        The position at which each key's open range begins.
+    **numbers : arrays of int64, shape (keys,)
+        What else the window must remember, by name.
+
+    Returns
+    -------
+    Carry
+    """
     ones = np.ones(len(marks), np.int64)
     return Carry(carry.position + rows.lengths, ones, marks, numbers)
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return the value of each key's last of some rows, ascending; ``before`` of keys that have none."""
+    """Find each key's last of some values.
+
+    Parameters
+    ----------
+    row : array of int64, shape (values,)
+        The row of the batch that each value belongs to, ascending.
+    value : array of int64, shape (values,)
+    before : array of int64, shape (keys,)
+        The result of keys that have no value.
+    rows : Rows
+        The batch.
+
+    Returns
+    -------
+    array of int64, shape (keys,)
+    """
     ends = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     some = ends > np.searchsorted(row, rows.heads, side="left")
     found = before.copy()
@@ -167,7 +283,22 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """Return for each of some rows, ascending, the value of the one before it in its key, or its key's ``before``."""
+    """Find for each of some values the one before it in its key.
+
+    Parameters
+    ----------
+    value : array of int64, shape (values,)
+    row : array of int64, shape (values,)
+        The row of the batch that each value belongs to, ascending.
+    before : array of int64, shape (keys,)
+        What comes before a key's first value.
+    rows : Rows
+        The batch.
+
+    Returns
+    -------
+    array of int64, shape (values,)
+    """
     key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
     shifted = np.empty_like(value)
     shifted[1:] = value[:-1]

@@ -42,6 +42,10 @@ def read_ordered(text: str) -> OrderedWindow:
     text : str
         A call of one of the functions of `windows.ordered`, as Python writes it.
 
+    Returns
+    -------
+    OrderedWindow
+
     Raises
     ------
     ValueError
@@ -57,7 +61,27 @@ def read_ordered(text: str) -> OrderedWindow:
 
 
 def read_tick(text: str) -> Tick:
-    """Read a tick, ``hourly()`` or ``daily('Europe/Paris')``; raises ``ValueError`` if it cannot be read."""
+    """Read a tick from text.
+
+    Parameters
+    ----------
+    text : str
+        A call such as ``hourly()`` or ``daily('Europe/Paris')``.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read, or its zone is missing or unknown.
+
+    Examples
+    --------
+    >>> str(read_tick("daily('UTC')"))
+    "daily('UTC')"
+    """
     tick: Tick = _call(_parsed(text, "hourly()"), _TICKS, text, "hourly()")
     return tick
 

@@ -49,7 +49,23 @@ class Tick:
         window(_SIZES[self.name], self.timezone)
 
     def instants(self, low: int, high: int) -> NDArray[np.int64]:
-        """List the ticks in ``[low, high]``, microseconds UTC, ascending."""
+        """List the ticks in a range of time.
+
+        Parameters
+        ----------
+        low, high : int
+            The range ``[low, high]``, microseconds UTC.
+
+        Returns
+        -------
+        array of int64, shape (ticks,)
+            Ascending, microseconds UTC.
+
+        Raises
+        ------
+        ValueError
+            If they are more than ten million.
+        """
         return window(_SIZES[self.name], self.timezone or "UTC").between(low, high + 1)
 
     def __str__(self) -> str:
@@ -59,25 +75,125 @@ class Tick:
 
 
 def minutely(timezone: str = "UTC") -> Tick:
-    """Tick at every full minute; the zone matters only where its offset is no whole number of minutes."""
+    """Tick at every full minute.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; it matters only where its offset is no whole number of minutes.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If the zone is unknown.
+
+    Examples
+    --------
+    >>> str(minutely())
+    'minutely()'
+    """
     return Tick("minutely", timezone)
 
 
 def hourly(timezone: str = "UTC") -> Tick:
-    """Tick at every full hour; the zone matters where its offset is no whole number of hours."""
+    """Tick at every full hour.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; it matters where its offset is no whole number of hours.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If the zone is unknown.
+
+    Examples
+    --------
+    >>> str(hourly("Asia/Kolkata"))
+    "hourly('Asia/Kolkata')"
+    """
     return Tick("hourly", timezone)
 
 
 def daily(timezone: str | None = None) -> Tick:
-    """Tick at every midnight of a zone; raises ``ValueError`` without a zone."""
+    """Tick at every midnight.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; there is no default, for days differ by zone.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If no zone is given, or it is unknown.
+
+    Examples
+    --------
+    >>> str(daily("Europe/Paris"))
+    "daily('Europe/Paris')"
+    """
     return Tick("daily", timezone)
 
 
 def monthly(timezone: str | None = None) -> Tick:
-    """Tick where a month begins in a zone; raises ``ValueError`` without a zone."""
+    """Tick where a month begins.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; there is no default, for months differ by zone.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If no zone is given, or it is unknown.
+
+    Examples
+    --------
+    >>> str(monthly("UTC"))
+    "monthly('UTC')"
+    """
     return Tick("monthly", timezone)
 
 
 def yearly(timezone: str | None = None) -> Tick:
-    """Tick where a year begins in a zone; raises ``ValueError`` without a zone."""
+    """Tick where a year begins.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; there is no default, for years differ by zone.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If no zone is given, or it is unknown.
+
+    Examples
+    --------
+    >>> str(yearly("UTC"))
+    "yearly('UTC')"
+    """
     return Tick("yearly", timezone)

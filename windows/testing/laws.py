@@ -59,8 +59,8 @@ class Case:
         _holds(bool((of[merged.ids] == keys).all()), "a window has intervals of two keys")
         return np.stack([of, merged.starts, merged.ends], axis=1)
 
-    def pieces(self, count: int) -> list[NDArray[np.int64]]:
-        """Split the rows at random, in random order, and give the windows of each piece."""
+    def parts(self, count: int) -> list[NDArray[np.int64]]:
+        """Split the rows at random, in random order, and return the windows of each part."""
         order = self.rng.permutation(len(self.times))
         cuts = np.sort(self.rng.integers(0, len(order) + 1, count - 1))
         return [self.merge(self.intervals(rows)) for rows in np.split(order, cuts)]
@@ -112,12 +112,12 @@ def naive(case: Case) -> None:
 
 def any_tree(case: Case) -> None:
     """Any split of the rows, in any order, merged left to right, in pairs or all at once, gives the same windows."""
-    whole, pieces = case.merge(case.intervals()), case.pieces(4)
-    left = pieces[0]
-    for piece in pieces[1:]:
-        left = case.merge(np.concatenate([left, piece]))
-    pairs = [case.merge(np.concatenate(pieces[i : i + 2])) for i in (0, 2)]
-    for windows in (left, case.merge(np.concatenate(pieces)), case.merge(np.concatenate(pairs)), case.merge(whole)):
+    whole, parts = case.merge(case.intervals()), case.parts(4)
+    left = parts[0]
+    for part in parts[1:]:
+        left = case.merge(np.concatenate([left, part]))
+    pairs = [case.merge(np.concatenate(parts[i : i + 2])) for i in (0, 2)]
+    for windows in (left, case.merge(np.concatenate(parts)), case.merge(np.concatenate(pairs)), case.merge(whole)):
         _same(windows, whole)
 
 

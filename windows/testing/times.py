@@ -23,7 +23,13 @@ def times_of(window: TimeWindow, size: int, seed: int) -> Instants:
 
     Returns
     -------
-    array of int64, microseconds UTC
+    array of int64, shape (size,)
+        Microseconds UTC.
+
+    Raises
+    ------
+    ValueError
+        If ``window`` is no window, or a number is no whole number from 0.
 
     Examples
     --------

@@ -59,7 +59,18 @@ class Part:
     name: str = ""
 
     def within(self, span: Range) -> Range | None:
-        """Return the intersection of the part's range of window starts with another; None if it is empty."""
+        """Intersect the part's range of window starts with another range.
+
+        Parameters
+        ----------
+        span : (int, int)
+            ``[from, to)``, microseconds UTC.
+
+        Returns
+        -------
+        (int, int) or None
+            None if the intersection is empty.
+        """
         low, high = max(self.least, span[0]), min(self.greatest + 1, span[1])
         return (low, high) if low < high else None
 
@@ -82,7 +93,16 @@ class Snapshot:
     txn_versions: Mapping[str, int]
 
     def holds(self, part: Part) -> bool:
-        """Say whether the level holds the commit that brought a part of a finer level."""
+        """Say whether the level holds the commit that a part of a finer level came with.
+
+        Parameters
+        ----------
+        part : Part
+
+        Returns
+        -------
+        bool
+        """
         return part.writer == MERGED or self.txn_versions.get(part.writer, -1) >= part.commit
 
 
@@ -103,12 +123,16 @@ class Backend(Protocol):
         """Where the store is, as it may be shown: without a password."""
 
     def named(self, name: str) -> Backend:
-        """Return the backend of the store of a name, where a place may hold several; else itself.
+        """Return the backend of the store of a name, where a place may hold several; otherwise itself.
 
         Parameters
         ----------
         name : str
             Letters, digits and underscores.
+
+        Returns
+        -------
+        Backend
         """
 
     def describe(self) -> dict[str, Any] | None:
@@ -142,10 +166,32 @@ class Backend(Protocol):
         """
 
     def alter(self, manifest: Mapping[str, Any]) -> None:
-        """Replace the manifest by another of the same frame, name and schema."""
+        """Replace the manifest by another of the same frame, name and schema.
+
+        Parameters
+        ----------
+        manifest : dict
+            As JSON, as for `create`.
+
+        Raises
+        ------
+        StoreError
+            Where there is no store, or it cannot be written.
+        """
 
     def check_values(self, states: pa.Table) -> None:
-        """Raise `StoreError` for values that cannot be stored; called before anything is written."""
+        """Refuse values that cannot be stored; called before anything is written.
+
+        Parameters
+        ----------
+        states : table
+            With the columns of the store's schema.
+
+        Raises
+        ------
+        StoreError
+            Says which column cannot be stored.
+        """
 
     def view(self, levels: Sequence[str], writers: Iterable[str] = ()) -> list[Snapshot]:
         """Take a snapshot of each level, in the order given, which is from fine to coarse.
@@ -247,10 +293,40 @@ class Backend(Protocol):
         """
 
     def clean(self, older_than: float) -> int:
-        """Remove what is not readable and is older than some seconds; return how many files or rows that were."""
+        """Remove what is not readable any more.
+
+        Parameters
+        ----------
+        older_than : float
+            Seconds; what is younger stays, for a query or a commit may still be under way.
+
+        Returns
+        -------
+        int
+            How many files, rows or parts were removed.
+        """
 
     def size(self, level: str) -> int:
-        """Return the bytes that a level takes."""
+        """Return the bytes that a level takes.
+
+        Parameters
+        ----------
+        level : str
+
+        Returns
+        -------
+        int
+        """
 
     def check(self, levels: Sequence[str]) -> list[str]:
-        """Verify what says which parts levels have; return a sentence for everything that is damaged or lost."""
+        """Verify the records of which parts levels have; rows are verified by `tiltframe.store.check`.
+
+        Parameters
+        ----------
+        levels : list of str
+
+        Returns
+        -------
+        list of str
+            A sentence for everything that is damaged or lost.
+        """

@@ -16,6 +16,7 @@ def bucket_of(level: TimeWindow) -> Tumbling:
     >>> [bucket_of(window(size)).name for size in ("1s", "10s", "1m", "10m", "1h", "1d", "1y")]
     ['1h', '1h', '1d', '1mo', '1mo', '1y', '1y']
     """
+    # 300 is below the 360 windows of 10s in an hour and the 365 days of a year: files stay neither tiny nor huge
     sizes = [window(size) for size in ("1h", "1d", "1mo", "1y")]
     return next((size for size in sizes if size.length >= 300 * level.length), sizes[-1])
 

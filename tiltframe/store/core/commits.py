@@ -24,7 +24,7 @@ from tiltframe.store.core.snapshots import snapshot_levels
 from tiltframe.store.core.writers import OWN
 from windows import TimeWindow
 
-KEPT = 64  # fingerprints of each writer
+KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
 
 _LARGEST = 2**63 - 1
 

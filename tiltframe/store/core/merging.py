@@ -17,7 +17,7 @@ from tiltframe.store.core.read_plan import Pieces
 from tiltframe.store.core.writers import MERGED
 from windows import TimeWindow
 
-ROWS_AT_ONCE = 100_000  # of states, which take some kilobytes each
+ROWS_AT_ONCE = 100_000  # states held at once, of some kilobytes each: some hundred megabytes
 
 
 def merged(backend: Backend, manifest: Manifest, level: TimeWindow, pieces: Pieces) -> list[Part]:

@@ -15,7 +15,7 @@ from tiltframe.store.core.backend import StoreError
 PART, WRITTEN, ROW = "_part", "_written", "_row"
 _TAKEN = (END, WRITER, COMMIT, PART, WRITTEN, ROW)
 _SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
-_MOST_COLUMNS = 1600
+_MOST_COLUMNS = 1600  # of a table in PostgreSQL
 _ROW_BYTES = 8100  # of a page of 8 KiB; what is longer is kept elsewhere, and 18 bytes say where
 _ELSEWHERE = 18
 _FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970

@@ -21,7 +21,7 @@ from tiltframe.store.core.backend import Range
 from tiltframe.store.query.plan import QueryPlan
 from windows.timezone import Instants
 
-_MOST_ROWS = 10_000_000
+_MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
 
 
 def states_asked(rows: pa.Table, asked: QueryPlan, span: Range | None) -> pa.Table:
@@ -40,7 +40,7 @@ def states_asked(rows: pa.Table, asked: QueryPlan, span: Range | None) -> pa.Tab
                 "shorter range, fewer keys or longer hops"
             )
     found = asked.target.assign(instants_of(rows))
-    merged = _merged(taken(rows, found.rows), found.starts, found.ends, asked)
+    merged = _merged(taken(rows, found.rows), found.starts, found.ends, asked, trusted=asked.target.overlap > 1)
     if asked.within is None:
         return merged
     begun = instants_of(merged)
@@ -73,12 +73,12 @@ def filled(states: pa.Table, asked: QueryPlan, now: int) -> pa.Table:
     for name in asked.states:
         grid[name] = pa.nulls(len(wanted) * each, states.column(name).type)
     both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
-    return _merged(both, instants_of(both), instants_of(both, END), asked)
+    return _merged(both, instants_of(both), instants_of(both, END), asked, trusted=True)
 
 
 def answers(states: pa.Table, asked: QueryPlan, known_from: int, now: int) -> pa.Table:
-    """Read results: level, window_start, window_end, keys, measures, partial."""
-    results = finish_by(states, (START, END, *asked.keys), asked.measures)
+    """Read results of merged states: level, window_start, window_end, keys, measures, partial."""
+    results = finish_by(states, (START, END, *asked.keys), asked.measures, trusted=True)
     partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(asked.per), states.num_rows))
     return results.append_column(PARTIAL, partial)
@@ -138,8 +138,9 @@ def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
     return column
 
 
-def _merged(rows: pa.Table, starts: Instants, ends: Instants, asked: QueryPlan) -> pa.Table:
+def _merged(rows: pa.Table, starts: Instants, ends: Instants, asked: QueryPlan, *, trusted: bool = False) -> pa.Table:
+    """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
     keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in asked.keys}
     functions = {c.name: c.measure.function for c in asked.frame.states if c.name in asked.states}
-    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)})
+    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, trusted=trusted)
     return merged.select([START, END, *asked.keys, *functions])

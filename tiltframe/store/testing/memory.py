@@ -117,7 +117,16 @@ class MemoryBackend:
         ]
 
     def level_now(self, level: str) -> Snapshot:
-        """Take a snapshot of one level, with all its numbers."""
+        """Take a snapshot of one level, with the numbers of all writers.
+
+        Parameters
+        ----------
+        level : str
+
+        Returns
+        -------
+        Snapshot
+        """
         with self.tables.lock:
             parts = tuple(self.tables.parts.get(level, {}).values())
             return Snapshot(level, parts, dict(self.tables.txn_versions.get(level, {})))
@@ -131,7 +140,21 @@ class MemoryBackend:
         ] or [self._put(level, states, writer, commit)]
 
     def window(self, level: str) -> TimeWindow:
-        """Return the window of a level."""
+        """Return the window of a level.
+
+        Parameters
+        ----------
+        level : str
+
+        Returns
+        -------
+        TimeWindow
+
+        Raises
+        ------
+        StoreError
+            If there is no store.
+        """
         described = self.describe()
         if described is None:
             raise StoreError(f"there is no store {self.place}")

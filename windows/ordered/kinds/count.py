@@ -21,7 +21,7 @@ from windows.ordered.contract import (
     previous,
 )
 
-_MOST = 2**40
+_MOST = 2**40  # more rows than any key has, and far from the ends of int64
 
 
 @dataclass(frozen=True)

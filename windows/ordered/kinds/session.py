@@ -26,7 +26,6 @@ from windows.ordered.jumps import first_at_least, next_true, reached
 from windows.ordered.kinds.interval import check_length
 
 _BOUNDS = ("[]", "[)", "(]", "()")
-_NEVER = 2**61
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,8 @@ class OrderedSession(OrderedWindow):
         Microseconds, at least 1.
     longest : int or None
         Microseconds, at least 1.
-    start, end : str or None
-        Conditions in SQL.
+    start_condition, end_condition : str or None
+        SQL.
     bounds : str
         Whether the rows that begin and end a session by conditions are in it: ``[]``, ``[)``, ``(]`` or ``()``.
     """

@@ -137,6 +137,11 @@ def sliding(n: int, *resets: str | Tick) -> Sliding:
     resets : a condition in SQL, a tick, or both; none at all
         Without any, every row counts: ``sliding(10)`` is the last ten rows.
 
+    Returns
+    -------
+    Sliding
+        Every row brings about an output; the row that makes the condition true is still in its window.
+
     Raises
     ------
     ValueError

@@ -1,7 +1,7 @@
 """Processes for tests of the store: forked from one that has imported everything and opened nothing.
 
-`Nursery` starts such a process; it forks children, each of which runs a function of this module until it is killed,
-and notes what has been acknowledged, a line each, in a file.
+`CrashProcesses` starts such a process; it forks children, each of which runs a function of this module until it is
+killed, and notes what has been acknowledged, a line each, in a file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read(path: str, acknowledge, levels: str = "all") -> None:
         acknowledge(most["10m"] // 4)
 
 
-def main(folder: str) -> None:
+def main() -> None:
     rollup(rows("warm", 0), FRAME)
     for line in sys.stdin:
         work, path, log, *more = json.loads(line)
@@ -104,24 +104,24 @@ def main(folder: str) -> None:
         print(child, flush=True)
 
 
-class Nursery:
-    """Starts children, kills them, and tells what they have acknowledged."""
+class CrashProcesses:
+    """Starts children, kills them, and reports what they have acknowledged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.log = folder, {}
         root = str(Path(__file__).parent.parent)
-        script = f"import sys; sys.path.insert(0, {root!r}); from tests.nursery import main; main({str(folder)!r})"
+        script = f"import sys; sys.path.insert(0, {root!r}); from tests import crash_processes; crash_processes.main()"
         command = [sys.executable, "-c", script]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def _ask(self, *words) -> int:
+    def _request(self, *words) -> int:
         self.process.stdin.write(json.dumps(words) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
     def start(self, work: str, path: str, *more: str) -> int:
         log = str(self.folder / f"{work}.{len(self.log)}")
-        child = self._ask(work, path, log, *more)
+        child = self._request(work, path, log, *more)
         self.log[child] = log
         return child
 
@@ -134,7 +134,7 @@ class Nursery:
     def kill(self, child: int) -> list[int]:
         """Kill a child; return what it had acknowledged."""
         os.kill(child, signal.SIGKILL)
-        status = self._ask("wait", str(child), "")
+        status = self._request("wait", str(child), "")
         failed = Path(f"{self.log[child]}.failed")
         assert not failed.exists(), failed.read_text()
         assert status == signal.SIGKILL, status

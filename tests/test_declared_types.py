@@ -89,7 +89,7 @@ def test_keys_that_would_lose_digits_are_refused_and_text_keeps_them(case, rollu
     assert rollup(csv_of(*keys), "--text", "k")[2] == dict.fromkeys(keys, 1)
 
 
-def test_types_that_are_told(rollup):
+def test_declared_types(rollup):
     assert rollup(csv_of("007", "7"), "--type", "k=int64")[2] == {7: 2}
     assert rollup(csv_of(BIG, BIG - 1), "--type", "k=uint64", store="u")[2] == {BIG: 1, BIG - 1: 1}
     keys = rollup(csv_of(BIG * 10, BIG * 10 + 1), "--type", "k=decimal(38)", store="d")[2]
@@ -172,7 +172,7 @@ def test_latin_1_beyond_the_first_block(rollup):
 TYPES = {
     "no equals": (["--type", "k"], "cannot read the type 'k'"),
     "no such type": (["--type", "k=string"], "there is no type 'string'; there are text, int64"),
-    "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is told twice"),
+    "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is given twice"),
     "no such column": (["--text", "kk"], "no key, measure or time reads a column 'kk'"),
     "a unit of a key": (["--type", "k=seconds"], "only the time column, 'ts', is in seconds"),
     "a time of floats": (["--type", "ts=float64"], "the time column is text, date, timestamp, int64"),

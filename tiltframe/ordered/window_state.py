@@ -1,10 +1,10 @@
-"""One window over a batch: the states of its outputs, and what is held for the next batch.
+"""The state of a window: brought forward by a batch, and carried to the next one.
 
-    held                 rows of the batch            held for the next batch
+    carried              rows of the batch            carried to the next batch
     ├─────┤├──┤··········├──┤├───┤├─┤────▶ outputs    ├────────┤├────┤
 
-What is held of a key are states: one for the rows from each position at which a later range may begin to the next such
-position. They come before the batch's rows, so that no row is ever reduced twice, and none is kept.
+Of each key some aggregate states are carried: one for the rows from each position at which a later range may begin to
+the next such position. They come before the batch's rows, so that no row is reduced twice, and no row is carried.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Reduce = Callable[[str, Flags, Groups], pa.StructArray]
 Choose = Callable[[Ranges], Flags | None]
 
 
-class Held(NamedTuple):
-    """What is held of every key: the window's carry, and for each column a state for each of its marks."""
+class WindowState(NamedTuple):
+    """What is carried of every key: the window's `Carry`, and for each column a state for each of its marks."""
 
     carry: Carry
     states: States
 
-    def spread(self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]) -> Held:
+    def spread(self, places: Ints, keys: int, window: OrderedWindow, functions: Mapping[str, Function]) -> WindowState:
         """Renumber the keys: key ``i`` becomes ``places[i]``, ascending, of ``keys``; the others begin."""
         if len(places) == keys:
             return self
@@ -54,22 +54,22 @@ class Held(NamedTuple):
         states = {
             name: function.merge(self.states[name], Groups.of(rows, len(old))) for name, function in functions.items()
         }
-        return Held(Carry(start.position, counts, marks, start.numbers), states)
+        return WindowState(Carry(start.position, counts, marks, start.numbers), states)
 
 
 class Advanced(NamedTuple):
-    """What a batch brings about: outputs, the states of each, and what is held for the next batch."""
+    """What a batch brings about: outputs, the aggregate state of each, and the window's state for the next batch."""
 
     ranges: Ranges
     states: States
-    held: Held | None
+    state: WindowState | None
 
 
 def advance(
     window: OrderedWindow,
     functions: Mapping[str, Function],
     rows: Rows,
-    held: Held,
+    state: WindowState,
     reduce: Reduce,
     choose: Choose,
     last: bool = False,
@@ -81,18 +81,18 @@ def advance(
     window : OrderedWindow
     functions : name -> function of each column of states
     rows : Rows
-    held : Held
+    state : WindowState
         Of as many keys.
     reduce : name, which rows, their groups -> one state per group
     choose : outputs -> those that are wanted, None for all
     last : bool
-        Whether no batch follows, so that nothing need be held.
+        Whether no batch follows, so that nothing need be carried.
     """
-    ranges, after = window.ranges(rows, held.carry)
+    ranges, after = window.ranges(rows, state.carry)
     chosen = choose(ranges)
     if chosen is not None:
         ranges = Ranges(*(column[chosen] for column in ranges))
-    axis = _Axis(rows, held.carry)
+    axis = _Axis(rows, state.carry)
     first, until = axis.place(ranges.key, ranges.first), axis.place(ranges.key, ranges.last)
     begins, ends = (np.zeros(0, np.int64),) * 2 if last else axis.marks(after)
     is_cut = np.zeros(axis.units + 1, np.bool_)
@@ -100,39 +100,39 @@ def advance(
         is_cut[places] = True
     runs = _Runs(axis, is_cut)
     first, until, begins, ends = (runs.number[places] for places in (first, until, begins, ends))
-    states, kept = {}, {}
+    states, carried = {}, {}
     for name, function in functions.items():
-        of_runs = runs.states(held.states[name], reduce(name, runs.row_used, runs.row_groups))
+        of_runs = runs.states(state.states[name], reduce(name, runs.row_used, runs.row_groups))
         states[name] = merge_runs(function, of_runs, first, until)
         if not last:
-            kept[name] = _merge_disjoint(function, of_runs, begins, ends)
-    return Advanced(ranges, states, None if last else Held(after, kept))
+            carried[name] = _merge_disjoint(function, of_runs, begins, ends)
+    return Advanced(ranges, states, None if last else WindowState(after, carried))
 
 
 class _Axis:
-    """Held states and rows in one line: of each key what is held of it, then its rows."""
+    """Carried states and rows in one line: of each key its carried states, then its rows."""
 
     def __init__(self, rows: Rows, carry: Carry) -> None:
         self.rows, self.carry = rows, carry
         units = carry.counts + rows.lengths
         self.base = np.cumsum(units) - units
         self.units = int(units.sum())
-        self.held_base = np.cumsum(carry.counts) - carry.counts
+        self.carried_base = np.cumsum(carry.counts) - carry.counts
 
     def place(self, key: Ints, position: Ints) -> Ints:
-        """Find positions of keys in the line: rows of the batch, or held states that begin there."""
+        """Find positions of keys in the line: rows of the batch, or carried states that begin there."""
         carry, base = self.carry, self.base[key]
         in_batch = position >= carry.position[key]
         places: Ints = base + carry.counts[key] + position - carry.position[key]
         old = np.flatnonzero(~in_batch)
         if len(old):
-            begin = self.held_base[key[old]]
+            begin = self.carried_base[key[old]]
             mark = first_at_least(carry.marks, begin, begin + carry.counts[key[old]], position[old])
             places[old] = base[old] + mark - begin
         return places
 
     def marks(self, after: Carry) -> tuple[Ints, Ints]:
-        """Find the stretches to be held: from each mark to the next one of its key, or to the key's end."""
+        """Find the stretches to be carried: from each mark to the next one of its key, or to the key's end."""
         key = np.repeat(np.arange(len(after.counts)), after.counts)
         begins = self.place(key, after.marks)
         ends = np.append(begins[1:], 0)
@@ -141,12 +141,12 @@ class _Axis:
         return begins, ends
 
     def edges(self) -> Ints:
-        """List where held states begin, and where the rows behind them do."""
-        return np.append(np.flatnonzero(self.held), self.base + self.carry.counts)
+        """List where carried states begin, and where the rows behind them do."""
+        return np.append(np.flatnonzero(self.is_carried), self.base + self.carry.counts)
 
     @property
-    def held(self) -> Flags:
-        """Tell which places are held states, not rows."""
+    def is_carried(self) -> Flags:
+        """Tell which places are carried states, not rows."""
         flags = np.ones(self.units, np.bool_)
         flags[self.row_places] = False
         return flags
@@ -160,25 +160,25 @@ class _Axis:
 
 
 class _Runs:
-    """The stretches between cuts: each a held state, or rows that no range cuts."""
+    """The stretches between cuts: each a carried state, or rows that no range cuts."""
 
     def __init__(self, axis: _Axis, is_cut: Flags) -> None:
         self.number = np.cumsum(is_cut) - 1
         begins = np.flatnonzero(is_cut)[:-1]
-        held = np.append(axis.held, False)[begins]
-        self.any_held = bool(held.any())
+        carried = np.append(axis.is_carried, False)[begins]
+        self.any_carried = bool(carried.any())
         place = axis.row_places
         run = self.number[place]
         self.row_used: Flags = (run >= 0) & (run < len(begins))
-        of_rows = np.cumsum(~held) - 1
-        self.row_groups = Groups(of_rows[run[self.row_used]], int((~held).sum()))
-        held_number = np.cumsum(np.append(axis.held, False)) - 1
-        total = int(axis.held.sum())
-        self.source = pa.array(np.where(held, held_number[begins], total + of_rows))
+        of_rows = np.cumsum(~carried) - 1
+        self.row_groups = Groups(of_rows[run[self.row_used]], int((~carried).sum()))
+        carried_number = np.cumsum(np.append(axis.is_carried, False)) - 1
+        total = int(axis.is_carried.sum())
+        self.source = pa.array(np.where(carried, carried_number[begins], total + of_rows))
 
-    def states(self, held: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
-        """Put the states of held runs and of rows in order."""
-        return pa.concat_arrays([held, of_rows]).take(self.source) if self.any_held else of_rows
+    def states(self, carried: pa.StructArray, of_rows: pa.StructArray) -> pa.StructArray:
+        """Put the states of carried runs and of rows in order."""
+        return pa.concat_arrays([carried, of_rows]).take(self.source) if self.any_carried else of_rows
 
 
 def _merge_disjoint(function: Function, states: pa.StructArray, begins: Ints, ends: Ints) -> pa.StructArray:

@@ -1,0 +1,260 @@
+"""Histogram logs, ``.hlog``: an HdrHistogram for each interval of time, as a table of states of `hdr`, and back.
+
+    #[StartTime: 1441753532.570 (seconds since epoch), …]
+    "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
+    0.126,1.007,1.933,HISTFAAAAEB42pNpmSzMwMAg…
+    Tag=A,1.133,1.000,0.377,HISTFAAAADx42pNpmSzM…
+
+Timestamps are seconds, absolute or from a base time. Where none is told, they count from the start time if the first of
+them lies more than a year before it, as in logs of jHiccup.
+
+Source: ``HistogramLogReader`` and ``HistogramLogWriter`` of HdrHistogram in Java, and of the ``hdrhistogram`` package.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr.arguments import because, checked_type, is_name, nearest, shown
+from aggr.functions.hdrhistogram import Hdr
+from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
+from aggr.kernels.normalize import normalize
+
+START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
+Micros = NDArray[np.int64]
+
+_INSTANT = pa.timestamp("us", "UTC")
+_LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'
+_YEAR = 365 * 24 * 3600 * 1_000_000
+_MOST = 10**11  # seconds, beyond the year 5000
+_TOLD = re.compile(r"#\[(StartTime|BaseTime): *([^ ]*)")
+
+
+def read_histogram_log(path: str | os.PathLike[str], function: Hdr) -> pa.Table:
+    """Read a histogram log as a table of states, one row an interval.
+
+    Parameters
+    ----------
+    path : path of a text file
+        Of any version whose histograms are V2 of HdrHistogram: 1.2 and 1.3.
+    function : Hdr
+        Its digits are those of the histograms, its unit their ratio, as in `aggr.interchange.hdr_v2.from_hdr_v2`; their
+        lowest discernible value may be any.
+
+    Returns
+    -------
+    table of start and end (timestamps in microseconds UTC, the end exclusive), tag (text, null where there is none) and
+    histogram (states of ``function``), in the order of the file
+
+    Raises
+    ------
+    ValueError
+        For a line that is no comment, legend or interval, or whose histogram cannot be read; it names the line. If the
+        file cannot be read.
+
+    Guarantee
+    ---------
+    Every count, as `from_hdr_v2` says. The states are merged and read like all others; `tiltframe.rollup_states` takes
+    them into a frame, and so into a store.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from aggr import Groups
+    >>> states = Hdr().reduce(pa.array([3, 5, 800]), Groups.of([0, 0, 1], 2))
+    >>> moments = pa.array([1_000_000, 2_000_000, 3_500_000], pa.timestamp("us", "UTC"))
+    >>> intervals = pa.table({"start": moments[:2], "end": moments[1:], "histogram": states})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_histogram_log(f"{folder}/x.hlog", intervals, Hdr())
+    ...     read_histogram_log(f"{folder}/x.hlog", Hdr()).select(["start", "end", "histogram"]).equals(intervals)
+    True
+    """
+    checked_type(function, Hdr, "function")
+    lines = list(_intervals(_read(_checked(path)), os.fspath(path)))
+    texts, names = [line.text for line in lines], [line.name for line in lines]
+    columns = {
+        START: pa.array([line.start for line in lines], pa.int64()).cast(_INSTANT),
+        END: pa.array([line.end for line in lines], pa.int64()).cast(_INSTANT),
+        TAG: pa.array([line.tag for line in lines], pa.string()),
+        HISTOGRAM: states_of_texts(texts, function, names),
+    }
+    return pa.table(columns)
+
+
+def write_histogram_log(
+    path: str | os.PathLike[str], intervals: pa.Table, function: Hdr, max_value_unit_ratio: float = 1_000_000.0
+) -> None:
+    """Write a table of states, one row an interval, as a histogram log of version 1.2.
+
+    Parameters
+    ----------
+    path : path of the file; one that is there is replaced
+    intervals : table of start, end, histogram and perhaps tag, as `read_histogram_log` gives it
+    function : Hdr
+        Of the states.
+    max_value_unit_ratio : float
+        By what the greatest value is divided where a line tells it for people: 1,000,000 shows nanoseconds as
+        milliseconds.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a column is missing, of another type, or null; if an interval ends before it starts; if a tag has a comma, a
+        blank or a line break in it; if the file cannot be written. Nothing is written then.
+
+    Guarantee
+    ---------
+    Times to the microsecond, absolute; every count in the bucket it had.
+    """
+    checked_type(function, Hdr, "function")
+    ratio = max_value_unit_ratio
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 < ratio < math.inf:
+        raise ValueError(f"max_value_unit_ratio must be a number above 0; got {shown(ratio)}")
+    starts, ends, tags, states = _columns(checked_type(intervals, pa.Table, "intervals"))
+    texts = to_hdr_v2(states, function).to_pylist()
+    most = (pc.fill_null(states.field("max"), 0).to_numpy() / ratio).tolist()
+    rows = zip(starts.tolist(), (ends - starts).tolist(), tags, most, texts, strict=True)
+    lines = [
+        f"{'' if tag is None else f'Tag={tag},'}{_seconds(start)},{_seconds(length)},{top:.3f},{text}"
+        for start, length, tag, top, text in rows
+    ]
+    head = ["#[Histogram log format version 1.2]", *_start_time(starts), _LEGEND]
+    with _explained("written"), open(_checked(path), "w", encoding="utf-8", newline="\n") as file:
+        file.write("\n".join([*head, *lines]) + "\n")
+
+
+def _checked(path: object) -> str:
+    """Check a path: to open a pipe would wait for somebody, and a number is no name."""
+    if not isinstance(path, str | os.PathLike) or not is_name(os.fspath(path)):
+        raise ValueError(f"path must name a file; got {shown(path)}")
+    with _explained("opened"):
+        try:
+            mode = os.stat(path).st_mode
+        except FileNotFoundError:
+            return os.fspath(path)
+    if not stat.S_ISREG(mode):
+        raise ValueError(f"path must name a file; {shown(os.fspath(path))} is a folder, a pipe or a device")
+    return os.fspath(path)
+
+
+@contextmanager
+def _explained(done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"the histogram log cannot be {done}: {because(error)}") from None
+
+
+def _read(path: str) -> list[str]:
+    with _explained("read"), open(path, encoding="utf-8") as file:
+        try:
+            return file.readlines()
+        except UnicodeDecodeError:
+            raise ValueError(f"{shown(path)} is no histogram log: it is no text in UTF-8") from None
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """A line of a log: times in microseconds, the histogram as it is written, and where the line stands."""
+
+    start: int
+    end: int
+    tag: str | None
+    text: str
+    name: str
+
+
+def _intervals(lines: Iterable[str], path: str) -> Iterable[_Interval]:
+    """Read the lines that are intervals; times become absolute."""
+    told: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        line, name = line.strip(), f"line {number} of {path}"
+        if found := _TOLD.match(line):
+            told[found[1]] = _micros(found[2], f"{name}: the {found[1]}")
+        if not line or line.startswith(("#", '"StartTimestamp"', '"Timestamp"')):
+            continue
+        tag, fields = None, line
+        if line.startswith("Tag="):
+            tag, _, fields = line.removeprefix("Tag=").partition(",")
+        parts = fields.split(",")
+        if len(parts) != 4:
+            raise ValueError(
+                f"{name}: an interval is [Tag=…,]StartTimestamp,Interval_Length,Interval_Max,"
+                f"Interval_Compressed_Histogram; got {shown(line)}"
+            )
+        start, length = (_micros(text, f"{name}: its {what}") for text, what in zip(parts, _TIMES, strict=False))
+        if length < 0:
+            raise ValueError(f"{name}: its Interval_Length is negative: {parts[1]}")
+        first = told.setdefault("StartTime", start)
+        base = told.setdefault("BaseTime", first if start < first - _YEAR else 0)
+        yield _Interval(base + start, base + start + length, tag, parts[3].strip(), name)
+
+
+_TIMES = ("StartTimestamp", "Interval_Length")
+
+
+def _micros(text: str, what: str) -> int:
+    """Read seconds as microseconds, to the nearest."""
+    try:
+        seconds = Decimal(text.strip())
+    except InvalidOperation:
+        seconds = Decimal("NaN")
+    if not seconds.is_finite() or seconds.copy_abs() > _MOST:
+        raise ValueError(f"{what} must be a number of seconds; got {shown(text)}")
+    return round(seconds * 1_000_000)
+
+
+def _seconds(micros: int) -> str:
+    return f"{'-' * (micros < 0)}{abs(micros) // 1_000_000}.{abs(micros) % 1_000_000:06}"
+
+
+def _start_time(starts: Micros) -> list[str]:
+    """Tell when the log starts, as readers want it; of an empty one, nothing."""
+    if not len(starts):
+        return []
+    first = int(starts.min())
+    moment = dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=first)
+    return [f"#[StartTime: {_seconds(first)} (seconds since epoch), {moment.isoformat(' ')} UTC]"]
+
+
+def _columns(intervals: pa.Table) -> tuple[Micros, Micros, list[str | None], pa.StructArray]:
+    """Check a table of intervals: starts and ends in microseconds, tags, states."""
+    for name in (START, END, HISTOGRAM):
+        if name not in intervals.column_names:
+            there = nearest(name, intervals.column_names)
+            raise ValueError(f"intervals need the columns start, end and histogram; there is no {name!r}; {there}")
+        if intervals.column(name).null_count:
+            raise ValueError(f"the column {name!r} of intervals must not be null")
+    starts, ends = (_instants(intervals, name) for name in (START, END))
+    wrong = np.flatnonzero(ends < starts)
+    if len(wrong):
+        raise ValueError(f"row {wrong[0]} ends before it starts")
+    tags = intervals.column(TAG).to_pylist() if TAG in intervals.column_names else [None] * len(starts)
+    for tag in tags:
+        if tag is not None and (not isinstance(tag, str) or re.search(r"[,\s]", tag)):
+            raise ValueError(f"a tag is text without commas, blanks and line breaks; got {shown(tag)}")
+    return starts, ends, tags, normalize(intervals.column(HISTOGRAM))
+
+
+def _instants(intervals: pa.Table, name: str) -> Micros:
+    column = intervals.column(name)
+    if not pa.types.is_timestamp(column.type):
+        raise TypeError(f"the column {name!r} of intervals must hold timestamps; got {column.type}")
+    try:
+        micros: Micros = normalize(column.cast(_INSTANT)).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column {name!r} of intervals holds no moments in microseconds: {error}") from None
+    return micros

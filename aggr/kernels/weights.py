@@ -1,0 +1,80 @@
+"""Weights: how many rows each row stands for, as whole numbers from 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.kernels.grouped import add
+from aggr.kernels.groups import Groups
+
+Weights = NDArray[np.int64]
+
+_MEANING = "a weight says how many rows a row stands for, a whole number from 0 to 2^63 - 1"
+
+
+def check_weight_type(dtype: pa.DataType) -> None:
+    """Raise ``TypeError`` for a type that no whole numbers have."""
+    number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
+    if not number and not pa.types.is_null(dtype):
+        hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
+        raise TypeError(f"{_MEANING}; got a column of type {dtype}{hint}")
+
+
+def read_weights(column: pa.Array) -> Weights:
+    """Read weights as int64; null, which says of no row that it is there, is 0.
+
+    Raises
+    ------
+    TypeError
+        For a column that is not of numbers.
+    ValueError
+        For a weight that is negative, not whole, not finite, or beyond int64.
+
+    Examples
+    --------
+    >>> read_weights(pa.array([2.0, None, 0.0]))
+    array([2, 0, 0])
+    """
+    check_weight_type(column.type)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), np.int64)
+    try:
+        whole = column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        raise _refused(column) from None
+    weights: Weights = (whole.fill_null(0) if whole.null_count else whole).to_numpy()
+    if len(weights) and weights.min() < 0:
+        raise _refused(column)
+    return weights
+
+
+def _refused(column: pa.Array) -> ValueError:
+    """Name the first weight that is none."""
+    given = next(value for value in column.drop_null().to_pylist() if not _is_weight(value))
+    hint = "" if given != given or abs(given) >= 1 or given < 0 else "; shares are weighed by weighted_avg"
+    return ValueError(f"{_MEANING}; got {given}{hint}")
+
+
+def _is_weight(value: Any) -> bool:
+    return bool(0 <= value < 2**63 and value == int(value))
+
+
+def count_rows(groups: Groups, weights: Weights | None) -> pa.Array:
+    """Count the rows of each group, each as often as its weight says; beyond int64 raises ``OverflowError``."""
+    return pa.array(groups.counts() if weights is None else add(weights, groups))
+
+
+def chosen(weights: Weights | None, rows: NDArray[np.bool_]) -> Weights | None:
+    """Keep the weights of the rows that are true; no weights stay none."""
+    return None if weights is None else weights[rows]
+
+
+def float_parts(weights: Weights) -> list[NDArray[np.float64]]:
+    """Split weights into floats that add up to them exactly."""
+    low = (weights & 0xFFFFFFFF).astype(np.float64)
+    high = weights >> 32
+    return [low, high.astype(np.float64) * 2.0**32] if high.any() else [low]

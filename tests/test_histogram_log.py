@@ -1,0 +1,206 @@
+"""Histogram logs against the readers and writers of the hdrhistogram package, and coarse HdrHistograms in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hdrh.histogram import HdrHistogram
+from hdrh.log import HistogramLogReader, HistogramLogWriter
+
+import aggr
+from aggr import Groups, Hdr
+from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
+from aggr.interchange.histogram_log import read_histogram_log, write_histogram_log
+from tiltframe import FrameStore, TiltFrame, finish, rollup_states
+
+PERCENTILES = [1.0, 14.5, 50.0, 90.0, 99.0, 99.9, 100.0]
+QUANTILES = tuple(round(p / 100, 10) for p in PERCENTILES)
+
+
+def theirs_of(values, lowest, digits):
+    made = HdrHistogram(lowest, max(2 * lowest, int(values.max(initial=2))), digits)
+    for value in values.tolist():
+        assert made.record_value(value)
+    return made
+
+
+def check_reads(state, theirs, digits):
+    """What the histogram says of itself is what the state says, down to one of its units for min and mean."""
+    result = Hdr(QUANTILES, digits).finish(state)[0].as_py()
+    if not theirs.get_total_count():
+        assert result is None
+        return
+    unit = 1 << theirs.unit_magnitude
+    expected = theirs.get_percentile_to_value_dict(PERCENTILES)
+    assert list(result["quantiles"].values()) == [expected[p] for p in PERCENTILES]
+    assert (result["count"], result["max"]) == (theirs.get_total_count(), theirs.get_max_value())
+    assert theirs.values_are_equivalent(result["min"], theirs.get_min_value())
+    assert abs(result["mean"] - theirs.get_mean_value()) <= unit
+
+
+@pytest.mark.parametrize("digits", [1, 2, 3])
+@pytest.mark.parametrize("lowest", [1, 2, 3, 1000, 20_000, 2**20, 2**33 + 1])
+def test_any_lowest_discernible_value(lowest, digits):
+    rng = np.random.default_rng(lowest % 1000)
+    lists = [
+        (rng.lognormal(2, 2, 200) * lowest).astype(np.int64),
+        rng.integers(0, 3 * lowest, 50),
+        np.array([0, lowest - 1, lowest, 2 * lowest, 2**40]),
+        np.zeros(0, np.int64),
+    ]
+    theirs = [theirs_of(values, lowest, digits) for values in lists]
+    states = from_hdr_v2(pa.array([each.encode().decode() for each in theirs]), Hdr(digits=digits))
+    assert states.type == Hdr(digits=digits).state_type(pa.int64())
+    for row, each in enumerate(theirs):
+        check_reads(states.slice(row, 1), each, digits)
+        again = HdrHistogram.decode(to_hdr_v2(states.slice(row, 1), Hdr(digits=digits))[0].as_py())
+        assert again.get_percentile_to_value_dict(PERCENTILES) == each.get_percentile_to_value_dict(PERCENTILES)
+    merged = Hdr(digits=digits).merge(states, Groups.single(len(lists)))
+    check_reads(merged, theirs_of(np.concatenate(lists), lowest, digits), digits)
+
+
+@pytest.mark.parametrize("lowest", [2, 1000, 20_000])
+def test_coarse_buckets_are_made_of_whole_ones(lowest):
+    """Merged with finer histograms, a coarse one keeps its counts between the same limits."""
+    coarse, fine = (HdrHistogram(each, 2**40, 2) for each in (lowest, 1))
+    for value in np.random.default_rng(1).integers(0, 2**24, 500).tolist():
+        low, high = coarse.get_lowest_equivalent_value(value), coarse.get_highest_equivalent_value(value)
+        assert low <= fine.get_lowest_equivalent_value(value) <= fine.get_highest_equivalent_value(value) <= high
+
+
+def package_log(path, histograms, start=1441753532.57, base=None, tags=()):
+    with open(path, "w") as file:
+        writer = HistogramLogWriter(file)
+        writer.output_comment("[Logged with jHiccup version 2.0.7]")
+        writer.output_log_format_version()
+        writer.log.write(f"#[StartTime: {start:.3f} (seconds since epoch), Tue Sep 08 16:05:32 PDT 2015]\n")
+        if base is not None:
+            writer.output_base_time(base * 1000)
+        writer.output_legend()
+        for i, each in enumerate(histograms):
+            if i < len(tags) and tags[i]:
+                file.write(f"Tag={tags[i]},")
+            writer.output_interval_histogram(each, 0.127 + 1.5 * i, 1.127 + 1.5 * i)
+
+
+def intervals_of(path):
+    reader = HistogramLogReader(path, HdrHistogram(1, 2**40, 2))
+    while (found := reader.get_next_interval_histogram(absolute=True)) is not None:
+        yield found
+    reader.close()
+
+
+@pytest.mark.parametrize(("start", "base"), [(1441753532.57, None), (1441753532.57, 1441753000.25), (0.5, None)])
+def test_their_log_is_a_table_of_states(tmp_path, start, base):
+    """As jHiccup writes it: a lowest discernible value of 20000, times from a start or a base, or absolute; tags."""
+    rng = np.random.default_rng(5)
+    histograms = [theirs_of((rng.lognormal(12, 1, n)).astype(np.int64), 20_000, 2) for n in (50, 1, 200)]
+    path = str(tmp_path / "x.hlog")
+    package_log(path, histograms, start, base, ["A", None, "B"])
+    table = read_histogram_log(path, Hdr(digits=2))
+    theirs = list(intervals_of(path))
+    assert table.num_rows == len(theirs) == 3
+    for row, each in enumerate(theirs):
+        check_reads(table["histogram"].combine_chunks().slice(row, 1), each, 2)
+        at = {name: table[name][row].cast(pa.timestamp("us")).cast(pa.int64()).as_py() for name in ("start", "end")}
+        assert at["start"] / 1000 == pytest.approx(each.get_start_time_stamp(), abs=0.002)
+        assert at["end"] / 1000 == pytest.approx(each.get_end_time_stamp(), abs=0.002)
+        assert table["tag"][row].as_py() == each.get_tag()
+    offset = base if base is not None else (start if start > 1e9 else 0)
+    first = round((offset + 0.127) * 1e6)
+    assert table["start"].cast(pa.int64()).to_pylist() == [first + 1_500_000 * i for i in range(3)]
+
+
+def test_our_log_is_read_by_their_reader(tmp_path):
+    path, function = str(tmp_path / "x.hlog"), Hdr(digits=3)
+    states = function.reduce(pa.array([3, 5, 123_456_789]), Groups.of([0, 0, 2], 3))
+    at = pa.array([1700000000_123456, 1700000001_000000, 1700000000_000001], pa.timestamp("us", "UTC"))
+    ends = pa.array([1700000001_123456, 1700000001_000000, 1700000009_999999], pa.timestamp("us", "UTC"))
+    table = pa.table({"start": at, "end": ends, "tag": ["get", None, "put"], "histogram": states})
+    write_histogram_log(path, table, function)
+    theirs = list(intervals_of(path))
+    assert [each.get_tag() for each in theirs] == ["get", None, "put"]
+    assert [each.get_total_count() for each in theirs] == [2, 0, 1]
+    assert theirs[0].get_start_time_stamp() == pytest.approx(1700000000123.456, abs=0.002)
+    assert theirs[2].get_end_time_stamp() == pytest.approx(1700000009999.999, abs=0.002)
+    assert theirs[2].values_are_equivalent(theirs[2].get_max_value(), 123_456_789)
+    again = read_histogram_log(path, function)
+    assert again.select(["start", "end", "tag"]).equals(table.select(["start", "end", "tag"]))
+    for name in ("buckets", "nan"):
+        assert again["histogram"].combine_chunks().field(name).equals(states.field(name))
+    assert ",123.457,HIST" in (tmp_path / "x.hlog").read_text().splitlines()[-1]
+    empty = table.slice(0, 0)
+    write_histogram_log(path, empty, function)
+    assert read_histogram_log(path, function).num_rows == 0
+
+
+def test_a_log_goes_into_a_store(tmp_path):
+    """Interval states climb levels by time and tag, and are queried by either rank rule."""
+    rng = np.random.default_rng(6)
+    drawn = [rng.integers(0, 2**28, 100) for _ in range(4)]
+    path = str(tmp_path / "x.hlog")
+    package_log(path, [theirs_of(values, 20_000, 2) for values in drawn], tags=["A", "B", "A", "A"])
+    frame = TiltFrame(["1s", "1h"], "start", {"histogram": aggr.hdr("pause", QUANTILES, digits=2)}, ["tag"])
+    states = rollup_states(read_histogram_log(path, Hdr(digits=2)), frame)
+    store = FrameStore(str(tmp_path / "store"), frame)
+    store.append(states, "log", 1)
+    java = {"p": aggr.hdr("pause", [0.995], digits=2, rank="java"), "q": aggr.hdr("pause", [0.995], digits=2)}
+    found = {row["tag"]: row for row in store.query(per="1h", measures=java).to_pylist()}
+    for tag, of in (("A", [0, 2, 3]), ("B", [1])):
+        theirs = theirs_of(np.concatenate([drawn[i] for i in of]), 20_000, 2)
+        assert found[tag]["q"]["quantiles"]["0.995"] == theirs.get_value_at_percentile(99.5)
+        ordered = np.sort(np.concatenate([drawn[i] for i in of]))
+        assert found[tag]["p"]["quantiles"]["0.995"] == theirs.get_highest_equivalent_value(
+            int(ordered[int(np.ceil(0.995 * len(ordered))) - 1])
+        )
+    hours = finish(states, frame)
+    assert hours.filter(pa.compute.equal(hours["level"], "1h")).num_rows == 2
+
+
+GOOD = "0.126,1.007,1.933," + to_hdr_v2(Hdr().reduce(pa.array([5]), Groups.single(1)), Hdr())[0].as_py()
+BAD_LINES = {
+    "no interval": ("what?", r"line 2 of .*: an interval is .*; got 'what\?'"),
+    "too few fields": ("0.1,1.0,abc", "an interval is"),
+    "too many fields": (GOOD + ",1", "an interval is"),
+    "no number": (GOOD.replace("0.126", "soon"), "StartTimestamp must be a number of seconds; got 'soon'"),
+    "no finite number": (GOOD.replace("1.007", "NaN"), "Interval_Length must be a number of seconds"),
+    "a number too large": (GOOD.replace("0.126", "1e999999999"), "must be a number of seconds"),
+    "a negative length": (GOOD.replace("1.007", "-1"), "Interval_Length is negative: -1"),
+    "no histogram": ("0.126,1.007,1.933,HIST", "line 2 of .*unknown cookie|line 2 of .*base64"),
+    "a start that is none": ("#[StartTime: now (seconds since epoch)]", "the StartTime must be a number"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LINES)
+def test_bad_lines_are_refused_by_number(name, tmp_path):
+    line, message = BAD_LINES[name]
+    (tmp_path / "x.hlog").write_text(f"#comment\n{line}\n\n{GOOD}\n")
+    with pytest.raises(ValueError, match=message):
+        read_histogram_log(tmp_path / "x.hlog", Hdr())
+
+
+def intervals(**changes):
+    states = Hdr().reduce(pa.array([5]), Groups.single(1))
+    at = pa.array([1_000_000], pa.timestamp("us", "UTC"))
+    return pa.table({"start": at, "end": at, "tag": ["A"], "histogram": states} | changes)
+
+
+BAD_TABLES = {
+    "no start": (intervals().drop_columns(["start"]), "there is no 'start'"),
+    "a null": (intervals(end=pa.nulls(1, pa.timestamp("us"))), "'end' of intervals must not be null"),
+    "numbers": (intervals(start=pa.array([1])), "'start' of intervals must hold timestamps; got int64"),
+    "an end before": (intervals(end=pa.array([0], pa.timestamp("us"))), "row 0 ends before it starts"),
+    "a comma in a tag": (intervals(tag=["a,b"]), "a tag is text without commas"),
+    "a tag of a number": (intervals(tag=[5]), "a tag is text"),
+    "no states": (intervals(histogram=pa.array([1])), "these are not states of hdr"),
+    "no table": (5, "intervals must be"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_intervals_are_refused_before_anything_is_written(name, tmp_path):
+    table, message = BAD_TABLES[name]
+    with pytest.raises((ValueError, TypeError), match=message):
+        write_histogram_log(tmp_path / "x.hlog", table, Hdr())
+    assert not (tmp_path / "x.hlog").exists()
