@@ -21,6 +21,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
+from tiltframe.cli.stream import stream
 
 _LONGEST = 900  # letters of a message
 _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
@@ -51,7 +52,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, query, inspect, check, compact, expire):
+for _command in (rollup, stream, query, inspect, check, compact, expire):
     cli.add_command(_command)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TextIO
@@ -55,8 +55,16 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
     rows = ({name: value for name, value in row.items() if name != PARTIAL or value} for row in results.to_pylist())
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
-    return "".join(line + "\n" for line in lines).encode()
+    return _lines(rows).encode()
+
+
+def json_lines(table: pa.Table) -> str:
+    """Write every column of a table as JSON lines: times as ISO 8601 UTC, NaN and infinities as text."""
+    return _lines(table.to_pylist())
+
+
+def _lines(rows: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
 
 
 def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:
