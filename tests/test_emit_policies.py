@@ -235,10 +235,11 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     [
         ("after_close", AfterClose()),
         ("after_close(delay=10s, timeout=5m)", AfterClose(delay="10s", timeout="300s")),
-        ("periodic(1m, repeat, having='n > 300 AND k = ''a, b''')", Periodic("1m", True, having="n > 300 AND k = 'a, b'")),
+        ("periodic(1m, repeat, having='n > 3 AND k = ''a, b''')", Periodic("1m", True, having="n > 3 AND k = 'a, b'")),
         ("on_update(batch=2s, mode=changelog, clock=event)", OnUpdate("2s", mode="changelog", clock="event")),
         ("after_count(5)", AfterCount(5)),
-        ("after_key_expire(1m, span_of='my column', maxspan=5m, only)", AfterKeyExpire("1m", span_of="my column", maxspan="5m", only=True)),
+        ("after_key_expire(1m, maxspan=5m, only)", AfterKeyExpire("1m", maxspan="5m", only=True)),
+        ("after_key_expire(1m, span_of='my column')", AfterKeyExpire("1m", span_of="my column")),
     ],
 )  # fmt: skip
 def test_emit_policies_as_text(text, policy):

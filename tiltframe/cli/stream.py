@@ -123,8 +123,8 @@ class _Lines:
             rows = pajson.read_json(io.BytesIO(given), parse_options=options)
         except pa.ArrowException as error:
             raise ValueError(
-                f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are those "
-                "of the first lines, unless --type COL=TYPE declares them"
+                f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
+                "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
         if self.schema is None:
             self.frame.check(rows.schema)
