@@ -198,7 +198,7 @@ class OpenWindows:
         due = self.emit.due(clock.looked, time)
         if not self._levels:
             self._clock = clock.after_look(self.emit, time, due, False)
-            return _NOTHING
+            return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
         behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
         levels, emitted, early = [], [], False
@@ -213,8 +213,23 @@ class OpenWindows:
         return table
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read results of emitted states: the same rows, the measures in place of the states."""
-        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING.schema):
+        """Read results of emitted states: the same rows, the measures in place of the states.
+
+        Parameters
+        ----------
+        emitted : table
+            From `advance`.
+
+        Returns
+        -------
+        table
+
+        Raises
+        ------
+        ValueError
+            If these are no states of the frame.
+        """
+        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
         self.frame.check_states(emitted.schema)
         return self._rules.results(emitted)
@@ -253,9 +268,14 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes
-        frame, emit, late, max_keys, beyond : optional
+        frame, emit, late, **bounds : optional
+            Also ``max_keys`` and ``beyond``.
             Those it was saved with, unless they are given. Measures may be added: they start from here. Otherwise the
             frame must be the same, and the mode of emission too.
+
+        Returns
+        -------
+        OpenWindows
 
         Raises
         ------
@@ -389,7 +409,7 @@ class OpenWindows:
             self._counts[name] += count
 
 
-_NOTHING = pa.table({LEVEL: pa.array([], pa.string())})
+_NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
 _SPAN_ENDS = {EARLIEST: aggr.first, LATEST: aggr.last}
 _HIDDEN = (ROWS, EARLIEST, LATEST, SEEN)
 _UNKNOWN = {"earliest": np.iinfo(np.int64).max, "latest": LOWEST, "seen": LOWEST}
