@@ -31,7 +31,7 @@ from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.narrowing import month_of_hours, share_of_a_key
 from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.query.execution import pieces_asked
+from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import plan_query
 
 DAY = 86_400_000  # milliseconds
@@ -147,9 +147,9 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    pieces, _ = pieces_asked(store.backend, plan_query(FRAME, "1h", WITHIN))
+    part_ranges, _ = planned_ranges(store.backend, plan_query(FRAME, "1h", WITHIN))
     parts = [part for view in store.backend.view([level.name for level in FRAME.levels]) for part in view.parts]
-    return len({part.name for part, _ in pieces}), len(parts), sum(part.rows for part in parts)
+    return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
 
 
 @click.command()

@@ -10,6 +10,7 @@ su.read(spark, store.uri, per="1h")            # and results out of it
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
+su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
 from spark_udaf.jobs.aggregate import aggregate, merge
@@ -17,6 +18,7 @@ from spark_udaf.jobs.finish import finish
 from spark_udaf.jobs.rollup import rollup
 from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
+from spark_udaf.jobs.warm import warm
 from spark_udaf.store.source import TiltframeSource, read
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
@@ -45,4 +47,5 @@ __all__ = [
     "stdev",
     "to_dds_proto",
     "to_hdr_v2",
+    "warm",
 ]

@@ -418,8 +418,8 @@ class World:
             views = snapshots.snapshot(self.backend, LEVELS, at + 1)
             ended = self.schedule.now
             held = max(low, views[-1].txn_versions.get(EXPIRED, EVERY[0]))
-            pieces = read_plan(views, LEVELS[: at + 1], [(held, high)] if held < high else []).pieces
-            return begun, ended, held, self.backend.read(pieces, ["who", "at"])
+            part_ranges = read_plan(views, LEVELS[: at + 1], [(held, high)] if held < high else []).part_ranges
+            return begun, ended, held, self.backend.read(part_ranges, ["who", "at"])
 
         begun, ended, held, rows = retry.retry_on_conflict(attempt)
         seen = Counter(tokens_of(rows))

@@ -262,7 +262,7 @@ def test_the_database_leaves_out_rows(postgres):
     store = FrameStore(postgres, frame)
     store.append(rollup(events, frame), "test", 1)
     (view,) = store.backend.view(["1h"])
-    pieces = [(part, (part.least, part.greatest + 1)) for part in view.parts]
+    part_ranges = [(part, (part.least, part.greatest + 1)) for part in view.parts]
     counts = {
         "host = 'Zürich'": 10,
         "host IN ('it''s', 'b')": 20,
@@ -273,7 +273,7 @@ def test_the_database_leaves_out_rows(postgres):
         "port % 2 = 0": 40,
     }
     for where, rows in counts.items():
-        read = store.backend.read(pieces, ["host", "port"], where)
+        read = store.backend.read(part_ranges, ["host", "port"], where)
         assert read.num_rows == rows, where
         assert rows_where(where, read).sum() == rows_where(where, store.query("1h")).sum()
     (row,) = store.query("1h", where="port = 3 AND host = 'Zürich'").to_pylist()

@@ -86,7 +86,7 @@ def test_filters_on_keys_become_conditions(filters, where, local):
     given = pushing(local, "1h", where="shelf >= 0")
     given.pushFilters(filters)
     assert same(answered(given), local.query("1h", where=where))
-    assert (given.asked.question.where == "shelf >= 0") == (where is None)
+    assert (given.query.plan.where == "shelf >= 0") == (where is None)
 
 
 def test_values_stay_data():

@@ -288,7 +288,7 @@ def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
         store.append(rollup(rows.set_column(0, "ts", times), KEPT), "w", 500 + days)
     for each, partitions in before:
         found = pa.Table.from_batches([batch for p in partitions for batch in each.read(p)], each.schema)
-        assert same(found, store.query(each.asked.question.target))
+        assert same(found, store.query(each.query.plan.target))
 
 
 def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
@@ -345,7 +345,7 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
 def test_new_measures_of_several_inputs_are_options(local):
     asked = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
     options = to_options(local.uri, asked, None, None, per="1h")
-    assert from_options(options).question.measures == {name: (name, measure) for name, measure in asked.items()}
+    assert from_options(options).plan.measures == {name: (name, measure) for name, measure in asked.items()}
     with pytest.raises(ValueError, match="there are function, column, by, where and parameters"):
         from_options(options | {"measures": '{"q": {"function": "arg_max", "column": "word", "weight": "i"}}'})
 

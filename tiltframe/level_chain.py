@@ -21,6 +21,7 @@ from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
+from aggr.states.keys import keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from windows import BEGINNING, NEVER, TimeWindow
@@ -89,8 +90,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     [('1s', 3), ('1s', 800), ('1m', 5)]
     """
     checked_type(frame, TiltFrame, "frame")
-    wanted = [frame.time, *frame.keys, *(column.name for column in frame.states)]
-    check_rows(checked_type(data, pa.Table, "data").schema, wanted, frame.keys, (), INSTANT)
+    wanted = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
     found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
@@ -132,15 +133,22 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
     ``times``, microseconds UTC, are taken for the rows' event times where they are given.
     """
-    times = event_times(rows.column(frame.time), frame.time) if times is None else times
+    names = rows.column_names
+    needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
+    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    if times is None:
+        times = event_times(rows.column(frame.time), frame.time)
+    elif places is not None:
+        times = times[places]
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
-        reduced = reduce_by(rows, {START: starts} | _frame_keys(rows, frame), frame.states, _instants(times))
+        reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
         ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, _instants(ends)).select(_columns(frame))
     found = frame.panes.assign(times)
-    rows, times = taken(rows, found.rows), times[found.rows]
-    keys = _frame_keys(rows, frame)
+    if not _all_of(found.rows, rows.num_rows):
+        rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
+    times = times[found.rows]
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
     reduced = reduce_by(rows, {START: _instants(begun)} | keys, frame.states, _instants(times), {END: _instants(over)})
     return reduced.select(_columns(frame))
@@ -192,9 +200,11 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
-    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
-        return table
-    return table.take(pa.array(rows))
+    return table if _all_of(rows, table.num_rows) else table.take(pa.array(rows))
+
+
+def _all_of(rows: NDArray[np.int64], n: int) -> bool:
+    return len(rows) == n and bool((rows == np.arange(n)).all())
 
 
 def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:

@@ -41,7 +41,7 @@ class Dds(Function):
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What `finish` reads; new ones can be asked of old states.
+        What `finish` reads; others can be read from old states.
     relative_accuracy : float in (0, 1)
         α: each quantile is within ``α·|true value|``.
     max_bins : int or None

@@ -18,8 +18,8 @@ from aggr.kernels.groups import Groups
 class PerGroup(Function):
     """A function written as four methods over plain Python values.
 
-    Class attributes that a function sets, beside those of `Function`
-    -----------------------------------------------------------------
+    Class attributes that a function sets, besides those of `Function`
+    ------------------------------------------------------------------
     state_kind : the Arrow type that states are kept as
     result_kind : the Arrow type of results
 

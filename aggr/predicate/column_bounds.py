@@ -1,4 +1,4 @@
-"""Bounds: what a condition lets columns be, at most; by them a reader leaves out what cannot be asked for.
+"""Bounds of columns under a condition; by them a reader skips what cannot be chosen.
 
 A bound is necessary, never sufficient: a row for which the condition is true lies within it, and others may. What says
 nothing simple of a column, such as NOT, LIKE and arithmetic, gives no bound.
@@ -30,7 +30,7 @@ _MIRRORED: Mapping[type[sql.Expr], type[sql.Expr]] = {
 
 @dataclass(frozen=True)
 class Bound:
-    """What one column can be where a condition is true; it is not null there.
+    """The values that one column can have where a condition is true; it is not null there.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Bound:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no such value: no row is asked for."""
+        """Whether no value is possible: the condition chooses no row."""
         return self.values is not None and not self.values
 
     def holds(self, value: Any) -> bool:
@@ -96,7 +96,7 @@ class Bound:
 
 
 def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
-    """Find what a condition lets the columns of a schema be.
+    """Find the bounds that a condition sets on the columns of a schema.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
     quantile   rank   mean   stdev   count
 
-They only read: the states stay as they are, and may be asked anything else later.
+They only read: the states stay unchanged, and anything else can be read from them later.
 """
 
 from __future__ import annotations

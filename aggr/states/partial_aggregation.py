@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -62,6 +61,8 @@ def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.T
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Fetch the next table while the last one is worked on: whoever sends it need not wait."""
+    from concurrent.futures import ThreadPoolExecutor  # with logging
+
     with ThreadPoolExecutor(1, "tiltframe-ahead") as pool:
         coming = pool.submit(next, tables, None)
         while (table := coming.result()) is not None:

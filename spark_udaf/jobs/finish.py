@@ -43,7 +43,7 @@ def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, M
         If these are not states of the measures; before any job starts.
     """
     if isinstance(measures, TiltFrame):
-        source, given = source_of(states, measures.states_columns)
+        source, given = source_of(states, lambda names: measures.states_columns)
         schema, read_table = measures.results_schema(given), partial(tiltframe.finish, frame=measures)
         names: Sequence[str] = measures.states_columns
     else:

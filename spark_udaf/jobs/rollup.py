@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from aggr.states.keys import plain_keys
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, Source, source_of, two_phase
 from tiltframe import TiltFrame
@@ -52,7 +53,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, given = source_of(df, check_frame(frame).columns)
+    source, given = source_of(df, check_frame(frame).columns_in)
     frame.check(given)
     return plan_rollup(source, given, frame, lambda levels: joined(levels, frame), frame.states_schema(given))
 
@@ -79,7 +80,8 @@ def plan_rollup(
     def merge(states: pa.Table) -> pa.Table:
         return then(climb(merge_panes(states, frame), frame))
 
-    return two_phase(source, frame.columns, frame.keys, reduce, partial, [*together, *frame.keys], merge, result)
+    columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
+    return two_phase(source, columns, plain, reduce, partial, [*together, *frame.keys], merge, result)
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

@@ -77,10 +77,13 @@ class Rows:
         return map_columns(self.df, columns, reduce, schema)
 
 
-def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None) -> tuple[Source, pa.Schema]:
+def source_of(
+    given: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
+) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
-    ``read`` names the columns that are going to be read, as for `spark_udaf.jobs.columns.arrow_schema`.
+    ``read`` names, of the columns that there are, those that are going to be read, as for
+    `spark_udaf.jobs.columns.arrow_schema`.
     """
     if isinstance(given, ParquetScan):
         prepare(given.spark)
@@ -92,7 +95,7 @@ def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None)
             "this is a streaming DataFrame; in foreachBatch each batch is an ordinary one, for su.rollup_into"
         )
     prepare(given.sparkSession)
-    return Rows(given), arrow_schema(given, read)
+    return Rows(given), arrow_schema(given, None if read is None else read(given.columns))
 
 
 def two_phase(

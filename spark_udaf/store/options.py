@@ -1,4 +1,4 @@
-"""Options: what is asked of a store, as the text that Spark's options are, and back.
+"""Options: a query of a store, as the text that Spark's options are, and back.
 
 A list of names is written ``p, n``, or as JSON where names have commas in them; new measures are JSON.
 """
@@ -20,10 +20,11 @@ from tiltframe import FrameStore
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
-from tiltframe.store.postgres.session import without_password
+from tiltframe.store.open import is_address
+from tiltframe.store.postgres.address import secrets
 from tiltframe.store.query.execution import execute, moment
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
-from tiltframe.store.query.results import answers, states_asked
+from tiltframe.store.query.results import answers, requested_states
 
 STORAGE = "storage."
 NOTE = "tiltframe.options"  # the metadata of a column by which a table of the catalog keeps its options
@@ -34,13 +35,14 @@ _CATALOG = (*_TABLE, "location", "comment", "collation", "external", "transient_
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question to a store, ready to travel to tasks.
+class StoreQuery:
+    """A query of a store; it pickles, for the tasks that run it.
 
     Parameters
     ----------
-    tables, description : of the store
-    question : Question
+    backend : Backend
+    manifest : Manifest
+    plan : QueryPlan
     fill : bool
         Give windows without events too.
     now : moment or None
@@ -53,7 +55,7 @@ class Asked:
 
     backend: Backend
     manifest: Manifest
-    question: QueryPlan
+    plan: QueryPlan
     fill: bool
     now: str | None
     rows_per_task: int
@@ -62,18 +64,18 @@ class Asked:
     @property
     def whole(self) -> bool:
         """Whether one task must see all: there is but one window, or keys of the whole range fill it."""
-        return self.fill or self.question.whole
+        return self.fill or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
-        nothing = states_asked(self.manifest.schema.empty_table(), self.question, (0, 0))
-        return answers(nothing, self.question, 0, 0).schema
+        nothing = requested_states(self.manifest.schema.empty_table(), self.plan, (0, 0))
+        return answers(nothing, self.plan, 0, 0).schema
 
-    def execute(self, asked: QueryPlan) -> pa.Table:
-        """Answer the question, or a part of it."""
-        now = moment(self.now, asked.frame.timezone)
-        return execute(self.backend, self.manifest, asked, self.fill, (), None, now)
+    def execute(self, plan: QueryPlan) -> pa.Table:
+        """Execute the plan, or one of a part of its range."""
+        now = moment(self.now, plan.frame.timezone)
+        return execute(self.backend, self.manifest, plan, self.fill, (), None, now)
 
 
 def to_options(
@@ -81,7 +83,7 @@ def to_options(
     measures: Sequence[str] | Mapping[str, Measure] | None,
     keys: Sequence[str] | None,
     storage_options: Mapping[str, str] | None,
-    **asked: Any,
+    **given: Any,
 ) -> dict[str, str]:
     """Write parameters of `tiltframe.FrameStore.query` as options."""
     if not isinstance(uri, str | os.PathLike):
@@ -89,9 +91,9 @@ def to_options(
     if not isinstance(storage_options or {}, Mapping):
         raise TypeError(f"storage_options must be options by name; got {storage_options!r}")
     for name in ("where", "name"):
-        if not isinstance(asked.get(name, ""), str | None):
-            raise TypeError(f"{name} must be text; got {asked[name]!r}")
-    texts = {name: _text(value) for name, value in asked.items()}
+        if not isinstance(given.get(name, ""), str | None):
+            raise TypeError(f"{name} must be text; got {given[name]!r}")
+    texts = {name: _text(value) for name, value in given.items()}
     texts |= {"measures": _measures(measures), "keys": _names("keys", keys)}
     texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
     return {"path": whole_path(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
@@ -115,7 +117,7 @@ def _names(what: str, names: Sequence[str] | None) -> str | None:
     return json.dumps(list(names))
 
 
-def from_options(options: Mapping[str, str]) -> Asked:
+def from_options(options: Mapping[str, str]) -> StoreQuery:
     """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
     unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
     if is_of_table(options):  # Spark tells what its catalog keeps of it too, and options twice
@@ -123,7 +125,10 @@ def from_options(options: Mapping[str, str]) -> Asked:
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
     if "path" not in options:
-        raise ValueError("say where the store is: load(uri), or the option path")
+        raise ValueError(
+            "say where the store is: load(uri), or the option path; a table is made without columns, by CREATE TABLE "
+            "name USING tiltframe OPTIONS (path '…', per '…')"
+        )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
     if "per" not in options:
@@ -133,11 +138,11 @@ def from_options(options: Mapping[str, str]) -> Asked:
     if isinstance(measures, dict):
         measures = {name: _measure(name, described) for name, described in measures.items()}
     where = options.get("where")
-    asked = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
+    plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
     moment(options.get("now"), store.frame.timezone)  # which must be one
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
     fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
-    return Asked(store.backend, store.manifest, asked, fill, options.get("now"), rows, pushdown)
+    return StoreQuery(store.backend, store.manifest, plan, fill, options.get("now"), rows, pushdown)
 
 
 def is_of_table(options: Mapping[str, str]) -> bool:
@@ -154,7 +159,7 @@ def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
     if "location" not in options:  # a managed table, whose folder goes when it is dropped
         raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
     secret = [name for name in options if name.startswith(STORAGE)]
-    if secret or without_password(options["path"]) != options["path"]:
+    if secret or (is_address(options["path"]) and secrets(options["path"])):
         raise ValueError(
             f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
             "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"

@@ -1,7 +1,7 @@
-"""Slices: the windows that are asked for, shared out among tasks by what the store says it would read.
+"""Slices: the windows of a query, shared out among tasks by what the store says it would read.
 
 Spark plans a relation once, however often it is read later. So the first and the last slice are open where the
-question is: a task finds out itself where the windows begin and end.
+query is: a task finds out itself where the windows begin and end.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from numpy.typing import NDArray
 from tiltframe.store.core.backend import Backend, Range
 from tiltframe.store.core.buckets import bucket_of
 from tiltframe.store.core.ranges import EVER
-from tiltframe.store.core.read_plan import Pieces
+from tiltframe.store.core.read_plan import PartRanges
 from tiltframe.store.core.retry import retry_on_conflict
-from tiltframe.store.query.execution import pieces_asked
+from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import QueryPlan
 from windows import TimeWindow
 
 
-def slices(backend: Backend, asked: QueryPlan, rows_per_task: int) -> list[Range]:
-    """Cut the windows that are asked for into ranges of starts; reads no states.
+def slices(backend: Backend, plan: QueryPlan, rows_per_task: int) -> list[Range]:
+    """Cut the windows of a query into ranges of starts; reads no states.
 
     Parameters
     ----------
     tables : Tables
-    asked : Question
+    plan : QueryPlan
         Per windows, not the whole range.
     rows_per_task : int
         Of states, about; a bucket of the store's, see `tiltframe.store.core.buckets.bucket_of`, is never cut.
@@ -36,27 +36,27 @@ def slices(backend: Backend, asked: QueryPlan, rows_per_task: int) -> list[Range
     -------
     list of ranges, in order, that touch; at least one
     """
-    found = _pieces(backend, asked)
+    found = _part_ranges(backend, plan)
     begins, rows = (
         np.array(column, np.int64) for column in ([low for _, (low, _) in found], [p.rows for p, _ in found])
     )
-    buckets = bucket_of(asked.frame.levels[asked.source()]).starts(begins)
-    low, high = asked.within or EVER
+    buckets = bucket_of(plan.frame.levels[plan.source()]).starts(begins)
+    low, high = plan.within or EVER
     return list(
         pairwise(
-            [low, *(at for at in _cuts(asked.target.starts(buckets), rows, rows_per_task) if low < at < high), high]
+            [low, *(at for at in _cuts(plan.target.starts(buckets), rows, rows_per_task) if low < at < high), high]
         )
     )
 
 
-def held(backend: Backend, asked: QueryPlan, span: Range) -> Range | None:
+def held(backend: Backend, plan: QueryPlan, span: Range) -> Range | None:
     """Close a slice that is open, by the windows that there are now; None where there are none."""
     if EVER[0] < span[0] and span[1] < EVER[1]:
         return span
-    found = [each for _, each in _pieces(backend, asked)]
+    found = [each for _, each in _part_ranges(backend, plan)]
     if not found:
         return None
-    low = max(span[0], first_with(asked.target, min(low for low, _ in found)))
+    low = max(span[0], first_with(plan.target, min(low for low, _ in found)))
     high = min(span[1], max(high for _, high in found))
     return (low, high) if low < high else None
 
@@ -71,8 +71,8 @@ def first_with(target: TimeWindow, at: int) -> int:
     return int(target.assign(np.array([at], np.int64)).starts.min())
 
 
-def _pieces(backend: Backend, asked: QueryPlan) -> Pieces:
-    return [(part, span) for part, span in retry_on_conflict(lambda: pieces_asked(backend, asked))[0] if part.rows]
+def _part_ranges(backend: Backend, plan: QueryPlan) -> PartRanges:
+    return [(part, span) for part, span in retry_on_conflict(lambda: planned_ranges(backend, plan))[0] if part.rows]
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:

@@ -70,20 +70,20 @@ def _micros(value: Any) -> int | None:
     return (value - _EPOCH) // dt.timedelta(microseconds=1)
 
 
-def with_filters(asked: QueryPlan, schema: pa.Schema, filters: Iterable[Filter]) -> QueryPlan:
-    """Add what filters ask of keys to the condition of a question; ``schema`` is of the stored keys.
+def with_filters(plan: QueryPlan, schema: pa.Schema, filters: Iterable[Filter]) -> QueryPlan:
+    """Add the filters on keys to the condition of a query plan; ``schema`` is of the stored keys.
 
     >>> import aggr, tiltframe
     >>> from tiltframe.store.query.plan import plan_query
-    >>> asked = plan_query(tiltframe.TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["host"]), "1h")
+    >>> plan = plan_query(tiltframe.TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["host"]), "1h")
     >>> filters = [EqualTo(("host",), "it's"), Not(In(("host",), ("a", "b"))), IsNotNull(("window_end",))]
-    >>> with_filters(asked, pa.schema([("host", pa.string())]), filters).where
+    >>> with_filters(plan, pa.schema([("host", pa.string())]), filters).where
     "`host` = 'it''s' AND NOT (`host` IN ('a', 'b'))"
     """
-    kinds = {name: schema.field(name).type for name in asked.keys}
+    kinds = {name: schema.field(name).type for name in plan.keys}
     found = [text for text in (condition(each, kinds) for each in filters) if text is not None]
-    given = [] if asked.where is None else [f"({asked.where})"]
-    return replace(asked, where=" AND ".join(given + found)) if found else asked
+    given = [] if plan.where is None else [f"({plan.where})"]
+    return replace(plan, where=" AND ".join(given + found)) if found else plan
 
 
 def condition(each: Filter, kinds: dict[str, pa.DataType]) -> str | None:

@@ -37,7 +37,15 @@ from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.store.options import ROWS_PER_TASK, Asked, from_options, is_of_table, to_options, with_note, with_noted
+from spark_udaf.store.options import (
+    ROWS_PER_TASK,
+    StoreQuery,
+    from_options,
+    is_of_table,
+    to_options,
+    with_note,
+    with_noted,
+)
 from spark_udaf.store.partitions import held, slices
 from spark_udaf.store.pushdown import bounds_of, with_filters
 from tiltframe.store import Expired
@@ -68,14 +76,14 @@ class TiltframeSource(DataSource):
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        asked = from_options(with_noted(self.options, schema))
-        given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(asked.schema))}
+        query = from_options(with_noted(self.options, schema))
+        given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(query.schema))}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
                 raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
-        kind = PushingReader if asked.pushdown else TiltframeReader
-        return kind(asked, to_arrow_schema(schema, timezone="UTC"))
+        kind = PushingReader if query.pushdown else TiltframeReader
+        return kind(query, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Say that this is no source of streams, as soon as Spark listens."""
@@ -123,29 +131,29 @@ class Slice(InputPartition):
 class TiltframeReader(DataSourceReader):
     """The results of one query plan, partition by partition."""
 
-    def __init__(self, asked: Asked, schema: pa.Schema) -> None:
+    def __init__(self, query: StoreQuery, schema: pa.Schema) -> None:
         """Nothing is read yet."""
-        self.asked, self.schema = asked, schema
+        self.query, self.schema = query, schema
 
     def partitions(self) -> list[InputPartition]:
         """Cut the range into slices."""
-        asked = self.asked
-        if asked.whole:
-            return [Slice(asked.question.within)]
-        return [Slice(span) for span in slices(asked.backend, asked.question, asked.rows_per_task)]
+        query = self.query
+        if query.whole:
+            return [Slice(query.plan.within)]
+        return [Slice(span) for span in slices(query.backend, query.plan, query.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
-        asked, within = self.asked, partition.within
-        if not asked.whole and within is not None:
-            within = held(asked.backend, asked.question, within)
+        query, within = self.query, partition.within
+        if not query.whole and within is not None:
+            within = held(query.backend, query.plan, within)
             if within is None or within[0] >= within[1]:
                 return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Expired)  # the column partial says so
-            results = asked.execute(replace(asked.question, within=within))
+            results = query.execute(replace(query.plan, within=within))
         columns = [stored(one_array(column)) for column in results.columns]
         given = as_schema(pa.table(columns, names=results.column_names), self.schema)
         yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
@@ -161,18 +169,18 @@ class PushingReader(TiltframeReader):
 
         The one result of a whole range, and windows that are filled, depend on what else is in the range.
         """
-        asked = self.asked
-        if not asked.whole:
+        query = self.query
+        if not query.whole:
             self.bounds = bounds_of(filters)
-        if not asked.fill:
-            asked = replace(asked, question=with_filters(asked.question, asked.manifest.schema, filters))
-        self.asked = asked
+        if not query.fill:
+            query = replace(query, plan=with_filters(query.plan, query.manifest.schema, filters))
+        self.query = query
         return filters
 
     def partitions(self) -> list[InputPartition]:
         """Leave out what lies outside the bounds."""
         planned = super().partitions()
-        if self.asked.whole:
+        if self.query.whole:
             return planned
         spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
         return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
@@ -255,9 +263,9 @@ def read(
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    asked = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
+    given = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
     more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
-    options = to_options(uri, measures, keys, storage_options, **more, **asked)
+    options = to_options(uri, measures, keys, storage_options, **more, **given)
     register_source(spark)
     if pushdown:
         spark.conf.set(PUSH_DOWN, "true")

@@ -97,7 +97,7 @@ def append(
         su.append(su.rollup(df, store.frame), store, writer="nightly", commit=20240501)
     """
     _check(store, writer, commit)
-    source, given = source_of(states, store.frame.states_columns)
+    source, given = source_of(states, lambda names: store.frame.states_columns)
     wanted, kept = store.check_states(given), store.prepare(given)
     frame = kept.frame
     write = _write(store, kept, writer, commit)
@@ -164,7 +164,7 @@ def rollup_into(
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
     _check(store, writer, commit)
-    source, given = source_of(rows, store.frame.columns)
+    source, given = source_of(rows, store.frame.columns_in)
     store.frame.check(given)
     kept = store.prepare(store.frame.states_schema(given))
     write = _write(store, kept, writer, commit)

@@ -67,7 +67,7 @@ MEASURES = {
     "lambda": "n=(lambda: 1)()",
     "two calls": "n=count();count()",
     "sum of calls": "n=sum(ms)+sum(bytes)",
-    "call in a call": "n=sum(abs(ms))",
+    "function of a function": "n=sum(avg(ms))",
     "no column": "n=sum()",
     "two columns": "n=sum(ms, bytes)",
     "unknown parameter": "n=sum(ms, nope=1)",

@@ -78,7 +78,7 @@ def stream(
     """
     frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
     declared = read_declared_types(types, (), time)
-    declared.check(time, frame.columns)
+    declared.check(time, frame.may_read())
     policies = read_emit(emit), read_late(late)
     behind = micros(disorder)
     if state is not None and (there := not_a_file(state)):
@@ -128,8 +128,9 @@ class _Lines:
             ) from None
         if self.schema is None:
             self.frame.check(rows.schema)
-            self.schema = pa.schema([rows.schema.field(name) for name in self.frame.columns])
-        rows = rows.select(list(self.frame.columns))
+            read = self.frame.columns_in(rows.column_names)
+            self.schema = pa.schema([rows.schema.field(name) for name in read])
+        rows = rows.select(self.schema.names)
         unit = self.declared.unit
         if unit is not None:
             at = rows.column_names.index(self.frame.time)

@@ -17,7 +17,7 @@ from tiltframe.store.core.checked_states import check_readable
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.merging import by_windows
 from tiltframe.store.core.ranges import EVER, as_text
-from tiltframe.store.core.read_plan import Pieces, read_plan, widened
+from tiltframe.store.core.read_plan import PartRanges, read_plan, widened
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
@@ -147,8 +147,8 @@ def _level_problems(
     """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
     fine, coarse = manifest.frame.levels[at - 1 : at + 1]
     span = _held_by_both(views, at, coarse)
-    pieces = [piece for i in (at, at + 1) for piece in _pieces(views, manifest, i, span)]
-    for some in by_windows(pieces, coarse):
+    part_ranges = [piece for i in (at, at + 1) for piece in _part_ranges(views, manifest, i, span)]
+    for some in by_windows(part_ranges, coarse):
         inside = widened((min(low for _, (low, _) in some), max(high for _, (_, high) in some)), coarse)
 
         def attempt(inside: Range = inside) -> str | None:
@@ -172,14 +172,14 @@ def _held_by_both(views: Sequence[Snapshot], at: int, coarse: TimeWindow) -> Ran
     return (held if begun == held else int(coarse.ends(np.array([begun]))[0])), EVER[1]
 
 
-def _pieces(views: Sequence[Snapshot], manifest: Manifest, count: int, span: Range) -> Pieces:
-    return read_plan(views[:count], manifest.frame.levels[:count], [span]).pieces
+def _part_ranges(views: Sequence[Snapshot], manifest: Manifest, count: int, span: Range) -> PartRanges:
+    return read_plan(views[:count], manifest.frame.levels[:count], [span]).part_ranges
 
 
 def _merged(
     backend: Backend, manifest: Manifest, views: Sequence[Snapshot], count: int, span: Range, coarse: TimeWindow
 ) -> pa.Table:
-    rows = backend.read(_pieces(views, manifest, count, span), manifest.schema.names[1:])
+    rows = backend.read(_part_ranges(views, manifest, count, span), manifest.schema.names[1:])
     return merge_level(rows, manifest.frame, coarse)
 
 

@@ -99,21 +99,21 @@ class FrameStore(Maintenance):
             checked_type(frame, TiltFrame, "frame")
         self._backend: Backend = given or backend_at(self.uri, name, self._options, durable)
         self._name = name or DEFAULT_NAME
-        self._kept = described(self._backend, name)
-        if self._kept is None and frame is None:
+        self._manifest = described(self._backend, name)
+        if self._manifest is None and frame is None:
             raise StoreError(f"there is no store {self.place}")
-        if self._kept is not None and frame is not None:
+        if self._manifest is not None and frame is not None:
             self._check_frame(frame)
-        kept = self._kept.frame if self._kept else frame
+        kept = self._manifest.frame if self._manifest else frame
         assert kept is not None
         check_levels(kept)
         self.frame: TiltFrame = kept
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
-        if self._kept is not None:
-            self._backend = self._backend.named(self._kept.name)
-            if retention is not None and self._retention != self._kept.retention:
-                self._kept = replace(self._kept, retention=self._retention)
-                self._backend.alter(self._kept.to_dict())
+        if self._manifest is not None:
+            self._backend = self._backend.named(self._manifest.name)
+            if retention is not None and self._retention != self._manifest.retention:
+                self._manifest = replace(self._manifest, retention=self._retention)
+                self._backend.alter(self._manifest.to_dict())
 
     @property
     def place(self) -> str:
@@ -128,22 +128,26 @@ class FrameStore(Maintenance):
     @property
     def manifest(self) -> Manifest:
         """What the store says of itself; raises `StoreError` where it holds nothing yet."""
-        return self._held()
+        if self._manifest is None:
+            self._manifest = described(self._backend, None)
+        if self._manifest is None:
+            raise StoreError(f"the store {self.place} holds nothing yet")
+        return self._manifest
 
     @property
     def name(self) -> str:
         """What the names of its tables begin with."""
-        return self._kept.name if self._kept else self._name
+        return self._manifest.name if self._manifest else self._name
 
     @property
     def retention(self) -> Mapping[str, str]:
         """How long levels are kept; those not named, for ever."""
-        return self._kept.retention if self._kept else self._retention
+        return self._manifest.retention if self._manifest else self._retention
 
     @property
     def schema(self) -> pa.Schema | None:
         """The schema of the states: window_start, keys, states; None before the first commit."""
-        return self._kept.schema if self._kept else None
+        return self._manifest.schema if self._manifest else None
 
     def holds(self, writer: str, commit: int) -> bool:
         """Say whether a commit is in the store.
@@ -189,7 +193,7 @@ class FrameStore(Maintenance):
             If the store cannot be read.
         """
         writers = checked_names(writers, "writers")
-        if self._kept is None:
+        if self._manifest is None:
             return {}
         txn_versions = self._backend.view([self.frame.levels[0].name], writers)[0].txn_versions
         return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
@@ -255,15 +259,15 @@ class FrameStore(Maintenance):
             As `check_states` does.
         """
         states = self.check_states(states)
-        if self._kept is None:
+        if self._manifest is None:
             made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
             self._backend = self._backend.named(made.name)
             self._backend.create(made.to_dict(), made.schema)
-            self._kept = described(self._backend, self._name)
+            self._manifest = described(self._backend, self._name)
             self._check_frame(self.frame)
             self.check_states(states)
-        assert self._kept is not None
-        return self._kept
+        assert self._manifest is not None
+        return self._manifest
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Refuse states that cannot be added, by their schema; nothing is written.
@@ -288,8 +292,8 @@ class FrameStore(Maintenance):
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
         schema_of(states, self.frame)
-        if self._kept is not None:
-            check_types(self._kept, states, self.place)
+        if self._manifest is not None:
+            check_types(self._manifest, states, self.place)
         return states
 
     def query(
@@ -342,11 +346,11 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = plan_query(self.frame, per, within, where, measures, keys)
+        plan = plan_query(self.frame, per, within, where, measures, keys)
         checked_truth(fill, "fill")
         order, at = checked_order(order_by), moment(now, self.frame.timezone)
         limit = None if limit is None else checked_whole(limit, "limit")
-        return execute(self._backend, self._held(), asked, fill, order, limit, at)
+        return execute(self._backend, self.manifest, plan, fill, order, limit, at)
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -373,20 +377,13 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        asked = plan_query(self.frame, self.frame.level(per), within, where)
-        states = read_states(self._backend, self._held(), asked)[0]
-        return labelled(states, self.frame, self.frame.level(asked.per))
-
-    def _held(self) -> Manifest:
-        if self._kept is None:
-            self._kept = described(self._backend, None)
-        if self._kept is None:
-            raise StoreError(f"the store {self.place} holds nothing yet")
-        return self._kept
+        plan = plan_query(self.frame, self.frame.level(per), within, where)
+        states = read_states(self._backend, self.manifest, plan)[0]
+        return labelled(states, self.frame, self.frame.level(plan.per))
 
     def _check_frame(self, frame: TiltFrame) -> None:
-        assert self._kept is not None
-        difference = frame.difference(self._kept.frame)
+        assert self._manifest is not None
+        difference = frame.difference(self._manifest.frame)
         if difference:
             raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
 
@@ -398,7 +395,7 @@ class FrameStore(Maintenance):
         """Pickle as a place: it is opened anew where it arrives."""
         return _opened, (
             whole_path(self.uri) if self._given is None else self._given,
-            None if self._kept else self.frame,
+            None if self._manifest else self.frame,
             self.name,
             self._options,
             self._durable,

@@ -31,13 +31,15 @@ class _Store(Protocol):
     frame: TiltFrame
     _backend: Backend
 
+    @property
+    def manifest(self) -> Manifest:
+        """What the store says of itself."""
+
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Check that states can be added."""
 
     def prepare(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there."""
-
-    def _held(self) -> Manifest: ...
 
 
 class Maintenance:
@@ -85,14 +87,16 @@ class Maintenance:
         StoreError
             For a store that holds nothing or is damaged.
         """
-        kept = self._held()
-        span = read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, kept)
+        manifest = self.manifest
+        span = (
+            read_time_range(within, self.frame.timezone) if within is not None else held_range(self._backend, manifest)
+        )
         if span is not None:
-            replace_range(self._backend, kept, None, check_whole(span, self.frame))
+            replace_range(self._backend, manifest, None, check_whole(span, self.frame))
 
     def catch_up(self: _Store) -> int:
         """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
-        return catch_up(self._backend, self._held())
+        return catch_up(self._backend, self.manifest)
 
     def compact(
         self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
@@ -120,10 +124,10 @@ class Maintenance:
         ---------
         Results stay the same, to the bit; others may read and write at the same time.
         """
-        kept, at = self._held(), moment(before, self.frame.timezone)
+        manifest, at = self.manifest, moment(before, self.frame.timezone)
         _check_progress(progress)
-        catch_up(self._backend, kept)
-        return merge_parts(self._backend, kept, at, progress)
+        catch_up(self._backend, manifest)
+        return merge_parts(self._backend, manifest, at, progress)
 
     def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.
@@ -145,7 +149,7 @@ class Maintenance:
         StoreError
             For a store that holds nothing or is damaged.
         """
-        return expire(self._backend, self._held(), moment(now, self.frame.timezone))
+        return expire(self._backend, self.manifest, moment(now, self.frame.timezone))
 
     def clean(self: _Store, older_than: str = "1d") -> int:
         """Remove what nobody reads: files that were replaced or never committed.
@@ -168,7 +172,7 @@ class Maintenance:
             For a store that holds nothing.
         """
         seconds = window(older_than).length / 1e6
-        self._held()
+        _ = self.manifest  # raises where the store holds nothing
         return self._backend.clean(seconds)
 
     def check(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
@@ -191,11 +195,11 @@ class Maintenance:
             For a store that holds nothing.
         """
         _check_progress(progress)
-        return check_store(self._backend, self._held(), progress)
+        return check_store(self._backend, self.manifest, progress)
 
     def inspect(self: _Store) -> Report:
         """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
-        return inspect(self._backend, self._held())
+        return inspect(self._backend, self.manifest)
 
 
 def _check_progress(progress: object) -> None:

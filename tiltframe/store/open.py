@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -62,8 +61,10 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     Raises `StoreError` where what is needed is not installed.
     """
     if uri.startswith("file://"):
+        from urllib.request import url2pathname  # with http and ssl
+
         uri = url2pathname(urlsplit(uri).path)
-    if not uri.startswith(("postgresql://", "postgres://")):
+    if not is_address(uri):
         from tiltframe.store.delta.backend import DeltaBackend  # half a second, which only those with a store wait for
 
         return DeltaBackend(uri, tuple(options.items()), durable)
@@ -74,6 +75,11 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     except ImportError as error:
         raise StoreError(f"stores in PostgreSQL need the extra: pip install 'tiltframe[postgres]' ({error})") from None
     return PostgresBackend(uri, name or "", durable)
+
+
+def is_address(uri: str) -> bool:
+    """Say whether a URI is of PostgreSQL."""
+    return uri.startswith(("postgresql://", "postgres://"))
 
 
 def is_store(folder: Path) -> bool:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import aggr
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.kernels.groups import group_by
-from aggr.states.grouped_tables import key_column
+from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows
@@ -109,7 +109,7 @@ class OpenWindows:
             hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
             hidden |= {SEEN: aggr.last(self.frame.time)}
         given = self.frame
-        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keys, given.timezone)
+        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keyed_by, given.timezone)
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.
@@ -349,13 +349,15 @@ class OpenWindows:
 
     def _lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
         """Say which rows lie in lost panes alone."""
-        found = self.frame.panes.assign(times)
-        keys = {name: key_column(rows.column(name)).take(pa.array(found.rows)) for name in self.frame.keys}
+        _, places_of, all_keys = keyed(rows, self.frame.keyed_by, {self.frame.time})
+        found = self.frame.panes.assign(times if places_of is None else times[places_of])
+        owners = found.rows if places_of is None else places_of[found.rows]
+        keys = {name: key.take(pa.array(found.rows)) for name, key in all_keys.items()}
         bounds = {START: pa.array(found.starts).cast(INSTANT), END: pa.array(found.ends).cast(INSTANT)}
         placed = places(WindowTable(pa.table(bounds | keys), {}), lost, self.frame.panes, self.frame.keys)
         late = np.zeros(len(times), np.bool_)
-        late[found.rows] = True
-        late[found.rows[placed < 0]] = False
+        late[owners] = True
+        late[owners[placed < 0]] = False
         return late
 
     def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, int]:

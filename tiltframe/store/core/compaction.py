@@ -49,9 +49,9 @@ def _merge_level_parts(
     groups = _by_bucket(lasting(views, mine.parts), level, before)
     total, was, now = sum(len(group) for group in groups), 0, 0
     for group in groups:
-        pieces = [(part, (part.least, part.greatest + 1)) for part in group]
-        add = merged(backend, manifest, level, pieces)
-        backend.commit(level.name, add, pieces)
+        part_ranges = [(part, (part.least, part.greatest + 1)) for part in group]
+        add = merged(backend, manifest, level, part_ranges)
+        backend.commit(level.name, add, part_ranges)
         was, now = was + len(group), now + len(add)
         progress(was, total)
     return was, now

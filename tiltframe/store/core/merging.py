@@ -13,35 +13,35 @@ from tiltframe.store.core.backend import Backend, Part
 from tiltframe.store.core.buckets import bucket_of
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, common
-from tiltframe.store.core.read_plan import Pieces
+from tiltframe.store.core.read_plan import PartRanges
 from tiltframe.store.core.writers import MERGED
 from windows import TimeWindow
 
 ROWS_AT_ONCE = 100_000  # states held at once, of some kilobytes each: some hundred megabytes
 
 
-def merged(backend: Backend, manifest: Manifest, level: TimeWindow, pieces: Pieces) -> list[Part]:
+def merged(backend: Backend, manifest: Manifest, level: TimeWindow, part_ranges: PartRanges) -> list[Part]:
     """Merge pieces, of the level or finer ones, into parts of the level; some windows at a time."""
     frame, parts = manifest.frame, []
     columns = manifest.schema.names[1:]
     number = secrets.randbits(62)
-    for some in by_windows(pieces, level):
+    for some in by_windows(part_ranges, level):
         states = backend.read(some, columns)
         if states.num_rows:
             parts += backend.write(level.name, merge_level(states, frame, level), MERGED, number)
     return parts
 
 
-def by_windows(pieces: Pieces, level: TimeWindow) -> Iterator[Pieces]:
+def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Share pieces out so that all rows of a window come together, some buckets of the level at a time."""
-    if not pieces:
+    if not part_ranges:
         return
     bucket = bucket_of(level)
-    touched = np.array([at for _, (low, high) in pieces for at in (low, high - 1)], np.int64)
+    touched = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
     begins = bucket.starts(touched)
     edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
-    shares: dict[int, Pieces] = {}
-    for part, span in pieces:
+    shares: dict[int, PartRanges] = {}
+    for part, span in part_ranges:
         first = int(np.searchsorted(edges, span[0], side="right")) - 1
         last = int(np.searchsorted(edges, span[1] - 1, side="right")) - 1
         for at in range(first, last + 1):
@@ -49,7 +49,7 @@ def by_windows(pieces: Pieces, level: TimeWindow) -> Iterator[Pieces]:
             high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
             for piece in common([span], [(low, high)]):
                 shares.setdefault(at, []).append((part, piece))
-    some: Pieces = []
+    some: PartRanges = []
     for at in sorted(shares):
         if some and _rows(some + shares[at]) > ROWS_AT_ONCE:
             yield some
@@ -62,17 +62,17 @@ def by_windows(pieces: Pieces, level: TimeWindow) -> Iterator[Pieces]:
         yield some
 
 
-def _by_fewer_windows(pieces: Pieces, level: TimeWindow) -> Iterator[Pieces]:
+def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Share out the pieces of a bucket that is too large to be merged at once."""
-    windows = level.between(min(low for _, (low, _) in pieces), max(high for _, (_, high) in pieces))
-    each = max(1, len(windows) * ROWS_AT_ONCE // _rows(pieces))
+    windows = level.between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
+    each = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[each::each].tolist(), EVER[1]]
     for span in pairwise(edges):
-        some = [(part, piece) for part, whole in pieces for piece in common([whole], [span])]
+        some = [(part, piece) for part, whole in part_ranges for piece in common([whole], [span])]
         if some:
             yield some
 
 
-def _rows(pieces: Pieces) -> int:
+def _rows(part_ranges: PartRanges) -> int:
     """Count the rows that pieces have at most."""
-    return sum(part.rows for part, _ in pieces)
+    return sum(part.rows for part, _ in part_ranges)

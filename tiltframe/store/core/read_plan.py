@@ -26,7 +26,7 @@ from windows import TimeWindow
 
 REPLACED = f"{OWN}replaced"  # tiltframe:replaced FROM TO, microseconds UTC
 
-Pieces = list[tuple[Part, Range]]
+PartRanges = list[tuple[Part, Range]]
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class ReadPlan:
         What the level will hold once it has taken in all that it borrows, everywhere.
     """
 
-    own: Pieces
-    borrowed: Pieces
-    dropped: Pieces
+    own: PartRanges
+    borrowed: PartRanges
+    dropped: PartRanges
     txn_versions: dict[str, int]
 
     @property
-    def pieces(self) -> Pieces:
+    def part_ranges(self) -> PartRanges:
         """All that is to be read."""
         return self.own + self.borrowed
 
@@ -66,13 +66,13 @@ def read_plan(views: Sequence[Snapshot], levels: Sequence[TimeWindow], ranges: S
     """
     view = views[-1]
     if len(views) == 1:
-        return ReadPlan(_pieces(view.parts, ranges), [], [], {})
+        return ReadPlan(_part_ranges(view.parts, ranges), [], [], {})
     missing = [part for part in views[0].parts if not view.holds(part)]
     stale = replaced_since([views[0], view], levels[-1])
     fresh, old = minus(ranges, stale), common(ranges, stale)
-    borrowed = read_plan(views[:-1], levels[:-1], old).pieces if old else []
-    own, dropped = _pieces(view.parts, fresh), _pieces(view.parts, old)
-    borrowed += _pieces(missing, fresh)
+    borrowed = read_plan(views[:-1], levels[:-1], old).part_ranges if old else []
+    own, dropped = _part_ranges(view.parts, fresh), _part_ranges(view.parts, old)
+    borrowed += _part_ranges(missing, fresh)
     txn_versions: dict[str, int] = {}
     for part in missing:
         txn_versions[part.writer] = max(part.commit, txn_versions.get(part.writer, part.commit))
@@ -129,7 +129,7 @@ def widened(span: Range, level: TimeWindow) -> Range:
     return int(level.starts(np.array([span[0]]))[0]), int(level.ends(last)[0])
 
 
-def _pieces(parts: Iterable[Part], ranges: Sequence[Range]) -> Pieces:
+def _part_ranges(parts: Iterable[Part], ranges: Sequence[Range]) -> PartRanges:
     """Cut parts to ranges."""
     found = ((part, part.within(span)) for part in parts for span in ranges)
     return [(part, piece) for part, piece in found if piece is not None]

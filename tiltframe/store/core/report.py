@@ -77,8 +77,8 @@ def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
     views = backend.view([level.name for level in levels])
     reports = []
     for i, (level, view) in enumerate(zip(levels, views, strict=True)):
-        pieces = [(part, (part.least, part.greatest + 1)) for part in view.parts if part.rows]
-        starts = np.unique(instants_of(backend.read(pieces, [])))
+        part_ranges = [(part, (part.least, part.greatest + 1)) for part in view.parts if part.rows]
+        starts = np.unique(instants_of(backend.read(part_ranges, [])))
         ends = level.ends(starts)
         open_ends = ends[:-1] < starts[1:]
         gaps = zip(ends[:-1][open_ends].tolist(), starts[1:][open_ends].tolist(), strict=True)

@@ -27,12 +27,13 @@ from tiltframe.store.core.buckets import bucket_names
 from tiltframe.store.core.manifest import check_name
 from tiltframe.store.core.narrowing import key_bounds
 from tiltframe.store.core.stored_types import stored, stored_schema
+from tiltframe.store.postgres.address import checked_address, shown, without_password
 from tiltframe.store.postgres.commit import commit, last_numbers, readable
 from tiltframe.store.postgres.flat import flatten
 from tiltframe.store.postgres.limits import PART, ROW, WRITTEN, check_values
 from tiltframe.store.postgres.reading import read_level
 from tiltframe.store.postgres.schema import Layout, find, make_registry, register
-from tiltframe.store.postgres.session import Session, listed, quoted, session, shown, without_password
+from tiltframe.store.postgres.session import Session, listed, quoted, session
 
 _INCOMING = "tiltframe_incoming"
 _SAME_TEXT = "SELECT " + ", ".join(  # the same values are the same text in every session
@@ -53,7 +54,7 @@ class PostgresBackend:
     Parameters
     ----------
     uri : str
-        As libpq takes it: ``postgresql://user:password@host/database``.
+        As libpq takes it: ``postgresql://user:password@host/database``, each of ``@/?#%`` in a name as its code.
     name : str
         Of the store; may be left out where the database holds one store only.
     durable : bool
@@ -63,6 +64,10 @@ class PostgresBackend:
     uri: str = field(repr=False)
     name: str = ""
     durable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the URI."""
+        checked_address(self.uri)
 
     @property
     def place(self) -> str:

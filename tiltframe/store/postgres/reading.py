@@ -19,11 +19,11 @@ from tiltframe.store.postgres.limits import PART
 from tiltframe.store.postgres.schema import Layout
 from tiltframe.store.postgres.session import Session, moment, numbers, quoted
 
-Pieces = Sequence[tuple[Part, Range]]
+PartRanges = Sequence[tuple[Part, Range]]
 
 
 def read_level(
-    db: Session, layout: Layout, level: str, parts: Pieces, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
+    db: Session, layout: Layout, level: str, parts: PartRanges, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
 ) -> pa.Table:
     """Read what is asked of one level, in one query.
 
@@ -44,22 +44,22 @@ def read_level(
         If a part that is read whole has lost rows.
     """
     check_seen(db, layout, level, [part for part, _ in parts])
-    asked = [(part, both) for part, span in parts if (both := part.within(span)) and part.rows]
-    if not asked:
+    wanted = [(part, both) for part, span in parts if (both := part.within(span)) and part.rows]
+    if not wanted:
         return schema.empty_table()
     conditions = [text for bound in bounds for text in bound_conditions(f"t.{quoted(column_name(bound.key))}", bound)]
     kept = stored_schema(schema)
     flat = flat_schema(kept)
-    rows = db.ask(_query(layout.table(level), flat, asked, conditions))
+    rows = db.ask(_query(layout.table(level), flat, wanted, conditions))
     if not conditions:
-        _check_rows(rows, asked, f"the store {layout.name} is damaged: the level {level}")
+        _check_rows(rows, wanted, f"the store {layout.name} is damaged: the level {level}")
     nested = unflatten(rows.select(range(1, rows.num_columns)).rename_columns(flat.names), kept)
     arrays = [restored(one_array(c), f.type) for c, f in zip(nested.columns, schema, strict=True)]
     return pa.table(arrays, schema=schema)
 
 
-def _query(table: str, flat: pa.Schema, asked: Pieces, conditions: Sequence[str]) -> str:
-    ids, lows, highs = zip(*((int(part.name), *span) for part, span in asked), strict=True)
+def _query(table: str, flat: pa.Schema, wanted: PartRanges, conditions: Sequence[str]) -> str:
+    ids, lows, highs = zip(*((int(part.name), *span) for part, span in wanted), strict=True)
     names = [f"t.{quoted(f.name)}" + "::text" * pa.types.is_decimal(f.type) for f in flat]
     ends = [f"t.{START} >= {moment(str(min(lows)))}", f"t.{START} < {moment(str(max(highs)))}"]
     return (
@@ -70,8 +70,8 @@ def _query(table: str, flat: pa.Schema, asked: Pieces, conditions: Sequence[str]
     )
 
 
-def _check_rows(rows: pa.Table, asked: Pieces, where: str) -> None:
+def _check_rows(rows: pa.Table, wanted: PartRanges, where: str) -> None:
     counts = dict(zip(*(c.tolist() for c in np.unique(rows.column(PART).to_numpy(), return_counts=True)), strict=True))
-    for part, (low, high) in asked:
+    for part, (low, high) in wanted:
         if (low, high) == (part.least, part.greatest + 1) and counts.get(int(part.name), 0) != part.rows:
             raise StoreError(f"{where} has lost rows of {part.writer}")

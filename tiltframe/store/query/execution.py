@@ -14,65 +14,65 @@ from tiltframe.level_chain import instants_of
 from tiltframe.store.core.backend import Backend, Range
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, as_text
-from tiltframe.store.core.read_plan import Pieces, read_plan, widened
+from tiltframe.store.core.read_plan import PartRanges, read_plan, widened
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import answers, filled, ordered, states_asked
+from tiltframe.store.query.results import answers, filled, ordered, requested_states
 from tiltframe.store.query.time_range import read_moment
 
 
 class Expired(UserWarning):
-    """Windows that were asked for have expired in the level that is read."""
+    """Windows of a query have expired in the level that is read."""
 
 
 def execute(
     backend: Backend,
     manifest: Manifest,
-    asked: QueryPlan,
+    plan: QueryPlan,
     fill: bool,
     order: Sequence[tuple[str, str]],
     limit: int | None,
     now: int,
 ) -> pa.Table:
     """Execute a query plan; see `tiltframe.FrameStore.query`."""
-    states, held = read_states(backend, manifest, asked)
+    states, held = read_states(backend, manifest, plan)
     if fill:
-        states = filled(states, asked, now)
-    return ordered(answers(states, asked, held, now), order, limit)
+        states = filled(states, plan, now)
+    return ordered(answers(states, plan, held, now), order, limit)
 
 
-def read_states(backend: Backend, manifest: Manifest, asked: QueryPlan) -> tuple[pa.Table, int]:
-    """Read the states of the windows that are asked for.
+def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[pa.Table, int]:
+    """Read the states of the windows of a query plan.
 
     Returns
     -------
     states, and the time from which on the level that is read holds windows
     """
-    span, source = asked.span(), asked.frame.levels[asked.source()]
+    span, source = plan.span(), plan.frame.levels[plan.source()]
 
     def attempt() -> tuple[pa.Table, int]:
-        pieces, held = pieces_asked(backend, asked)
-        return backend.read(pieces, asked.columns, asked.where), held
+        part_ranges, held = planned_ranges(backend, plan)
+        return backend.read(part_ranges, plan.columns, plan.where), held
 
     rows, held = retry_on_conflict(attempt)
-    if held > EVER[0] and (asked.within is None or asked.within[0] < held):
-        warnings.warn(_expired(asked, source.name, held), Expired, stacklevel=4)
+    if held > EVER[0] and (plan.within is None or plan.within[0] < held):
+        warnings.warn(_expired(plan, source.name, held), Expired, stacklevel=4)
     if span is None:
         starts = instants_of(rows)
         span = widened((int(starts.min()), int(starts.max()) + 1), source) if len(starts) else (0, 0)
-    return states_asked(rows, asked, span), held
+    return requested_states(rows, plan, span), held
 
 
-def pieces_asked(backend: Backend, asked: QueryPlan) -> tuple[Pieces, int]:
+def planned_ranges(backend: Backend, plan: QueryPlan) -> tuple[PartRanges, int]:
     """Choose what is read for a query plan; return also the time from which on its level holds windows."""
-    levels, at = asked.frame.levels, asked.source() + 1
+    levels, at = plan.frame.levels, plan.source() + 1
     views = snapshot(backend, levels, at)
     held = views[-1].txn_versions.get(EXPIRED, EVER[0])
-    low, high = asked.span() or EVER
+    low, high = plan.span() or EVER
     low = max(low, held)
-    return read_plan(views, levels[:at], [(low, high)] if low < high else []).pieces, held
+    return read_plan(views, levels[:at], [(low, high)] if low < high else []).part_ranges, held
 
 
 def held_range(backend: Backend, manifest: Manifest) -> Range | None:
@@ -95,5 +95,5 @@ def moment(value: Any, timezone: str) -> int:
     return int(time.time() * 1e6) if value is None else read_moment(value, timezone)
 
 
-def _expired(asked: QueryPlan, level: str, held: int) -> str:
+def _expired(plan: QueryPlan, level: str, held: int) -> str:
     return f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before"

@@ -1,4 +1,4 @@
-"""Questions: what is asked of a store, checked against its frame before anything is read."""
+"""Query plans: what a query reads of a store, checked against its frame before anything is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = Whole().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What is asked of a store.
+    """What a query reads of a store.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class QueryPlan:
 
     @property
     def whole(self) -> bool:
-        """Whether one result over the whole range is asked for."""
+        """Whether there is one result over the whole range."""
         return self.target == Whole()
 
     @property
@@ -63,12 +63,12 @@ class QueryPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read: keys that are asked or named by the condition, and states."""
-        asked = () if self.where is None else predicate.columns_of(self.where)
-        return tuple(dict.fromkeys([*self.keys, *asked, *self.states]))
+        """The columns that are read: keys, those that the condition names, and states."""
+        read = () if self.where is None else predicate.columns_of(self.where)
+        return tuple(dict.fromkeys([*self.keys, *read, *self.states]))
 
     def span(self) -> Range | None:
-        """Return the range of the windows asked for, from the start of the first to the end of the last."""
+        """Return the range of the windows, from the start of the first to the end of the last."""
         if self.within is None:
             return None
         finest = self.frame.levels[0] if self.whole else self.target
@@ -97,7 +97,7 @@ def plan_query(
     measures: Sequence[str] | Mapping[str, Measure] | None = None,
     keys: Sequence[str] | None = None,
 ) -> QueryPlan:
-    """Check what is asked; parameters as for `tiltframe.FrameStore.query`.
+    """Check a query and plan it; parameters as for `tiltframe.FrameStore.query`.
 
     Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
     and conditions that cannot be read.
@@ -134,11 +134,11 @@ def _tiles(level: TimeWindow, span: Range) -> bool:
 def _keys(frame: TiltFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
     if keys is None:
         return frame.keys
-    asked = checked_names(keys, "keys")
-    for key in asked:
+    chosen = checked_names(keys, "keys")
+    for key in chosen:
         if key not in frame.keys:
             raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _there(frame.keys))}")
-    return asked
+    return chosen
 
 
 def _measures(

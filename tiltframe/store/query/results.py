@@ -1,6 +1,6 @@
-"""Answers: from the states of a level to results per window asked for.
+"""Results: from the states of a level to the windows and keys of a query plan.
 
-states of a level ──▶ where ──▶ keys that are kept ──▶ windows asked for, by merging ──▶ finish
+states of a level ──▶ where ──▶ the plan's keys ──▶ its windows, by merging ──▶ finish
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ from windows.timezone import Instants
 _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
 
 
-def states_asked(rows: pa.Table, asked: QueryPlan, span: Range | None) -> pa.Table:
-    """Merge states of a level into the windows and keys that are asked for: window_start, window_end, keys, states."""
-    if asked.where is not None:
-        rows = rows.filter(pa.array(predicate.rows_where(asked.where, rows)))
-    if asked.whole:
+def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.Table:
+    """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
+    if plan.where is not None:
+        rows = rows.filter(pa.array(predicate.rows_where(plan.where, rows)))
+    if plan.whole:
         low, high = span or (0, 0)
-        return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), asked)
-    if asked.target.overlap > 1:
-        panes = asked.target.pane.assign(instants_of(rows))
-        rows = _merged(rows, panes.starts, panes.ends, asked)
-        if rows.num_rows * asked.target.overlap > _MOST_ROWS:
+        return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)
+    if plan.target.overlap > 1:
+        panes = plan.target.pane.assign(instants_of(rows))
+        rows = _merged(rows, panes.starts, panes.ends, plan)
+        if rows.num_rows * plan.target.overlap > _MOST_ROWS:
             raise ValueError(
-                f"{asked.per} would put {rows.num_rows:,} states into {asked.target.overlap:,} windows each; ask for a "
+                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.overlap:,} windows each; ask for a "
                 "shorter range, fewer keys or longer hops"
             )
-    found = asked.target.assign(instants_of(rows))
-    merged = _merged(taken(rows, found.rows), found.starts, found.ends, asked, trusted=asked.target.overlap > 1)
-    if asked.within is None:
+    found = plan.target.assign(instants_of(rows))
+    merged = _merged(taken(rows, found.rows), found.starts, found.ends, plan, trusted=plan.target.overlap > 1)
+    if plan.within is None:
         return merged
     begun = instants_of(merged)
-    return merged.filter(pa.array((begun >= asked.within[0]) & (begun < asked.within[1])))
+    return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
 
 
-def filled(states: pa.Table, asked: QueryPlan, now: int) -> pa.Table:
+def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Add the windows without events of every key that has any, up to now; their states are of nothing.
 
     Raises ``ValueError`` for more rows than anyone can want.
     """
-    if asked.whole:
+    if plan.whole:
         return states
     starts = instants_of(states)
-    low, high = asked.within or ((int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0))
-    wanted = asked.target.between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
-    keys = merge_by(states, {name: key_column(states.column(name)) for name in asked.keys}, {}) if asked.keys else None
+    low, high = plan.within or ((int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0))
+    wanted = plan.target.between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
+    keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
     each = 1 if keys is None else keys.num_rows
     if len(wanted) * each > _MOST_ROWS:
         raise ValueError(
@@ -65,22 +65,22 @@ def filled(states: pa.Table, asked: QueryPlan, now: int) -> pa.Table:
         )
     grid = {
         name: pa.array(np.repeat(at, each)).cast(INSTANT)
-        for name, at in ((START, wanted), (END, asked.target.ends(wanted)))
+        for name, at in ((START, wanted), (END, plan.target.ends(wanted)))
     }
-    for name in asked.keys:
+    for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
-    for name in asked.states:
+    for name in plan.states:
         grid[name] = pa.nulls(len(wanted) * each, states.column(name).type)
     both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
-    return _merged(both, instants_of(both), instants_of(both, END), asked, trusted=True)
+    return _merged(both, instants_of(both), instants_of(both, END), plan, trusted=True)
 
 
-def answers(states: pa.Table, asked: QueryPlan, known_from: int, now: int) -> pa.Table:
+def answers(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Read results of merged states: level, window_start, window_end, keys, measures, partial."""
-    results = finish_by(states, (START, END, *asked.keys), asked.measures, trusted=True)
+    results = finish_by(states, (START, END, *plan.keys), plan.measures, trusted=True)
     partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
-    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(asked.per), states.num_rows))
+    results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     return results.append_column(PARTIAL, partial)
 
 
@@ -138,9 +138,9 @@ def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
     return column
 
 
-def _merged(rows: pa.Table, starts: Instants, ends: Instants, asked: QueryPlan, *, trusted: bool = False) -> pa.Table:
+def _merged(rows: pa.Table, starts: Instants, ends: Instants, plan: QueryPlan, *, trusted: bool = False) -> pa.Table:
     """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
-    keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in asked.keys}
-    functions = {c.name: c.measure.function for c in asked.frame.states if c.name in asked.states}
+    keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in plan.keys}
+    functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}
     merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, trusted=trusted)
-    return merged.select([START, END, *asked.keys, *functions])
+    return merged.select([START, END, *plan.keys, *functions])
