@@ -156,12 +156,18 @@ def adaptive_states(
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 
-def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Reduce rows to states of the finest panes: window_start, window_end, keys, states."""
+def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None) -> pa.Table:
+    """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
+
+    ``times``, microseconds UTC, are taken for the rows' event times where they are given.
+    """
     names = rows.column_names
     needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
-    rows, _, keys = keyed(rows, frame.keyed_by, needed)
-    times = event_times(rows.column(frame.time), frame.time)
+    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    if times is None:
+        times = event_times(rows.column(frame.time), frame.time)
+    elif places is not None:
+        times = times[places]
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))

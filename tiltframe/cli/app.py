@@ -23,6 +23,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
+from tiltframe.cli.stream import stream
 from tiltframe.cli.warm import warm
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, query, inspect, check, compact, expire, warm, doctor):
+for _command in (rollup, stream, query, inspect, check, compact, expire, warm, doctor):
     cli.add_command(_command)
 
 
