@@ -57,6 +57,7 @@ LAYERS = [
     ["tiltframe.tabular"],
     ["tiltframe.frame", "tiltframe.level_chain"],
     ["tiltframe.ordered"],
+    ["tiltframe.streaming"],
     ["tiltframe.store.core"],
     ["tiltframe.store.delta", "tiltframe.store.postgres"],
     ["tiltframe.store.query"],

@@ -123,7 +123,17 @@ def partial_states(
 
     ``max_bytes`` bounds the bytes that are held, as in `aggr.states.partial_aggregation.partial_states`.
     """
+    for _, states in adaptive_states(batches, frame, max_bytes, adaptive=False):
+        yield states
 
+
+def adaptive_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where hardly two share a state.
+
+    Pairs of whether these are states, and the table, as `aggr.states.partial_aggregation.adaptive_states` gives them.
+    """
     checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
@@ -135,15 +145,29 @@ def partial_states(
     def merge(states: pa.Table) -> pa.Table:
         return merge_panes(states, frame, partial_aggregation.MAX_RATIO)
 
-    return partial_aggregation.partial_states(batches, reduce, merge, max_bytes)
+    def groups(table: pa.Table) -> int:
+        starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time)))
+        _, places, keys = keyed(table, frame.keyed_by, ())
+        if places is not None:  # a row is in several groups, of several shards
+            return 0
+        return group_by([starts, *keys.values()], table.num_rows)[0].n
+
+    counted = groups if adaptive and frame.panes.aligned else None
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 
-def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Reduce rows to states of the finest panes: window_start, window_end, keys, states."""
+def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None) -> pa.Table:
+    """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
+
+    ``times``, microseconds UTC, are taken for the rows' event times where they are given.
+    """
     names = rows.column_names
     needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
-    rows, _, keys = keyed(rows, frame.keyed_by, needed)
-    times = event_times(rows.column(frame.time), frame.time)
+    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    if times is None:
+        times = event_times(rows.column(frame.time), frame.time)
+    elif places is not None:
+        times = times[places]
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))

@@ -307,7 +307,7 @@ def _described(
     low: NDArray[np.int32],
     totals: Whole,
     data: Bytes,
-    places: NDArray[np.int32],
+    places: Whole,
     ranks: Whole,
     entries: int,
     half: int,

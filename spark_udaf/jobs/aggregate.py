@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr import Measure
+from aggr.kernels.groups import group_by
 from aggr.state_plan import plan
 from aggr.states.grouped_tables import (
     check_rows,
@@ -22,10 +23,19 @@ from aggr.states.grouped_tables import (
 )
 from aggr.states.identify import class_of, function_of
 from aggr.states.keys import checked_keys, keyed, plain_keys
-from aggr.states.partial_aggregation import MAX_RATIO, partial_states
+from aggr.states.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from spark_udaf.jobs.rollup import plan_rollup
 from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, source_of, two_phase
+from spark_udaf.jobs.two_phase import (
+    MOST_BYTES,
+    Batches,
+    TwoPhases,
+    Unreduced,
+    as_states,
+    kept_keys,
+    rows_schema,
+    source_of,
+)
 from tiltframe import TiltFrame
 from tiltframe.level_chain import joined
 from tiltframe.names import LEVEL, check_names
@@ -99,10 +109,20 @@ def aggregate(
     def merge(held: pa.Table, max_ratio: float = 1.0) -> pa.Table:
         return merge_by(held, _keys(held, list(keys)), functions, max_ratio, trusted=True)
 
-    def first(batches: Batches) -> Iterator[pa.Table]:
-        return partial_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES)
+    def groups(rows: pa.Table) -> int:
+        _, places, found = keyed(rows, keys, ())
+        return (
+            group_by(list(found.values()), rows.num_rows)[0].n if places is None else 0
+        )  # of lists, rows cannot travel
 
-    return two_phase(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema)
+    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        return adaptive_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES, groups)
+
+    def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
+        return rows, kept_keys(keyed(rows, keys, ()).keys)
+
+    unreduced = Unreduced(rows_schema(given, columns), located, reduce)
+    return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
 
 
 def _by_window(
@@ -162,8 +182,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         functions = {name: function_of(table.column(name)) for name in kept}
         return merge_by(table, _keys(table, by), functions, trusted=trusted)
 
-    def first(batches: Batches) -> Iterator[pa.Table]:
-        return partial_states(batches, combine, combine, MOST_BYTES)
+    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
         table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
@@ -178,7 +198,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
             )
         return merged
 
-    return two_phase(source, [*apart, *kept], apart, first, shuffled, keys, second, schema)
+    return TwoPhases(source, [*apart, *kept], apart, first, shuffled, keys, second, schema).run()
 
 
 def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:

@@ -1,4 +1,4 @@
-"""finish: results for states, of a tilt frame or of an aggregation, without a shuffle."""
+"""finish: results for states, of a tilt frame or of an aggregation, without a shuffle of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
-from spark_udaf.jobs.two_phase import Batches, source_of
+from spark_udaf.jobs.two_phase import Batches, plan_of, source_of
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ def finish(
     states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, Measure], flat: bool = False
 ) -> DataFrame:
     """Read the results of states: the same rows, a result for each measure.
+
+    What `rollup`, `aggregate` or `merge` gave is finished in the tasks that merge it, so that states do not cross to
+    Python once more; where it is kept, by ``cache()`` or a checkpoint, or was changed since, what is there is read.
 
     Parameters
     ----------
@@ -59,6 +62,10 @@ def finish(
         names = given.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)
+
+    plan = plan_of(states)
+    if plan is not None:
+        return plan.then(read_table, schema).run()
 
     def read(batches: Batches) -> Batches:
         for batch in batches:

@@ -56,8 +56,13 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         sink = io.BytesIO()
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in results.to_pylist())
-    return "".join(line + "\n" for line in lines).encode()
+    return json_lines(results).encode()
+
+
+def json_lines(table: pa.Table) -> str:
+    """Write every column of a table as JSON lines: times as ISO 8601 UTC, NaN and infinities as text."""
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in table.to_pylist())
+    return "".join(line + "\n" for line in lines)
 
 
 def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:

@@ -27,11 +27,11 @@ from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.batches import as_table, some_batches
-from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
+from tiltframe.ordered.query import POSITION, Part, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
 from tiltframe.tabular import table_of, whole_or_batches
-from windows.ordered import OrderedWindow, Ranges, Rows, Tick
+from windows.ordered import OrderedWindow, Ranges, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
 

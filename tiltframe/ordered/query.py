@@ -13,8 +13,7 @@ from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
 from aggr.states.keys import checked_keys
 from tiltframe.ordered.sequence import Order, check_inputs
-from windows import TimeWindow
-from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
+from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
@@ -114,17 +113,6 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
     if checked_name(time, "time, the column of event times,") in keyed_by:
         raise ValueError(f"{time!r} cannot be both the time and a key")
     return Order(keyed_by, time, then)
-
-
-def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Take an ordered window, or read one."""
-    if isinstance(window, OrderedWindow):
-        return window
-    if isinstance(window, str):
-        return read_ordered(window)
-    of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
-    such_as = "such as windows.ordered.count(100) or since('n > 5')"
-    raise ValueError(f"an ordered window is needed here, {such_as}; got {shown(window)}{of_time}")
 
 
 def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 
@@ -65,6 +64,8 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     Raises `StoreError` where what is needed is not installed.
     """
     if uri.startswith("file://"):
+        from urllib.request import url2pathname  # with http and ssl
+
         uri = url2pathname(urlsplit(uri).path)
     if not is_address(uri):
         try:

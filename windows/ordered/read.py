@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aggr.arguments import shown
+from windows.contract import TimeWindow
 from windows.ordered.contract import OrderedWindow
 from windows.ordered.kinds.count import count, weighted_count
 from windows.ordered.kinds.emit_when import emit_when
@@ -125,3 +126,34 @@ def _argument(node: ast.expr, text: str) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         raise ValueError(f"cannot read {shown(text)}: its arguments are numbers, texts and ticks") from None
+
+
+def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
+    """Take an ordered window as it is, or read it by its name.
+
+    Parameters
+    ----------
+    window : OrderedWindow or str
+        Text as `read_ordered` reads it.
+
+    Returns
+    -------
+    OrderedWindow
+
+    Raises
+    ------
+    ValueError
+        If the text cannot be read, or this is no ordered window, such as a time window.
+
+    Examples
+    --------
+    >>> as_ordered("count(100)")
+    Count(n=100)
+    """
+    if isinstance(window, OrderedWindow):
+        return window
+    if isinstance(window, str):
+        return read_ordered(window)
+    of_time = ": that is a time window, which follows the clock" if isinstance(window, TimeWindow) else ""
+    such_as = "such as windows.ordered.count(100) or since('n > 5')"
+    raise ValueError(f"an ordered window is needed here, {such_as}; got {shown(window)}{of_time}")

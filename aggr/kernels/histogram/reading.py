@@ -26,7 +26,7 @@ class Packed(NamedTuple):
     low: NDArray[np.int32]
     totals: Whole
     data: Bytes
-    places: NDArray[np.int32]
+    places: Whole
 
     @classmethod
     def of(cls, column: pa.StructArray) -> Packed:
@@ -58,7 +58,7 @@ class Packed(NamedTuple):
 
 
 @compiled
-def _keys_at(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], ranks: Whole) -> Whole:
+def _keys_at(low: NDArray[np.int32], data: Bytes, places: Whole, ranks: Whole) -> Whole:
     asked, n = ranks.shape
     keys = np.zeros((asked, n), np.int64)
     for row in range(n):
@@ -74,7 +74,7 @@ def _keys_at(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], ran
 
 
 @compiled
-def _up_to(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], last: int) -> Whole:
+def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: int) -> Whole:
     counts = np.zeros(len(low), np.int64)
     for row in range(len(low)):
         key, at, end = np.int64(low[row]), places[row], places[row + 1]

@@ -83,7 +83,7 @@ class DeltaBackend:
         """Read the description from the configuration of the table ``tiltframe``."""
         with clear(self.uri):
             try:
-                live = self._open_description()
+                live = self._live.get(DESCRIPTION) or self._open_description()
             except TableNotFoundError:
                 if self._ends().heads:
                     raise StoreError(f"the store {self.uri} is damaged: its description is lost") from None
