@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tiltframe.cli.measure_parser import measures_from
+from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.cli.output import as_moment, json_lines
 from tiltframe.event_time import event_times
 from tiltframe.files.column_types import DeclaredTypes, read_declared_types
@@ -35,7 +35,13 @@ _PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period 
 
 @click.command()
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")
-@click.option("--key", "keys", multiple=True, metavar="COL", help="Keep windows per value of this column; may repeat.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
+)
 @click.option(
     "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
 )
@@ -76,7 +82,7 @@ def stream(
     changelog, and having='n > 300'.
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
-    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
+    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
     declared = read_declared_types(types, (), time)
     declared.check(time, frame.may_read())
     policies = read_emit(emit), read_late(late)
