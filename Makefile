@@ -31,8 +31,8 @@ fast: $(READY) ## Run the tests that need no Spark and no patience (under a minu
 	@$(BIN)/python -m pytest -m "not spark and not slow" -x tests docs aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
-	  tests/test_store_fuzz.py tests/test_store_damage.py
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
+	  tests/test_store_fuzz.py tests/test_store_damage.py -k "fuzz or buckets or groups or flipped"
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
