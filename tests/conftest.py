@@ -39,7 +39,7 @@ def needs_a_buffer(case: dict) -> bool:
 
 def conformance(file: str, choose=lambda case: True):
     """Parametrize a test by the cases of a file; skip, and say so, where the folder is absent."""
-    chosen = [pytest.param(case, id=case["name"]) for case in cases_of(file) if choose(case)]
+    chosen = [pytest.param(case, id=case.get("name", case.get("id"))) for case in cases_of(file) if choose(case)]
     absent = [pytest.param(None, id="absent", marks=pytest.mark.skip(f"no {CONFORMANCE / file}"))]
     return pytest.mark.parametrize("case", chosen or absent)
 

@@ -44,6 +44,7 @@ LAYERS = [
     ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
     ["tiltframe.frame", "tiltframe.level_chain"],
     ["tiltframe.ordered"],
+    ["tiltframe.streaming"],
     ["tiltframe.store.core"],
     ["tiltframe.store.delta", "tiltframe.store.postgres"],
     ["tiltframe.store.query"],

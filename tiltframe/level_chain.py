@@ -127,9 +127,12 @@ def partial_states(
     return partial_aggregation.partial_states(batches, reduce, merge, max_bytes)
 
 
-def reduce_rows(rows: pa.Table, frame: TiltFrame) -> pa.Table:
-    """Reduce rows to states of the finest panes: window_start, window_end, keys, states."""
-    times = event_times(rows.column(frame.time), frame.time)
+def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None) -> pa.Table:
+    """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
+
+    ``times``, microseconds UTC, are taken for the rows' event times where they are given.
+    """
+    times = event_times(rows.column(frame.time), frame.time) if times is None else times
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
         reduced = reduce_by(rows, {START: starts} | _frame_keys(rows, frame), frame.states, _instants(times))

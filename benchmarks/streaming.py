@@ -1,0 +1,80 @@
+"""Open windows on one core, without Spark: the time that the process itself has taken.
+
+python -m benchmarks.streaming [--rows N]
+"""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from benchmarks.timing import one_core
+
+KEYS, OPEN = 100, 100_000
+LEAST = 1_000_000  # rows a second, of count, sum and dds over 100 keys
+RATIO = 1.5  # what a small batch may cost while 10⁵ windows are open, in batches of 10⁵ rows of as many keys
+BATCH = 100_000
+
+
+@click.command()
+@click.option("--rows", default=5_000_000, help="How many rows.")
+def main(rows: int) -> None:
+    """Time batches of rows and of few rows beside many open windows; exit status 1 if one takes longer than it must."""
+    one_core()
+    import numpy as np
+    import pyarrow as pa
+
+    import aggr
+    from tiltframe import TiltFrame
+    from tiltframe.streaming import OpenWindows
+
+    rng = np.random.default_rng(0)
+    measures = {"n": aggr.count(), "total": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99])}
+
+    def batch(start: int, n: int, keys: int | np.ndarray) -> pa.Table:
+        times = start + np.sort(rng.integers(0, 1_000_000, n))
+        names = rng.integers(0, keys, n) if isinstance(keys, int) else keys
+        return pa.table(
+            {
+                "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
+                "key": pa.array([f"k{k}" for k in names.tolist()]),
+                "x": rng.lognormal(3.0, 1.0, n),
+            }
+        )
+
+    def seconds(windows: OpenWindows, batches: list[pa.Table], watermark: int | None) -> float:
+        begin = time.process_time()
+        for at, given in enumerate(batches):
+            windows.add_rows(given)
+            windows.advance(None if watermark is None else watermark + at * 1_000_000, at * 1_000_000)
+        return time.process_time() - begin
+
+    failed = False
+    for levels in (["10s"], ["1s", "10s", "1m", "1h"]):
+        frame = TiltFrame(levels, "ts", measures, ["key"])
+        seconds(OpenWindows(frame), [batch(0, 1000, KEYS), batch(20_000_000, 1000, KEYS)], 0)  # compiles the loops
+        given = [batch(at * 1_000_000, BATCH, KEYS) for at in range(rows // BATCH)]
+        taken = seconds(OpenWindows(frame), given, 0)
+        rate = len(given) * BATCH / taken
+        over = rate < LEAST and len(levels) == 1
+        failed |= over
+        click.echo(f"{'→'.join(levels):16} {rate / 1e6:6.2f} million rows/s{'  FAIL' if over else ''}")
+    for emit in ("after_close", "on_update", "after_close(mode=changelog)"):
+        windows = OpenWindows(TiltFrame(["1h"], "ts", measures, ["key"]), emit)
+        full = batch(0, OPEN, np.arange(OPEN))
+        begun = seconds(windows, [full], None)
+        again = seconds(windows, [full, full, full], None) / 3
+        small = seconds(windows, [batch(0, 1000, OPEN) for _ in range(10)], None) / 10
+        over = small > RATIO * begun
+        failed |= over
+        click.echo(
+            f"{emit:28} {OPEN:,} open: a batch of a row each {again * 1e6 / OPEN:5.2f} µs a key, "
+            f"of 1,000 rows {small * 1e3:5.1f} ms, in which 10⁵ rows are {begun * 1e3:.1f}{'  FAIL' if over else ''}"
+        )
+    if failed:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

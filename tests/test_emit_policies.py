@@ -1,0 +1,325 @@
+"""Emit and late policies one by one, on a made-up clock: what is emitted, when, how often, and what is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import TiltFrame
+from tiltframe.level_chain import merge_panes, reduce_rows
+from tiltframe.streaming import (
+    AfterClose,
+    AfterCount,
+    AfterKeyExpire,
+    Buffer,
+    Drop,
+    OnUpdate,
+    OpenWindows,
+    Periodic,
+    TrueWindow,
+    read_emit,
+    read_late,
+)
+
+SECOND = 1_000_000
+FRAME = TiltFrame(["10s"], "ts", {"n": aggr.count(), "sum": aggr.sum("x")}, ["k"])
+GLOBAL = TiltFrame(["all"], "ts", {"n": aggr.count()}, ["k"])
+
+
+def rows(*given: tuple[float, str], column: str | None = None) -> pa.Table:
+    times = pa.array([int(t * SECOND) for t, _ in given], pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "k": pa.array([k for _, k in given], pa.string()), "x": np.ones(len(given))})
+
+
+def told(windows: OpenWindows, watermark: float | None = None, now: float | None = None) -> list[tuple]:
+    """Advance by seconds; give key, count, reason, revision and partial of what is emitted."""
+    micros = [None if at is None else int(at * SECOND) for at in (watermark, now)]
+    emitted = windows.results(windows.advance(*micros)).to_pylist()
+    return [
+        (r["k"], r["n"], r["reason"], r["revision"], r["partial"], *([r["change"]] if "change" in r else []))
+        for r in emitted
+    ]
+
+
+def test_after_close_waits_for_the_delay_and_says_late_ones():
+    windows = OpenWindows(FRAME, AfterClose(delay="2s"), Drop("5s"))
+    windows.add_rows(rows((1, "a"), (9, "b")))
+    assert told(windows, 11) == []
+    assert told(windows, 12) == [("a", 1, "close", 0, False), ("b", 1, "close", 0, False)]
+    assert told(windows, 13) == []
+    windows.add_rows(rows((2, "a")))
+    assert told(windows, 16) == [("a", 2, "late", 1, False)]
+    assert windows.progress.kept_windows == {"10s": 2}
+    assert told(windows, 17) == []
+    assert windows.add_rows(rows((3, "a"), (12, "a"))).column("ts").cast(pa.int64()).to_pylist() == [3 * SECOND]
+    progress = windows.progress
+    assert (progress.rows, progress.late_rows, progress.emitted_rows, progress.keys) == (5, 1, 3, 1)
+    assert progress.open_windows == {"10s": 1}
+    assert progress.watermark == 17 * SECOND
+
+
+def test_a_timeout_closes_windows_that_see_no_event():
+    windows = OpenWindows(FRAME, AfterClose(timeout="30s"))
+    told(windows, 0, 0)
+    windows.add_rows(rows((1, "a"), (2, "b")))
+    assert told(windows, 5, 10) == []
+    windows.add_rows(rows((3, "b")))
+    assert told(windows, 5, 39) == []
+    assert told(windows, 5, 40) == [("a", 1, "timeout", 0, False)]
+    assert told(windows, 5, 100) == [("b", 2, "timeout", 0, False)]
+    windows.add_rows(rows((4, "a")))
+    assert told(windows, 6, 101) == [("a", 2, "late", 1, False)]
+    assert told(windows, 10, 101) == []
+    assert sum(windows.progress.kept_windows.values()) == 0
+
+
+@pytest.mark.parametrize("clock", ["arrival", "event"])
+def test_periodic_emits_what_has_changed_at_multiples_of_its_period(clock):
+    windows, at = OpenWindows(GLOBAL, Periodic("10s", clock=clock)), {}
+
+    def tick(second: float) -> list[tuple]:
+        at["now" if clock == "arrival" else "watermark"] = second
+        return told(windows, **at)
+
+    assert tick(3) == []
+    windows.add_rows(rows((1, "a"), (2, "b")))
+    assert tick(9.9) == []
+    assert tick(10) == [("a", 1, "period", 0, True), ("b", 1, "period", 0, True)]
+    windows.add_rows(rows((3, "b")))
+    assert tick(19) == []
+    windows = OpenWindows.from_ipc(windows.to_ipc())
+    assert tick(45) == [("b", 2, "period", 1, True)]
+    assert tick(50) == []
+
+
+def test_periodic_repeats_if_asked():
+    windows = OpenWindows(GLOBAL, Periodic("10s", repeat=True))
+    told(windows, now=0)
+    windows.add_rows(rows((1, "a")))
+    assert [told(windows, now=now) for now in (10, 15, 20)] == [
+        [("a", 1, "period", 0, True)], [], [("a", 1, "period", 1, True)],
+    ]  # fmt: skip
+
+
+def test_on_update_at_most_every_so_often():
+    windows = OpenWindows(GLOBAL, OnUpdate(batch="5s"))
+    windows.add_rows(rows((1, "a")))
+    assert told(windows, now=1) == [("a", 1, "update", 0, True)]
+    for now in (2, 3, 5.9):
+        windows.add_rows(rows((1, "a")))
+        assert told(windows, now=now) == []
+    assert told(windows, now=6) == [("a", 4, "update", 1, True)]
+    assert told(windows, now=20) == []
+    windows.add_rows(rows((1, "b")))
+    assert told(windows, now=20) == [("b", 1, "update", 0, True)]
+
+
+def test_after_count_and_discarding():
+    windows = OpenWindows(FRAME, AfterCount(2, mode="discarding"))
+    windows.add_rows(rows((1, "a"), (1, "b"), (2, "a"), (3, "a")))
+    assert told(windows) == [("a", 3, "count", 0, True)]
+    windows.add_rows(rows((1, "a")))
+    assert told(windows) == []
+    assert told(windows, 10) == [("a", 1, "close", 1, False), ("b", 1, "close", 0, False)]
+
+
+def test_a_changelog_retracts_what_it_said():
+    windows = OpenWindows(FRAME, OnUpdate(mode="changelog", having="n >= 2 AND n < 4"))
+    windows.add_rows(rows((1, "a")))
+    assert told(windows) == []
+    windows.add_rows(rows((1, "a")))
+    assert told(windows) == [("a", 2, "update", 0, True, 1)]
+    windows.add_rows(rows((1, "a")))
+    assert told(windows) == [("a", 2, "update", 0, True, -1), ("a", 3, "update", 1, True, 1)]
+    windows.add_rows(rows((1, "a")))
+    assert told(windows, 5) == [("a", 3, "update", 1, True, -1)]
+    assert told(windows, 10) == []
+
+
+@pytest.mark.parametrize("clock", ["arrival", "event"])
+@pytest.mark.parametrize("only", [False, True])
+def test_keys_expire(clock, only):
+    windows = OpenWindows(GLOBAL, AfterKeyExpire("30s", maxspan="5s", only=only, clock=clock))
+    told(windows, 0, 0)
+    windows.add_rows(rows((1, "a"), (7, "a"), (3, "b"), (8, "b")))
+    windows = OpenWindows.from_ipc(windows.to_ipc())
+    assert told(windows, 10, 10) == []
+    windows.add_rows(rows((20, "c")))
+    assert told(windows, 36, 35) == []
+    emitted = windows.advance(39 * SECOND, 40 * SECOND)
+    got = windows.results(emitted).to_pylist()
+    expected = [("a", 2, "over_span", 6)] + [("b", 2, "expired", 5)] * (not only)
+    assert [(r["k"], r["n"], r["reason"], r["span"].total_seconds()) for r in got] == expected
+    windows.add_rows(rows((50, "a")))
+    assert told(windows, 45, 45) == []
+    assert windows.progress.keys == 2
+    assert told(windows, 100, 100) == ([] if only else [("a", 1, "expired", 0, False), ("c", 1, "expired", 0, False)])
+    assert windows.progress.keys == 0
+
+
+def test_a_span_of_another_column():
+    windows = OpenWindows(GLOBAL, AfterKeyExpire("30s", span_of="at", maxspan="1h"))
+    told(windows, now=0)
+    at = pa.array([0, 3_000, None, 500], pa.int64())  # milliseconds
+    windows.add_rows(rows((1, "a"), (2, "a"), (3, "a"), (4, "b")).append_column("at", at))
+    told(windows, now=1)
+    spans = windows.advance(now=31 * SECOND).column("span").to_pylist()
+    assert [span.total_seconds() for span in spans] == [3, 0]
+
+
+def test_states_made_elsewhere_are_taken():
+    windows, other = OpenWindows(FRAME, AfterCount(3)), OpenWindows(FRAME, AfterCount(3))
+    given = rows((1, "a"), (2, "a"), (11, "b"), (3, "a"))
+    parts = [reduce_rows(given.slice(at, 2), windows.partial_frame) for at in (0, 2)]
+    windows.add(merge_panes(pa.concat_tables(parts), windows.partial_frame))
+    other.add_rows(given)
+    assert windows.advance(5 * SECOND).equals(other.advance(5 * SECOND))
+    assert windows.progress == other.progress
+    with pytest.raises(ValueError, match="no column '__rows'"):
+        OpenWindows(TiltFrame(["1s"], "ts", {"sum": aggr.sum("x")})).add(parts[0])
+
+
+def test_states_older_than_a_buffer_are_moved():
+    for older, counts in (("oldest", [2, 1]), ("drop", [1, 1])):
+        windows = OpenWindows(FRAME, late=Buffer(1, older))
+        for second in (25, 12, 3):
+            windows.add(reduce_rows(rows((second, "a")), windows.partial_frame))
+        assert [n for _, n, *_ in told(windows, 100)] == counts
+        assert (windows.progress.moved_rows, windows.progress.late_rows) == ((1, 0) if older == "oldest" else (0, 1))
+
+
+def test_bounds_on_keys():
+    windows = OpenWindows(FRAME, max_keys=2)
+    windows.add_rows(rows((1, "a"), (1, "b")))
+    before = windows.to_ipc()
+    with pytest.raises(ValueError, match=r"3 keys in open windows, and max_keys is 2"):
+        windows.add_rows(rows((1, "a"), (2, "c")))
+    assert windows.to_ipc() == before
+    windows = OpenWindows.from_ipc(before, beyond="drop")
+    windows.add_rows(rows((1, "a"), (2, "c"), (3, "c")))
+    assert windows.progress.refused_rows == 2
+    assert told(windows, 10) == [("a", 2, "close", 0, False), ("b", 1, "close", 0, False)]
+    windows.add_rows(rows((11, "c")))
+    assert windows.progress.keys == 1
+
+
+def test_a_restart_takes_more_measures_and_refuses_other_frames():
+    windows = OpenWindows(FRAME, Periodic("1m"), Drop("5s"), max_keys=9)
+    windows.add_rows(rows((1, "a"), (2, "b")))
+    state = windows.to_ipc()
+    more = TiltFrame(["10s"], "ts", {**FRAME.measures, "max": aggr.max("x")}, ["k"])
+    grown = OpenWindows.from_ipc(state, more)
+    assert (grown.emit, grown.late, grown.max_keys) == (windows.emit, windows.late, 9)
+    grown.add_rows(rows((3, "a")))
+    got = grown.results(grown.advance(10 * SECOND)).select(["k", "n", "sum", "max"]).to_pylist()
+    assert got == [{"k": "a", "n": 2, "sum": 2.0, "max": 1.0}, {"k": "b", "n": 1, "sum": 1.0, "max": None}]
+    others = {
+        "levels is": TiltFrame(["20s"], "ts", FRAME.measures, ["k"]),
+        "measure 'sum' is": TiltFrame(["10s"], "ts", {**FRAME.measures, "sum": aggr.sum("y")}, ["k"]),
+        "measure 'sum' was saved": TiltFrame(["10s"], "ts", {"n": aggr.count()}, ["k"]),
+    }
+    for said, frame in others.items():
+        with pytest.raises(ValueError, match=said):
+            OpenWindows.from_ipc(state, frame)
+    with pytest.raises(ValueError, match="mode accumulating, and now changelog"):
+        OpenWindows.from_ipc(state, emit="periodic(1m, mode=changelog)")
+    for bad in (b"", b"x" * 100, None, state[:100]):
+        with pytest.raises(ValueError, match="no saved state of open windows"):
+            OpenWindows.from_ipc(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("after_close", AfterClose()),
+        ("after_close(delay=10s, timeout=5m)", AfterClose(delay="10s", timeout="300s")),
+        ("periodic(1m, repeat, having='n > 300 AND k = ''a, b''')", Periodic("1m", True, having="n > 300 AND k = 'a, b'")),
+        ("on_update(batch=2s, mode=changelog, clock=event)", OnUpdate("2s", mode="changelog", clock="event")),
+        ("after_count(5)", AfterCount(5)),
+        ("after_key_expire(1m, span_of='my column', maxspan=5m, only)", AfterKeyExpire("1m", span_of="my column", maxspan="5m", only=True)),
+    ],
+)  # fmt: skip
+def test_emit_policies_as_text(text, policy):
+    assert read_emit(text) == policy
+    assert read_emit(str(policy)) == policy
+    assert eval(repr(policy)) == policy
+
+
+@pytest.mark.parametrize("policy", [TrueWindow(), Drop(), Drop("5m"), Buffer(), Buffer(3, "drop")])
+def test_late_policies_as_text(policy):
+    assert read_late(str(policy)) == policy
+    assert eval(repr(policy)) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("periodic", "periodic needs every"),
+        ("periodic(0s)", "every must be longer than 0"),
+        ("periodic(1x)", "cannot read the every '1x'"),
+        ("periodic(1m, every=2m)", "given 'every' twice"),
+        ("periodic(1m, false, 3)", "cannot read '3'"),
+        ("aftr_close", "did you mean 'after_close'"),
+        ("after_close(lateness=1s)", "after_close takes no 'lateness'"),
+        ("after_close(mode=all)", "mode must be one of accumulating"),
+        ("after_close(having='n >')", "cannot read|n >"),
+        ("after_count(0)", "rows must be a whole number from 1"),
+        ("after_key_expire", "needs timeout"),
+        ("after_key_expire(1m, only)", "give maxspan"),
+        ("on_update(1s, clock=wall)", "clock must be one of arrival, event"),
+        ("after_close(", "cannot read"),
+        (7, "cannot read 7 as emit policy"),
+    ],
+)
+def test_bad_policies_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        read_emit(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"late": "buffer(-1)"}, "windows must be a whole number from 0"),
+        ({"late": "buffer(1, older=newest)"}, "older must be one of oldest, drop"),
+        ({"late": "buffer", "levels": ["session(1m)"]}, "a buffer holds windows that follow each other"),
+        ({"emit": "after_key_expire(1m)"}, r"levels=\['all'\]; its levels are \['10s'\]"),
+        ({"max_keys": 0}, "max_keys must be a whole number from 1"),
+        ({"beyond": "ignore"}, "beyond must be one of error, drop"),
+        ({"emit": "after_close(mode=changelog)", "keys": ["change"]}, "'change' is a column of what is emitted"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(arguments, message):
+    frame = TiltFrame(arguments.pop("levels", ["10s"]), "ts", {"n": aggr.count()}, arguments.pop("keys", []))
+    with pytest.raises(ValueError, match=message):
+        OpenWindows(frame, **arguments)
+
+
+def test_bad_input_changes_nothing():
+    windows = OpenWindows(FRAME)
+    windows.add_rows(rows((1, "a")))
+    before = windows.to_ipc()
+    bad = {
+        "no column 'k'": rows((1, "a")).drop_columns(["k"]),
+        "no event time": rows((1, "a")).set_column(0, "ts", pa.nulls(1, pa.timestamp("us"))),
+        "is int64 in this batch and was string before": rows((1, "a")).set_column(1, "k", pa.array([1])),
+    }
+    for message, given in bad.items():
+        with pytest.raises(ValueError, match=message):
+            windows.add_rows(given)
+    for arguments in ({"watermark": 1.5}, {"now": -1}, {"watermark": 2**63}):
+        with pytest.raises(ValueError, match="must be a whole number"):
+            windows.advance(**arguments)
+    assert windows.to_ipc() == before
+
+
+def test_no_rows_yet():
+    windows = OpenWindows(FRAME)
+    assert windows.advance(5, 5).num_rows == 0
+    again = OpenWindows.from_ipc(windows.to_ipc())
+    again.add_rows(rows())
+    assert again.advance(6, 6).column_names == [
+        "level", "window_start", "window_end", "k", "n", "sum", "reason", "revision", "partial",
+    ]  # fmt: skip
+    assert OpenWindows.from_ipc(again.to_ipc()).progress == again.progress

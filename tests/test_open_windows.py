@@ -1,0 +1,212 @@
+"""Open windows against what other engines emit, step by step: shared/conformance/streams.json and siddhi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from tests.conftest import conformance
+from tiltframe import TiltFrame
+from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit
+
+SCALE = 1_000_000  # a unit of a case, whatever it is, is a second: windows are of whole seconds
+END_OF_TIME = 2**62 - 1
+
+
+def frame_of(case: dict) -> TiltFrame:
+    window = case["window"]
+    offset = f", offset={window['offset']}s" if window.get("offset") else ""
+    level = {
+        "tumbling": "tumbling({size}s" + offset + ")",
+        "hopping": "hopping({size}s, {hop}s" + offset + ")",
+        "session": "session({gap}s)",
+        "whole": "all",
+    }[window["kind"]].format(**window)
+    return TiltFrame([level], "time", {"count": aggr.count(), "sum": aggr.sum("value")}, ["key"])
+
+
+def policies_of(case: dict) -> tuple:
+    begun = {"every_n": "after_count(rows={n}, ", "periodic": "periodic(every={period}s, "}
+    text = begun.get(case["emit"], case["emit"] + "(").format(**case)
+    late = TrueWindow() if case["late"] == "true_window" else Drop(f"{case['lateness']}s")
+    return read_emit(f"{text}mode={case['mode']}, delay={case['delay']}s)"), late
+
+
+def played(case: dict, add) -> Iterator[tuple[str, list, list]]:
+    """Feed the steps of a case; yield what is expected and what has come since, for rows emitted and for late ones."""
+    windows = OpenWindows(frame_of(case), *policies_of(case))
+    watermark, now, emitted, late = None, 0, [], []
+    windows.advance(now=0)
+    for step in case["steps"]:
+        ((kind, given),) = step.items()
+        if kind == "input":
+            late += add(windows, rows_of(given))
+        elif kind == "watermark":
+            watermark = given * SCALE
+        elif kind == "time":
+            now = given * SCALE
+        elif kind == "restart":
+            windows = OpenWindows.from_ipc(windows.to_ipc())
+        elif kind == "expect":
+            yield "emitted", given, emitted
+            emitted = []
+        else:
+            yield "late", given, late
+            late = []
+        if kind in ("input", "watermark", "time"):
+            emitted += windows.results(windows.advance(watermark, now)).to_pylist() if windows._levels else []
+    yield "emitted", [], emitted
+
+
+def rows_of(given: list[dict]) -> pa.Table:
+    times = pa.array([row["time"] * SCALE for row in given], pa.timestamp("us", "UTC"))
+    values = pa.array([row["value"] for row in given], pa.float64())
+    return pa.table({"key": pa.array([row["key"] for row in given], pa.string()), "time": times, "value": values})
+
+
+def told(row: dict) -> tuple:
+    start, end = (None if row[n] is None else row[n].timestamp() * 1e6 / SCALE for n in ("window_start", "window_end"))
+    change = row.get("change", 1)
+    return (
+        row["key"],
+        start,
+        end,
+        row["count"],
+        pytest.approx(row["sum"], abs=1e-9),
+        row["reason"] == "late",
+        change < 0,
+    )
+
+
+def wanted(row: dict) -> tuple:
+    return tuple(row[n] for n in ("key", "start", "end", "count", "sum", "late", "retraction"))
+
+
+def by_rows(windows: OpenWindows, rows: pa.Table) -> list[dict]:
+    return windows.add_rows(rows).to_pylist()
+
+
+def compare(case: dict, what: str, expected: list, got: list) -> None:
+    if what == "late":
+        got = [{**row, "time": row["time"].timestamp() * 1e6 / SCALE} for row in got]
+        assert sorted(map(str_of, got)) == sorted(map(str_of, expected))
+        return
+    left = [told(row) for row in got]
+    assert len(left) == len(expected), (left, expected)
+    for row in expected:
+        assert wanted(row) in left
+        left.remove(wanted(row))
+    places = [(row["key"], row.get("change", 1)) for row in got]
+    for key in {key for key, _ in places}:
+        changes = [change for k, change in places if k == key]
+        assert changes == sorted(changes) or case["mode"] != "changelog" or len(changes) > 2
+
+
+def str_of(row: dict) -> str:
+    return f"{row['key']} {row['time']:g} {row['value']:g}"
+
+
+@conformance("streams.json")
+def test_streams(case):
+    for what, expected, got in played(case, by_rows):
+        compare(case, what, expected, got)
+
+
+SIDDHI = ["second", "minute", "hour", "day", "month", "year"]
+
+
+def siddhi_policy(case: dict):
+    late = case["late"]
+    return TrueWindow() if late["policy"] == "true_window" else Buffer(late["windows"], late["older"])
+
+
+def latest(windows: OpenWindows, emitted: list[pa.Table]) -> pa.Table:
+    """Read the last emission of each window."""
+    table = windows.results(pa.concat_tables(emitted))
+    rows = {(r["level"], r["window_start"], *(r[k] for k in windows.frame.keys)): r for r in table.to_pylist()}
+    return list(rows.values())
+
+
+@conformance("siddhi.json")
+@pytest.mark.parametrize("batch", [1, 4, 1000])
+def test_siddhi(case, batch):
+    """Each row expected is there, to the last bit, however rows are cut into batches."""
+    measures = {name: aggr.caller(f)(*[column] * bool(column)) for name, (f, column) in case["measures"].items()}
+    frame = TiltFrame(SIDDHI, "ts_ms", measures, case["keys"], case["timezone"])
+    rows, emitted = pa.Table.from_pylist(case["rows"]), []
+    windows = OpenWindows(frame, late=siddhi_policy(case))
+    for start in range(0, len(rows), batch):
+        windows.add_rows(rows.slice(start, batch))
+        windows = OpenWindows.from_ipc(windows.to_ipc())
+        newest = int(1000 * max(rows.column("ts_ms").slice(0, start + batch).to_pylist()))
+        emitted.append(windows.advance(None if isinstance(windows.late, Buffer) else newest))
+    emitted.append(windows.advance(END_OF_TIME))
+    got = latest(windows, emitted)
+    for row in got:
+        row["window_start_ms"] = int(row["window_start"].timestamp() * 1000)
+    for name, expected in case["expected"].items():
+        level = frame.level(name).name
+        of_level = [row for row in got if row["level"] == level]
+        for want in expected:
+            assert [row for row in of_level if all(row[k] == v for k, v in want.items())], (want, of_level)
+        assert len({tuple(want.items()) for want in expected}) <= len(of_level)
+
+
+SECONDS = {"n": aggr.count()}
+
+
+def seconds(*times: int) -> pa.Table:
+    return pa.table({"ts": pa.array([t * SCALE for t in times], pa.timestamp("us", "UTC"))})
+
+
+@pytest.mark.parametrize(
+    ("older", "counts", "dropped"),
+    [("oldest", {50: 1, 51: 3, 52: 1, 53: 2, 54: 1}, []), ("drop", {50: 1, 51: 2, 52: 1, 53: 2, 54: 1}, [50])],
+)
+@pytest.mark.parametrize("batch", [1, 3, 8])
+def test_a_buffer_of_three(older, counts, dropped, batch):
+    """Siddhi's documents: the last of these events goes to 51, or is dropped."""
+    windows = OpenWindows(TiltFrame(["1s"], "ts", SECONDS), late=Buffer(3, older))
+    times, emitted, late = [50, 51, 52, 53, 51, 53, 54, 50], [], []
+    for start in range(0, len(times), batch):
+        late += windows.add_rows(seconds(*times[start : start + batch])).column("ts").to_pylist()
+        emitted.append(windows.advance())
+    emitted.append(windows.advance(END_OF_TIME))
+    got = windows.results(pa.concat_tables(emitted)).to_pylist()
+    assert {int(row["window_start"].timestamp()): row["n"] for row in got} == counts
+    assert len(got) == len(counts)
+    assert [int(t.timestamp()) for t in late] == dropped
+    assert windows.progress.late_rows == len(dropped)
+    assert windows.progress.moved_rows == (older == "oldest")
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_windows_that_close_one_another(batch):
+    """Siddhi's documents: a window closes when one of the level below closes that lies behind it."""
+    six = 6 * 3600
+    times = [six - 2, six - 2, six - 1, six, six + 1, six + 2]
+    windows = OpenWindows(TiltFrame(["1s", "1m", "1h"], "ts", SECONDS), late=Buffer(0))
+    emitted = []
+    for start in range(0, len(times), batch):
+        windows.add_rows(seconds(*times[start : start + batch]))
+        emitted += windows.results(windows.advance()).to_pylist()
+    told = [(r["level"], int(r["window_start"].timestamp()) - six, r["n"]) for r in emitted]
+    assert sorted(told) == [("1m", -60, 3), ("1s", -2, 2), ("1s", -1, 1), ("1s", 0, 1), ("1s", 1, 1)]
+    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 2}
+
+
+def test_an_alert_before_its_window_closes():
+    windows = OpenWindows(TiltFrame(["1h"], "ts", {"n": aggr.count()}), "periodic(1s, having='n > 300')")
+    windows.advance(now=0)
+    told = []
+    for now in range(1, 9):
+        windows.add_rows(seconds(*[now] * 100))
+        told += [
+            (now, r["n"], r["partial"], r["reason"])
+            for r in windows.results(windows.advance(now * SCALE, now * SCALE)).to_pylist()
+        ]
+    assert told == [(now, 100 * now, True, "period") for now in range(4, 9)]
+    assert windows.results(windows.advance(3600 * SCALE)).num_rows == 0  # nothing has changed since

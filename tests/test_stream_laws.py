@@ -1,0 +1,217 @@
+"""Stream = batch: whatever the events, disorder, batches, shards and restarts, the states are those of a rollup."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import aggr
+from aggr.kernels.digest import same_bits
+from aggr.states.grouped_tables import merge_by
+from tiltframe import TiltFrame, rollup
+from tiltframe.level_chain import reduce_rows
+from tiltframe.streaming import Drop, OpenWindows, TrueWindow, read_emit, window_table
+
+SECOND, END_OF_TIME = 1_000_000, 2**62 - 1
+FRAMES = [["1s", "10s", "1m"], ["hopping(10s, 3s)"], ["2s", "hopping(10s, 4s)", "20s"], ["session(3s)"], ["5s", "all"]]
+MEASURES = {
+    "rows": aggr.count(),
+    "total": aggr.sum("x"),
+    "sketch": aggr.dds("x"),
+    "last": aggr.last("i"),
+    "some": aggr.max("i", where="i > 0"),
+}
+KEYS = ["a", None, "b"]
+
+
+def frame_of(levels: list[str]) -> TiltFrame:
+    return TiltFrame(levels, "ts", MEASURES, ["k"])
+
+
+def events(rng: np.random.Generator, n: int) -> pa.Table:
+    """Draw events that come roughly in order, over some twenty seconds or several minutes."""
+    disorder = rng.choice([0, 1, 8])
+    times = np.sort(rng.uniform(0, rng.choice([20, 400]), n)) + rng.normal(0, 1, n) * disorder
+    return pa.table(
+        {
+            "ts": pa.array((times * SECOND).astype(np.int64), pa.timestamp("us", "UTC")),
+            "k": pa.array([KEYS[k] for k in rng.integers(0, 3, n)], pa.string()),
+            "x": pa.array(rng.lognormal(0, 30, n), mask=rng.random(n) < 0.1),
+            "i": rng.integers(-5, 50, n),
+        }
+    )
+
+
+class Model:
+    """Which rows each window holds, found row by row as the definitions say."""
+
+    def __init__(self, frame: TiltFrame, rows: pa.Table, delay: int, kept: int | None) -> None:
+        self.frame, self.delay, self.kept = frame, delay, kept
+        self.times, self.keys = rows.column("ts").cast(pa.int64()).to_pylist(), rows.column("k").to_pylist()
+        self.windows: dict[tuple, list[int]] = defaultdict(list)
+        self.sessions: dict[str | None, list[list]] = defaultdict(list)  # of each: start, end, rows
+        self.over: list[tuple[str | None, list]] = []
+
+    def gone(self, end: int, watermark: int | None) -> bool:
+        return watermark is not None and self.kept is not None and watermark >= end + self.delay + self.kept
+
+    def add(self, batch: range, watermark: int | None) -> set[int]:
+        """Take rows; return those that are late."""
+        if self.frame.levels[0].unites:
+            return self.add_to_sessions(batch, watermark)
+        late = set(batch)
+        for row in batch:
+            for level in self.frame.levels:
+                found = level.assign(np.array([self.times[row]]))
+                for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
+                    if not self.gone(end, watermark):
+                        self.windows[level.name, start, end, self.keys[row]].append(row)
+                        late.discard(row)
+        return late
+
+    def add_to_sessions(self, batch: range, watermark: int | None) -> set[int]:
+        gap = self.frame.levels[0].gap
+        for row in batch:
+            new, others = [self.times[row], self.times[row] + gap, [row]], []
+            for session in self.sessions[self.keys[row]]:
+                if session[0] <= new[1] and new[0] <= session[1]:
+                    new = [min(session[0], new[0]), max(session[1], new[1]), session[2] + new[2]]
+                else:
+                    others.append(session)
+            self.sessions[self.keys[row]] = [*others, new]
+        late = set()
+        for key, sessions in self.sessions.items():
+            late |= {row for _, end, rows in sessions if self.gone(end, watermark) for row in rows}
+            self.sessions[key] = [s for s in sessions if not self.gone(s[1], watermark)]
+        return late
+
+    def advance(self, watermark: int | None) -> None:
+        """Forget sessions that are over: nothing joins them any more."""
+        for key, sessions in self.sessions.items():
+            self.over += [(key, s) for s in sessions if self.gone(s[1], watermark)]
+            self.sessions[key] = [s for s in sessions if not self.gone(s[1], watermark)]
+
+    def all_windows(self) -> dict[tuple, list[int]]:
+        if not self.frame.levels[0].unites:
+            return self.windows
+        name = self.frame.levels[0].name
+        held = [(key, session) for key, sessions in self.sessions.items() for session in sessions]
+        return {(name, s, e, key): rows for key, (s, e, rows) in [*self.over, *held]}
+
+
+def batch_states(frame: TiltFrame, rows: pa.Table, windows: dict[tuple, list[int]]) -> pa.Table:
+    """Roll up the rows of each window by the batch job; all at once where no window lacks rows of its time."""
+    whole = by_window(rollup(rows, frame))
+    counted = dict(zip(labels(whole), pc.struct_field(whole.column("rows"), "count").to_pylist(), strict=True))
+    right = [w for w in windows if counted.get(w) == len(windows[w])]
+    parts = [whole.filter(pa.array([w in set(right) for w in labels(whole)], pa.bool_()))]
+    for window in windows.keys() - set(right):
+        alone = by_window(rollup(rows.take(pa.array(windows[window])), frame))
+        parts.append(alone.filter(pa.array([w == window for w in labels(alone)], pa.bool_())))
+    return pa.concat_tables(parts)
+
+
+def by_window(table: pa.Table) -> pa.Table:
+    return table.replace_schema_metadata(None).cast(pa.schema([pa.field(f.name, f.type) for f in table.schema]))
+
+
+def labels(table: pa.Table) -> list[tuple]:
+    bounds = [table.column(n).cast(pa.int64()).to_pylist() for n in ("window_start", "window_end")]
+    bounds = [[None if at is None else at for at in column] for column in bounds]
+    unbound = [(-(2**62) if s is None else s, 2**62 if e is None else e) for s, e in zip(*bounds, strict=True)]
+    return [
+        (level, s, e, k)
+        for level, (s, e), k in zip(
+            table.column("level").to_pylist(), unbound, table.column("k").to_pylist(), strict=True
+        )
+    ]
+
+
+def standing(frame: TiltFrame, emitted: pa.Table, mode: str) -> pa.Table:
+    """Put together what the emissions say of each window in the end."""
+    names = labels(emitted)
+    if mode == "discarding":
+        functions = {c.name: c.measure.function for c in frame.states}
+        numbers = {name: at for at, name in enumerate(dict.fromkeys(names))}
+        key = {"window": pa.array([numbers[name] for name in names], pa.int64())}
+        carried = {name: emitted.column(name).combine_chunks() for name in frame.states_columns[:4]}
+        return by_window(merge_by(emitted, key, functions, carried=carried).select(list(frame.states_columns)))
+    last: dict[tuple, int] = {}
+    changes = emitted.column("change").to_pylist() if mode == "changelog" else [1] * len(names)
+    for at, (name, change) in enumerate(zip(names, changes, strict=True)):
+        if change < 0:
+            assert name in last, "a retraction of what was not emitted"
+            assert all(
+                same_bits(emitted.column(c.name).slice(at, 1), emitted.column(c.name).slice(last[name], 1))
+                for c in frame.states
+            )
+            del last[name]
+        else:
+            assert mode != "changelog" or name not in last, "what stands was not retracted"
+            last[name] = at
+    return by_window(emitted.take(pa.array(list(last.values()), pa.int64())).select(list(frame.states_columns)))
+
+
+def assert_same(got: pa.Table, expected: pa.Table) -> None:
+    wanted, found = labels(expected), labels(got)
+    assert sorted(map(repr, found)) == sorted(map(repr, wanted))
+    place = {name: at for at, name in enumerate(found)}
+    got = got.take(pa.array([place[name] for name in wanted], pa.int64()))
+    for name in expected.column_names:
+        assert same_bits(got.column(name), expected.column(name)), name
+
+
+@pytest.fixture(scope="module", autouse=True)
+def narrowed():
+    """Choose the windows that a batch may reach by columns, as where many are held."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(window_table, "_FEW", 0)
+        yield
+
+
+@pytest.mark.slow
+@given(st.data())
+@settings(max_examples=30, deadline=None)
+def test_stream_is_batch(data):
+    draw = data.draw
+    levels = draw(st.sampled_from(FRAMES), "levels")
+    frame, session = frame_of(levels), levels[0].startswith("session")
+    mode = draw(st.sampled_from(["changelog"] if session else ["accumulating", "discarding", "changelog"]), "mode")
+    early = ["on_update"] if "all" in levels else ["after_close", "on_update", "periodic(1s)", "after_count(3)"]
+    delay = draw(st.sampled_from([0, 4]), "delay")
+    text = draw(st.sampled_from(early), "emit").removesuffix(")")
+    emit = read_emit(f"{text}{', ' if '(' in text else '('}mode={mode}, delay={delay}s)")
+    kept = draw(st.sampled_from([None, 0, 5]), "lateness")
+    late = TrueWindow() if kept is None else Drop(f"{kept}s")
+    rng = np.random.default_rng(draw(st.integers(0, 2**32), "seed"))
+    rows = events(rng, draw(st.integers(1, 60), "rows"))
+    shards = [OpenWindows(frame, emit, late) for _ in range(draw(st.sampled_from([1, 2]), "shards"))]
+    model = Model(frame, rows, delay * SECOND, None if kept is None else kept * SECOND)
+    shard_of = np.array([KEYS.index(k) % len(shards) for k in rows.column("k").to_pylist()])
+    lag, watermark, emitted, late_rows, at, now = rng.integers(0, 5) * SECOND, None, [], 0, 0, 0
+    while at < len(rows):
+        batch = range(at, min(len(rows), at + int(rng.integers(1, 20))))
+        late_rows += len(model.add(batch, watermark))
+        for number, shard in enumerate(shards):
+            part = rows.take(pa.array([row for row in batch if shard_of[row] == number], pa.int64()))
+            if rng.random() < 0.5:
+                shard.add_rows(part)
+            else:
+                shard.add(pa.concat_tables([reduce_rows(p, shard.partial_frame) for p in (part[:5], part[5:])]))
+        at, now = batch.stop, now + int(rng.integers(0, 2 * SECOND))
+        watermark = max(model.times[: batch.stop]) - int(lag)
+        model.advance(watermark)
+        for number, shard in enumerate(shards):
+            emitted.append(shard.advance(watermark, now))
+            if rng.random() < 0.3:
+                shards[number] = OpenWindows.from_ipc(shard.to_ipc())
+    emitted += [shard.advance(END_OF_TIME, now) for shard in shards]
+    assert sum(shard.progress.late_rows for shard in shards) == late_rows
+    got = standing(frame, pa.concat_tables(emitted), mode)
+    assert_same(got, batch_states(frame, rows, model.all_windows()))

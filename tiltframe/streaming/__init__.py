@@ -1,0 +1,31 @@
+"""tiltframe.streaming: windows that are open while events come, when they are emitted, and what late events do."""
+
+from tiltframe.streaming.emit import (
+    AfterClose,
+    AfterCount,
+    AfterKeyExpire,
+    EmitPolicy,
+    OnUpdate,
+    Periodic,
+    read_emit,
+)
+from tiltframe.streaming.late import Buffer, Drop, LatePolicy, TrueWindow, read_late
+from tiltframe.streaming.open_windows import OpenWindows
+from tiltframe.streaming.progress import Progress
+
+__all__ = [
+    "AfterClose",
+    "AfterCount",
+    "AfterKeyExpire",
+    "Buffer",
+    "Drop",
+    "EmitPolicy",
+    "LatePolicy",
+    "OnUpdate",
+    "OpenWindows",
+    "Periodic",
+    "Progress",
+    "TrueWindow",
+    "read_emit",
+    "read_late",
+]

@@ -1,0 +1,439 @@
+"""Open windows: all levels of a tilt frame while events come, and what is emitted of them.
+
+    states ── add ──▶ windows of every level ── advance(watermark, now) ──▶ emitted states
+
+A batch is reduced once, to states of the finest panes; `add` climbs with them through the levels and merges those of
+each level into the windows that are held. `advance` tells the time: it closes, emits and forgets windows. Everything
+that happens is a function of the order of these two calls and of what they were given: there is no clock but the
+caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import aggr
+from aggr.arguments import checked_type, checked_whole, shown
+from aggr.kernels.groups import group_by
+from aggr.states.grouped_tables import key_column
+from tiltframe.event_time import event_times
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows
+from tiltframe.streaming import saved
+from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
+from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
+from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
+from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
+from windows import BEGINNING, TimeWindow
+from windows.timezone import Instants
+
+ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
+BEYOND = ("error", "drop")
+
+
+class OpenWindows:
+    """The windows of a tilt frame that are not over, on every level at once.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+    emit : EmitPolicy or str
+        When windows are emitted, and what of them; text is read by `read_emit`.
+    late : LatePolicy or str
+        How long closed windows are kept, and what becomes of events that come later; text is read by `read_late`.
+    max_keys : int, optional
+        How many distinct keys may be held at once.
+    beyond : str
+        What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+
+    Raises
+    ------
+    ValueError
+        If the parts do not go together.
+
+    Guarantee
+    ---------
+    After any batches in any order, with any calls of `advance` and any restarts between them, the last that is emitted
+    of a window in the mode ``accumulating`` is, bit for bit, what `tiltframe.rollup` makes of the same rows, those left
+    out that were late for the window.
+
+    Examples
+    --------
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
+    >>> windows = OpenWindows(frame)
+    >>> late = windows.add_rows(pa.table({"ts": [0, 500, 1500]}))
+    >>> emitted = windows.advance(1_000_000, now=0)
+    >>> windows.results(emitted).drop_columns(["window_start", "window_end"]).to_pylist()
+    [{'level': '1s', 'n': 2, 'reason': 'close', 'revision': 0, 'partial': False}]
+    """
+
+    def __init__(
+        self,
+        frame: TiltFrame,
+        emit: EmitPolicy | str = "after_close",
+        late: LatePolicy | str = "drop",
+        *,
+        max_keys: int | None = None,
+        beyond: str = "error",
+    ) -> None:
+        """Check that the parts go together; no window is open yet."""
+        self.frame = checked_type(frame, TiltFrame, "frame")
+        self.emit, self.late = read_emit(emit), read_late(late)
+        self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
+        if beyond not in BEYOND:
+            raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
+        self.beyond = beyond
+        _check_parts(self.frame, self.emit, self.late)
+        self._rules = Rules(self.frame, self.emit, self.late)
+        self._levels: tuple[OpenLevel, ...] = ()  # none before the first states tell their types
+        self._clock = saved.Clock()
+        self._counts = dict.fromkeys(saved.COUNTS, 0)
+
+    @cached_property
+    def partial_frame(self) -> TiltFrame:
+        """The frame that rows are reduced by for `add`: the given one, and what the policies need to know of rows.
+
+        Where rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)``
+        and ``merge_panes(states, partial_frame)`` of `tiltframe.level_chain` give what `add` takes.
+        """
+        hidden = {ROWS: aggr.count()}
+        if isinstance(self.emit, AfterKeyExpire):
+            of = self.emit.span_of
+            hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
+            hidden |= {SEEN: aggr.last(self.frame.time)}
+        given = self.frame
+        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keys, given.timezone)
+
+    def add_rows(self, rows: pa.Table) -> pa.Table:
+        """Take a batch of rows in the order of their arrival.
+
+        Parameters
+        ----------
+        rows : table
+            With the columns of the frame, of the same types in every batch.
+
+        Returns
+        -------
+        table
+            The rows that were dropped as late, as they were given.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If rows do not fit the frame, or their keys are more than ``max_keys``. Nothing has changed then.
+        """
+        self.frame.check(checked_type(rows, pa.Table, "rows").schema)
+        times = event_times(rows.column(self.frame.time), self.frame.time)
+        dropped, clock, shifted = np.zeros(len(times), np.bool_), self._clock, 0
+        if isinstance(self.late, Buffer) and len(times):
+            oldest = self.late.reached(self.frame.levels[0], times, clock.newest)
+            times, older = moved(times, oldest)
+            clock = clock.seen(int(self.frame.levels[0].starts(times).max()))
+            dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
+        kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
+        panes = merge_panes(reduce_rows(kept, self.partial_frame, times[~dropped]), self.partial_frame)
+        lost, levels, counts = self._merged(panes)
+        if len(lost):
+            dropped[~dropped] = self._lie_in(lost, kept, times[~dropped])
+        counts |= {"moved_rows": shifted, "rows": len(times), "late_rows": int(dropped.sum())}
+        self._keep(levels, clock, counts)
+        return rows.filter(pa.array(dropped))
+
+    def add(self, states: pa.Table) -> None:
+        """Take a batch as states of the finest panes; they need not be merged, and come in any order.
+
+        Parameters
+        ----------
+        states : table of window_start, window_end, keys, states
+            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them.
+
+        Raises
+        ------
+        ValueError
+            If they are no such states, or their keys are more than ``max_keys``. Nothing has changed then.
+        """
+        panes = merge_panes(self._checked(states), self.partial_frame)
+        clock, shifted, dropped = self._clock, 0, 0
+        if isinstance(self.late, Buffer) and panes.num_rows:
+            panes, shifted, dropped = self._buffered(panes)
+            clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
+        lost, levels, counts = self._merged(panes)
+        counts["late_rows"] = dropped + int(lost.marks["pending"].sum())
+        self._keep(levels, clock, counts | {"moved_rows": shifted, "rows": counts["rows"] + dropped})
+
+    def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
+        """Tell the time, and get what is to be emitted.
+
+        Parameters
+        ----------
+        watermark : int, optional
+            No events before it are awaited; microseconds UTC. One that is lower than before changes nothing.
+        now : int, optional
+            The clock by which rows arrive, microseconds; for periods and timeouts. It does not go back either.
+
+        Returns
+        -------
+        table
+            Before any rows have come, no rows, and the column level alone. Then one row for each emission: level,
+            window_start, window_end (both null of a window over all time), keys, one struct per state, and
+
+            - ``span`` (duration; with `AfterKeyExpire` only), from a key's earliest event to its latest,
+            - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows have reached a closed window), ``period``,
+              ``update``, ``count``, ``expired``, ``over_span``,
+            - ``revision`` (int64): how often the window was emitted before,
+            - ``partial`` (bool): whether the window was still open,
+            - ``change`` (int8; in a changelog only): -1 for a retraction, 1 for what stands.
+
+            By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
+        """
+        clock = self._clock.told(watermark, now)
+        time = self.emit.time(clock.watermark, clock.now)
+        due = self.emit.due(clock.looked, time)
+        if not self._levels:
+            self._clock = clock.after_look(self.emit, time, due, False)
+            return _NOTHING
+        at = LOWEST if clock.watermark is None else clock.watermark
+        behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
+        levels, emitted, early = [], [], False
+        for level in self._levels:
+            told, out, newest, looked = level.advanced(max(at, behind), clock.now, due, self._rules)
+            behind = newest if behind > LOWEST else LOWEST
+            levels.append(told)
+            emitted.append(out)
+            early |= looked
+        table = pa.concat_tables(emitted)
+        self._keep(tuple(levels), clock.after_look(self.emit, time, due, early), {"emitted_rows": table.num_rows})
+        return table
+
+    def results(self, emitted: pa.Table) -> pa.Table:
+        """Read results of emitted states: the same rows, the measures in place of the states."""
+        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING.schema):
+            return emitted
+        self.frame.check_states(emitted.schema)
+        return self._rules.results(emitted)
+
+    @property
+    def progress(self) -> Progress:
+        """What was done so far, and what is held."""
+        ends = [(level.held.ends, level.held.marks["closed_to"], level) for level in self._levels]
+        closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
+        names = [level.window.name for level in self._levels]
+        return Progress(
+            **self._counts,
+            open_windows={n: int((~c).sum()) for n, c in zip(names, closed, strict=True)},
+            kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
+            keys=self._keys_of([level.held.states for level in self._levels])[0].n if self._levels else 0,
+            watermark=self._clock.watermark,
+            state_bytes=sum(t.states.nbytes for level in self._levels for t in (level.held, level.emitted)),
+        )
+
+    def to_ipc(self) -> bytes:
+        """Write all that is held, and how it came to be, as one Arrow IPC stream; `from_ipc` goes on from there."""
+        settings = {"max_keys": self.max_keys, "beyond": self.beyond}
+        return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
+
+    @classmethod
+    def from_ipc(
+        cls,
+        data: bytes,
+        frame: TiltFrame | None = None,
+        emit: EmitPolicy | str | None = None,
+        late: LatePolicy | str | None = None,
+        **bounds: Any,
+    ) -> OpenWindows:
+        """Go on from what `to_ipc` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+        frame, emit, late, max_keys, beyond : optional
+            Those it was saved with, unless they are given. Measures may be added: they start from here. Otherwise the
+            frame must be the same, and the mode of emission too.
+
+        Raises
+        ------
+        ValueError
+            If this is no saved state, or of another frame; the difference is named.
+        """
+        state = saved.read(data)
+        frame = state.frame if frame is None else frame
+        windows = cls(
+            frame,
+            state.emit if emit is None else emit,
+            state.late if late is None else late,
+            **{**state.settings, **bounds},
+        )
+        saved.check_change(state, windows.frame, windows.emit)
+        windows._levels, windows._clock, windows._counts = state.levels(windows.frame), state.clock, state.counts
+        return windows
+
+    def _checked(self, states: pa.Table) -> pa.Table:
+        """Check what `add` is given, by its columns."""
+        there = checked_type(states, pa.Table, "states").column_names
+        wanted = [START, END, *self.frame.keys, *(column.name for column in self.partial_frame.states)]
+        missing = [name for name in wanted if name not in there]
+        if missing or LEVEL in there:
+            said = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
+            raise ValueError(
+                f"these are no states of the finest panes: {said}; make them with reduce_rows(rows, partial_frame)"
+            )
+        return states.select(wanted)
+
+    def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
+        """Merge states of panes into every level; say which panes are lost, and what was counted."""
+        panes, refused = self._within_keys(panes)
+        new = [(level, self._told(states)) for level, states in climb(panes, self.partial_frame)]
+        levels = self._levels or tuple(_no_windows(level, table, self.emit) for level, table in new)
+        _check_types(levels[0].held.states, new[0][1].states)
+        pane_table = self._told(panes)
+        lost = self._lost(pane_table, levels)
+        counts = {"rows": int(pane_table.marks["pending"].sum()) + refused, "refused_rows": refused}
+        merged = [held.with_new(table, self._rules) for held, (_, table) in zip(levels, new, strict=True)]
+        return pane_table.chosen(lost), tuple(merged), counts
+
+    def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
+        """Say which panes have no window left on any level."""
+        lost = np.ones(len(panes), np.bool_)
+        for level in levels:
+            if not lost.any() or level.watermark == LOWEST or self.late.kept_us is None:
+                return np.zeros(len(panes), np.bool_)
+            if level.window.unites:
+                lost &= level.lost(panes, self._rules)
+            else:
+                lost &= self._rules.gone(_latest_ends(level.window, panes.starts), level.watermark)
+        return lost
+
+    def _told(self, states: pa.Table) -> WindowTable:
+        """Tell what policies need to know of rows from the states that say it."""
+        read = {name: self._read(states, name) for name in self.partial_frame.measures if name in _HIDDEN}
+        marks = {"pending": np.asarray(read.pop(ROWS).fill_null(0))}
+        for name, mark in ((EARLIEST, "earliest"), (LATEST, "latest"), (SEEN, "seen")):
+            if name in read:
+                given, of = read[name], self.emit.span_of if name != SEEN else None  # type: ignore[attr-defined]
+                marks[mark] = np.full(len(given), _UNKNOWN[mark])
+                marks[mark][given.is_valid().to_numpy(zero_copy_only=False)] = event_times(
+                    given.drop_null(), of or self.frame.time
+                )
+        return fresh(states.select([START, END, *self.frame.keys, *self._rules.functions]), **marks)
+
+    def _read(self, states: pa.Table, name: str) -> pa.Array:
+        measure = self.partial_frame.measures[name]
+        return measure.function.finish(states.column(self.partial_frame.state_of(name)))
+
+    def _lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
+        """Say which rows lie in lost panes alone."""
+        found = self.frame.panes.assign(times)
+        keys = {name: key_column(rows.column(name)).take(pa.array(found.rows)) for name in self.frame.keys}
+        bounds = {START: pa.array(found.starts).cast(INSTANT), END: pa.array(found.ends).cast(INSTANT)}
+        placed = places(WindowTable(pa.table(bounds | keys), {}), lost, self.frame.panes, self.frame.keys)
+        late = np.zeros(len(times), np.bool_)
+        late[found.rows] = True
+        late[found.rows[placed < 0]] = False
+        return late
+
+    def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, int]:
+        """Move panes older than the buffer into its oldest window, or drop them; count their rows."""
+        level, starts = self.frame.levels[0], instants_of(panes)
+        if not isinstance(self.late, Buffer) or self._clock.newest is None:
+            return panes, 0, 0
+        oldest = self.late.oldest(level, np.full(len(starts), self._clock.newest))
+        at, older = moved(starts, oldest)
+        count = int(self._told(panes.filter(pa.array(older))).marks["pending"].sum()) if older.any() else 0
+        if self.late.older == "drop":
+            return panes.filter(pa.array(~older)), 0, count
+        for name, micros in ((START, at), (END, level.ends(at))):
+            panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+        return (merge_panes(panes, self.partial_frame) if older.any() else panes), count, 0
+
+    def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
+        """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
+        if self.max_keys is None:
+            return panes, 0
+        held = [level.held.states for level in self._levels]
+        groups, _ = self._keys_of([*held, panes])
+        old = np.zeros(groups.n, np.bool_)
+        old[groups.ids[: len(groups) - panes.num_rows]] = True
+        beyond = ~old & (np.cumsum(~old) > self.max_keys - int(old.sum()))
+        if not beyond.any():
+            return panes, 0
+        if self.beyond == "error":
+            raise ValueError(
+                f"there would be {groups.n:,} keys in open windows, and max_keys is {self.max_keys:,}; take fewer "
+                "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
+            )
+        out = beyond[groups.ids[len(groups) - panes.num_rows :]]
+        return panes.filter(pa.array(~out)), int(self._told(panes.filter(pa.array(out))).marks["pending"].sum())
+
+    def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
+        keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None
+        rows = sum(table.num_rows for table in tables)
+        return group_by([] if keys is None else [key_column(keys.column(name)) for name in self.frame.keys], rows)
+
+    def _buffer_end(self, clock: saved.Clock) -> int:
+        """Find the start of the buffer's oldest window: those before it are closed."""
+        if not isinstance(self.late, Buffer) or clock.newest is None:
+            return LOWEST
+        return int(self.late.oldest(self.frame.levels[0], np.array([clock.newest]))[0])
+
+    def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
+        """Take what was computed for what is so: nothing has changed where an error came before."""
+        self._levels, self._clock = levels, clock
+        for name, count in counts.items():
+            self._counts[name] += count
+
+
+_NOTHING = pa.table({LEVEL: pa.array([], pa.string())})
+_SPAN_ENDS = {EARLIEST: aggr.first, LATEST: aggr.last}
+_HIDDEN = (ROWS, EARLIEST, LATEST, SEEN)
+_UNKNOWN = {"earliest": np.iinfo(np.int64).max, "latest": LOWEST, "seen": LOWEST}
+
+
+def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
+    """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
+    finest = frame.levels[0]
+    if isinstance(late, Buffer) and not finest.aligned:
+        raise ValueError(
+            f"a buffer holds windows that follow each other, and those of {finest.name} do not; take a finest level "
+            "such as 1s, or another late policy"
+        )
+    if isinstance(emit, AfterKeyExpire) and ([level.name for level in frame.levels] != ["all"] or not frame.keys):
+        raise ValueError(
+            "after_key_expire emits a key's window over all of time: the frame must have keys, and levels=['all']; "
+            f"its levels are {[level.name for level in frame.levels]} and its keys {list(frame.keys)}"
+        )
+    more = [CHANGE] * (emit.mode == "changelog") + [SPAN] * isinstance(emit, AfterKeyExpire)
+    taken = [name for name in (*frame.keys, *frame.measures) if name.lower() in more]
+    if taken:
+        raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
+
+
+def _no_windows(level: TimeWindow, table: WindowTable, emit: EmitPolicy) -> OpenLevel:
+    none = table.taken(np.arange(0))
+    return OpenLevel(level, none, none)
+
+
+def _latest_ends(window: TimeWindow, times: Instants) -> Instants:
+    """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
+    unique, back = np.unique(times, return_inverse=True)
+    found, latest = window.assign(unique), np.full(len(unique), BEGINNING)
+    np.maximum.at(latest, found.rows, found.ends)
+    ends: Instants = latest[back]
+    return ends
+
+
+def _check_types(held: pa.Table, new: pa.Table) -> None:
+    """Raise ``ValueError`` unless new states have the types of those that are held."""
+    for field in new.schema:
+        known = held.schema.field(field.name).type if field.name in held.column_names else field.type
+        if known != field.type:
+            raise ValueError(
+                f"the column {field.name!r} is {field.type} in this batch and was {known} before; "
+                "give every batch the same types"
+            )

@@ -1,0 +1,53 @@
+"""What a stream has done so far, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a stream has done so far, and what it holds.
+
+    Parameters
+    ----------
+    rows : int
+        That came, the late ones included.
+    late_rows : int
+        Dropped, because none of their windows was kept.
+    moved_rows : int
+        Older than a buffer, and counted in its oldest window.
+    refused_rows : int
+        Dropped, because their keys are beyond ``max_keys``.
+    emitted_rows : int
+        Rows of emitted tables, retractions included.
+    open_windows : level -> int
+        Windows and keys that are not closed.
+    kept_windows : level -> int
+        Closed, and kept for late events.
+    keys : int
+        Distinct keys among the windows that are held.
+    watermark : int, optional
+        Microseconds UTC; None before the first.
+    state_bytes : int
+        Of the tables that are held, in memory.
+    """
+
+    rows: int = 0
+    late_rows: int = 0
+    moved_rows: int = 0
+    refused_rows: int = 0
+    emitted_rows: int = 0
+    open_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    kept_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    keys: int = 0
+    watermark: int | None = None
+    state_bytes: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the numbers as plain data, for JSON and for a query's progress."""
+        given = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}

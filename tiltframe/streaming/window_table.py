@@ -1,0 +1,183 @@
+"""The windows of one level that are held: states by window and key, and what is remembered of each beside them.
+
+New states are merged into the windows they belong to; windows that nothing came for are not touched. All of it works on
+whole columns, so that a batch costs what its rows and the held windows cost as rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from aggr import Function
+from aggr.kernels.groups import Groups, group_by
+from aggr.states.grouped_tables import key_column
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.level_chain import instants_of
+from windows import TimeWindow
+from windows.timezone import Instants
+
+LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+UNSTAMPED = HIGHEST  # of `touched`: since the clock was last told
+
+# What is remembered of a window, how it merges, and what a window begins with; times are microseconds.
+MARKS: dict[str, tuple[np.ufunc, int]] = {
+    "pending": (np.add, 0),  # rows since its last emission
+    "revision": (np.maximum, 0),  # how often it was emitted
+    "touched": (np.maximum, UNSTAMPED),  # the clock when its last rows arrived
+    "closed_to": (np.maximum, LOWEST),  # the end at which it was closed by a timeout
+    "earliest": (np.minimum, HIGHEST),  # of its rows, by the times that spans are measured by
+    "latest": (np.maximum, LOWEST),
+    "seen": (np.maximum, LOWEST),  # the event time of its latest row
+}
+_FEW = 256  # windows are grouped as they are
+_MOST_CHUNKS = 16  # each costs by itself, whatever it holds
+Marks = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class WindowTable:
+    """Windows of one level: a row for each window and key.
+
+    Parameters
+    ----------
+    states : table of window_start, window_end, keys, states
+    marks : name -> array of int64, shape (windows,)
+        As `MARKS` names them.
+    """
+
+    states: pa.Table
+    marks: Marks
+
+    def __len__(self) -> int:
+        """Return the number of windows."""
+        return int(self.states.num_rows)
+
+    @property
+    def ends(self) -> Instants:
+        """Where windows end, microseconds UTC."""
+        return instants_of(self.states, END)
+
+    @property
+    def starts(self) -> Instants:
+        """Where windows begin, microseconds UTC."""
+        return instants_of(self.states, START)
+
+    def chosen(self, rows: NDArray[np.bool_]) -> WindowTable:
+        """Keep the windows that are true; the table itself where all are."""
+        if rows.all():
+            return self
+        return WindowTable(self.states.filter(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
+
+    def taken(self, rows: NDArray[np.integer]) -> WindowTable:
+        """Take windows by their places."""
+        return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
+
+    def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
+        """Replace some of the marks."""
+        return replace(self, marks={**self.marks, **marks})
+
+    def emptied(self, rows: NDArray[np.bool_], columns: Sequence[str]) -> WindowTable:
+        """Replace the states of some windows by null, the identity of every merge."""
+        states = self.states
+        kept = pa.array(np.arange(len(self)), mask=rows)
+        for name in columns:
+            states = states.set_column(states.column_names.index(name), name, states.column(name).take(kept))
+        return replace(self, states=states)
+
+
+def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
+    """Make a table of windows that have just come; marks that are not given are those of a new window."""
+    n = states.num_rows
+    return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
+
+
+def stacked(tables: Sequence[WindowTable]) -> WindowTable:
+    """Put tables of windows one below the other."""
+    kept = [table for table in tables if len(table)] or list(tables[:1])
+    if len(kept) == 1:
+        return kept[0]
+    states = pa.concat_tables([table.states for table in kept], promote_options="default")
+    if states.column(0).num_chunks > _MOST_CHUNKS:
+        states = states.combine_chunks()
+    return WindowTable(states, {name: np.concatenate([t.marks[name] for t in kept]) for name in MARKS})
+
+
+def merged(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
+    """Merge windows that have come into those that are held; the others stay as they are."""
+    if not len(new):
+        return held
+    near = _near(held.states, new.states, level, functions)
+    far, both = held.chosen(~near), _united(stacked([held.chosen(near), new]), level, functions)
+    keys = _keys(both.states, functions)
+    groups, _ = group_by([key_column(both.states.column(START)), *keys], len(both))
+    if groups.n == len(both):
+        return stacked([far, both])
+    several = groups.counts()[groups.ids] > 1
+    alone, meeting = both.chosen(~several), both.chosen(several)
+    ids = np.unique(groups.ids[several], return_inverse=True)[1]
+    return stacked([far, alone, _reduced(meeting, ids, functions)])
+
+
+def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Find the window of ``among`` that each sought one is, or is part of; -1 where there is none."""
+    columns = [START, END, *keys]
+    both = pa.concat_tables([t.states.select(columns) for t in (sought, among)])
+    united = _united(WindowTable(both, {}), level, {}).states
+    groups, _ = group_by([key_column(united.column(name)) for name in (START, *keys)], len(both))
+    found = np.full(groups.n, -1)
+    found[groups.ids[len(sought) :]] = np.arange(len(among))
+    placed: NDArray[np.int64] = found[groups.ids[: len(sought)]]
+    return placed
+
+
+def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
+    """Find the order of windows by start and keys."""
+    groups, _ = group_by([key_column(table.states.column(name)) for name in (START, *keys)], len(table))
+    return np.argsort(groups.ids, kind="stable")
+
+
+def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[str, Function]) -> NDArray[np.bool_]:
+    """Choose the held windows that new ones may be, by each column alone: without sorting, so that few are sorted."""
+    near = np.ones(held.num_rows, np.bool_)
+    if held.num_rows <= _FEW:
+        return near
+    bounds = {START, END} if level.unites else {END}  # sessions meet others that begin elsewhere
+    for name in held.column_names:
+        if name not in bounds and name not in functions:
+            values = new.column(name).unique()
+            near &= pc.is_in(held.column(name), value_set=values).to_numpy()
+    return near
+
+
+def _united(both: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
+    """Give each interval the start and end of the window that it is part of."""
+    if not level.unites:
+        return both
+    groups, _ = group_by(_keys(both.states, functions), len(both))
+    found = level.merge(groups.ids, both.starts, both.ends)
+    states = both.states
+    for name, micros in ((START, found.starts), (END, found.ends)):
+        at = pa.array(micros[found.ids]).cast(INSTANT)
+        states = states.set_column(states.column_names.index(name), name, at)
+    return replace(both, states=states)
+
+
+def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
+    """Merge the windows of each group; every group has some."""
+    groups = Groups.of(ids, int(ids.max()) + 1)
+    rows, until = groups.by_group()
+    one = meeting.states.take(pa.array(rows[until[:-1]]))
+    columns = {name: one.column(name) for name in one.column_names}
+    columns |= {name: f.merge(meeting.states.column(name), groups) for name, f in functions.items()}
+    marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
+    return WindowTable(pa.table(columns), marks)
+
+
+def _keys(states: pa.Table, functions: Mapping[str, Function]) -> list[pa.Array]:
+    return [key_column(states.column(name)) for name in states.column_names if name not in {START, END, *functions}]
