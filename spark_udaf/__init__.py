@@ -7,6 +7,7 @@ results = su.finish(states, frame)             # the same rows, results for stat
 
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
+su.stream_into(stream, store, name=…, checkpoint=…)  # a stream into a store
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
@@ -19,6 +20,8 @@ from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
 from spark_udaf.store.source import TiltframeSource, read
 from spark_udaf.store.write import append, rollup_into
+from spark_udaf.streaming.progress import progress
+from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
 from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
 from spark_udaf.udaf.sql import register
@@ -34,6 +37,7 @@ __all__ = [
     "mean",
     "merge",
     "ordered_rollup",
+    "progress",
     "quantile",
     "rank",
     "read",
@@ -43,6 +47,7 @@ __all__ = [
     "running",
     "scan_parquet",
     "stdev",
+    "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
 ]

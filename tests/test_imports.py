@@ -55,6 +55,7 @@ LAYERS = [
     ["tiltframe.cli"],
     ["spark_udaf.jobs"],
     ["spark_udaf.store"],
+    ["spark_udaf.streaming"],
     ["spark_udaf.udaf"],
     ["spark_udaf"],
     ["spark_udaf.demo"],
