@@ -7,10 +7,10 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast fuzz lint types bench java clean
+.PHONY: help demo test test-oldest fast fuzz lint types bench java clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at two levels
 	@$(BIN)/tiltframe demo
@@ -18,12 +18,21 @@ demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at 
 test: java $(READY) ## Run every test, in two processes (half an hour on two cores; JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
+test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF tests with the oldest versions that are allowed
+	@.venv-oldest/bin/python -m pytest -m "not spark and not slow" tests aggr windows tiltframe
+	@.venv-oldest/bin/python -m pytest tests/test_udaf.py
+
+.venv-oldest/.ready: pyproject.toml constraints-oldest.txt
+	@$(PYTHON) -m venv .venv-oldest
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[dev]'
+	@touch $@
+
 fast: $(READY) ## Run the tests that need no Spark and no patience (under a minute)
 	@$(BIN)/python -m pytest -m "not spark and not slow" -x tests docs aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
-	  tests/test_store_fuzz.py tests/test_store_damage.py
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
+	  tests/test_store_fuzz.py tests/test_store_damage.py -k "fuzz or buckets or groups or flipped"
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -39,7 +48,7 @@ $(VENV)/.bench: $(READY)
 	@touch $@
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) demo-out bench-quick build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest demo-out bench-quick build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \

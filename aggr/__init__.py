@@ -51,6 +51,7 @@ from aggr.functions.weighted_avg import WeightedAvg
 from aggr.kernels.groups import Groups
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, register_own, unregister
+from aggr.states.keys import each
 from aggr.testing.edge_cases import edge_cases
 
 
@@ -99,6 +100,7 @@ __all__ = [
     "count",
     "count_distinct",
     "dds",
+    "each",
     "edge_cases",
     "first",
     "from_description",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
@@ -38,6 +37,8 @@ def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> st
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
     """
+    import difflib  # only where something is misspelt
+
     there = list(there)
     near = difflib.get_close_matches(name[:100], there, n=1)
     return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {', '.join(there) or 'none'}"

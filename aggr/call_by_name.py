@@ -76,6 +76,6 @@ def _signature(function: type[Function]) -> Signature:
         Parameter(keyword(role), Parameter.KEYWORD_ONLY, default=None if role == EVENT_TIME else Parameter.empty)
         for role in function.inputs[1:]
     ]
-    optional = [WEIGHT, "where"] if function.takes_weights() else ["where"]
+    optional = ["where", WEIGHT] if function.takes_weights() else ["where"]
     more += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in optional]
     return Signature([Parameter("column", Parameter.POSITIONAL_OR_KEYWORD), *own, *more])

@@ -20,18 +20,18 @@ from aggr.measure import Measure
 from aggr.quantile import DEFAULT, check_quantiles
 
 
-def count(column: str | None = None, *, weight: str | None = None, where: str | None = None) -> Measure:
+def count(column: str | None = None, *, where: str | None = None, weight: str | None = None) -> Measure:
     """Count rows, or the values of a column that are not null.
 
     Parameters
     ----------
     column : str, optional
         Of any type. Without one, rows are counted.
+    where : str, optional
+        Count only the rows for which this SQL condition is true.
     weight : str, optional
         The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
         which it is 0 or null do not count. The state is to the bit that of the rows repeated.
-    where : str, optional
-        Count only the rows for which this SQL condition is true.
 
     Returns
     -------
@@ -94,21 +94,21 @@ def max(column: str, *, where: str | None = None) -> Measure:
     return Measure(Max(), column, where)
 
 
-def sum(column: str, *, weight: str | None = None, where: str | None = None, dtype: str | None = None) -> Measure:
+def sum(column: str, *, where: str | None = None, dtype: str | None = None, weight: str | None = None) -> Measure:
     """Sum a column without error, and round once when the result is read.
 
     Parameters
     ----------
     column : str
         Of integers, floats or decimals.
-    weight : str, optional
-        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
-        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
     where : str, optional
         Take only the rows for which this SQL condition is true.
     dtype : str, optional
         Read it as ``"decimal"``, of 38 digits, for integers and decimals, or as ``"float64"``. It only reads: states
         that are there can be read as either, also where their sum is beyond int64.
+    weight : str, optional
+        The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
+        which it is 0 or null do not count. The state is to the bit that of the rows repeated.
 
     Returns
     -------
@@ -132,18 +132,18 @@ def sum(column: str, *, weight: str | None = None, where: str | None = None, dty
     return Measure(Sum(dtype), column, where, weight=weight)
 
 
-def avg(column: str, *, weight: str | None = None, where: str | None = None) -> Measure:
+def avg(column: str, *, where: str | None = None, weight: str | None = None) -> Measure:
     """Take the mean of a column, rounded once from the exact sum.
 
     Parameters
     ----------
     column : str
         Of integers, floats, decimals or timestamps.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
     weight : str, optional
         The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
         which it is 0 or null do not count. The state is to the bit that of the rows repeated.
-    where : str, optional
-        Take only the rows for which this SQL condition is true.
 
     Returns
     -------
@@ -224,8 +224,8 @@ def dds(
     relative_accuracy: float = 0.01,
     max_bins: int | None = None,
     *,
-    weight: str | None = None,
     where: str | None = None,
+    weight: str | None = None,
 ) -> Measure:
     """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
 
@@ -239,11 +239,11 @@ def dds(
         α. It shapes the state: states of unequal α are not merged.
     max_bins : int, optional
         Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
     weight : str, optional
         The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
         which it is 0 or null do not count. The state is to the bit that of the rows repeated.
-    where : str, optional
-        Take only the rows for which this SQL condition is true.
 
     Returns
     -------
@@ -274,8 +274,8 @@ def hdr(
     unit: float | None = None,
     rank: str = "nearest",
     *,
-    weight: str | None = None,
     where: str | None = None,
+    weight: str | None = None,
 ) -> Measure:
     """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
 
@@ -292,11 +292,11 @@ def hdr(
     rank : "nearest" or "java"
         Which of n values a quantile q is, counted from 1: ``int(q·n + 0.5)``, as HdrHistogram has it in C and Python,
         or the next whole number from ``q·n``, as in Java and JavaScript. It only reads: one state answers either way.
+    where : str, optional
+        Take only the rows for which this SQL condition is true.
     weight : str, optional
         The column that says how many rows each row stands for: whole numbers from 0, of whatever numeric type. Rows in
         which it is 0 or null do not count. The state is to the bit that of the rows repeated.
-    where : str, optional
-        Take only the rows for which this SQL condition is true.
 
     Returns
     -------

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from aggr import predicate
-from aggr.arguments import is_name, shown
+from aggr.arguments import is_name, nearest, shown
+from aggr.expression import columns_in, may_read, type_in, values_in
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import one_array
 from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
@@ -27,13 +28,14 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        None counts rows; only ``count`` takes that.
+        A column, or an expression over columns, as `aggr.expression` tells them apart. None counts rows; only
+        ``count`` takes that.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
-    others : column names
-        Of the function's further inputs, in their order; None for an event time that is the frame's own.
+    others : columns or expressions
+        The function's further inputs, in their order; None for an event time that is the frame's own.
     weight : str or None
-        The column that says how many rows each row stands for, of a function that takes weights.
+        The column or expression that says how many rows each row stands for, of a function that takes weights.
 
     Raises
     ------
@@ -64,7 +66,7 @@ class Measure:
         if self.column is None and name != "count":
             raise ValueError(f"{name} needs a column, say {name}('x')")
         if self.column is not None and not is_name(self.column):
-            raise ValueError(f"the column of {name} must be a name; got {shown(self.column)}")
+            raise ValueError(f"the column of {name} must be a name or an expression; got {shown(self.column)}")
         self._check_others()
         self._check_weight()
         if self.where is not None:
@@ -82,7 +84,7 @@ class Measure:
                 raise ValueError(f"{name} needs {keyword(role)}=, the column of its {role}")
             if given is not None and not is_name(given):
                 what = "the column of event times" if role == EVENT_TIME else f"the column of {role}"
-                raise ValueError(f"{what}, {keyword(role)}, must be a name; got {shown(given)}")
+                raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(given)}")
 
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights():
@@ -90,11 +92,41 @@ class Measure:
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
 
-    def columns(self) -> tuple[str, ...]:
-        """Name the columns it reads, but for the frame's own time."""
-        named = [c for c in (self.column, *self.others, self.weight) if c is not None]
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The texts of its inputs, each a column or an expression; the frame's own time is left out."""
+        return tuple(text for text in (self.column, *self.others, self.weight) if text is not None)
+
+    def columns(self, names: Collection[str] | None = None) -> tuple[str, ...]:
+        """Name the columns it reads, but for the frame's own time.
+
+        Parameters
+        ----------
+        names : collection of str, optional
+            The columns that there are: by them a text is told to be a column or an expression. Without them those are
+            named that it may read: every text as it is, and the columns of what is an expression.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+
+        Examples
+        --------
+        >>> import aggr
+        >>> aggr.sum("price * quantity", where="status < 400").columns(["price", "quantity", "status"])
+        ('price', 'quantity', 'status')
+        """
+        read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
         asked = () if self.where is None else predicate.columns_of(self.where)
-        return tuple(dict.fromkeys([*named, *asked]))
+        for name in asked:
+            if names is not None and name not in names:
+                raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
+        return tuple(dict.fromkeys([*read, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
         """Return the type of the input that the function gets.
@@ -113,21 +145,20 @@ class Measure:
 
         Raises
         ------
-        KeyError
-            If the data has no such column.
         ValueError
-            If the function needs event times and no type of theirs is given.
+            If the data has no such column, an expression does not fit its types, or the function needs event times and
+            no type of theirs is given.
         TypeError
-            If the column of weights is not of numbers.
+            If the weights are not of numbers.
         """
         if self.weight is not None:
-            check_weight_type(schema.field(self.weight).type)
+            check_weight_type(type_in(self.weight, schema))
         if self.column is None:
             return pa.int64()
-        dtype = schema.field(self.column).type
+        dtype = type_in(self.column, schema)
         if not self.others:
             return dtype
-        others = [self._known(time) if name is None else schema.field(name).type for name in self.others]
+        others = [self._known(time) if text is None else type_in(text, schema) for text in self.others]
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
     def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
@@ -157,20 +188,17 @@ class Measure:
             raise type(error)(f"{self!r}: {error}") from None
 
     def _reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None) -> pa.StructArray:
-        for name in self.columns():
-            if name not in table.schema.names:
-                raise ValueError(f"the data has no column {name!r}; there are {', '.join(table.schema.names)}")
-        table = table.select(list(self.columns()))
+        table = table.select(list(self.columns(table.schema.names)))
         if self.where is not None:
             rows = predicate.rows_where(self.where, table)
             table, groups = table.filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
-        weights = None if self.weight is None else one_array(table.column(self.weight))
+        weights = None if self.weight is None else values_in(self.weight, table)
         if self.column is None:
             return self.function.reduce(pa.array(groups.ids), groups, weights)
-        values = one_array(table.column(self.column))
+        values = values_in(self.column, table)
         if self.others:
-            others = [self._known(times) if name is None else one_array(table.column(name)) for name in self.others]
+            others = [self._known(times) if text is None else values_in(text, table) for text in self.others]
             return self.function.reduce([values, *others], groups, weights)
         return self.function.reduce(values, groups, weights)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import fields
 from functools import cache
-from importlib.metadata import entry_points
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
@@ -164,6 +163,8 @@ def aliases() -> dict[str, str]:
 @cache
 def _load_others() -> None:
     """Register the functions of other distributions, once, when the first is asked for; warn of those that fail."""
+    from importlib.metadata import entry_points  # with all of email and zipfile, which few imports need
+
     for point in entry_points(group=GROUP):
         try:
             register(point.load())

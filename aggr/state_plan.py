@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aggr.measure import Measure
@@ -25,6 +25,13 @@ class StateColumn:
     name: str
     measure: Measure
     serves: tuple[str, ...]
+
+    def read(self, names: Collection[str]) -> tuple[str, ...]:
+        """Name the columns that it reads, among those of these names; an error names the measures it serves."""
+        try:
+            return self.measure.columns(names)
+        except ValueError as error:
+            raise ValueError(f"{', '.join(self.serves)}: {error}") from None
 
 
 def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:

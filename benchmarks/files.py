@@ -77,8 +77,8 @@ def frame() -> TiltFrame:
 
 def batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Read the file with hosts as a dictionary."""
-    columns = list(frame().columns)
     with pq.ParquetFile(path, read_dictionary=["host"]) as file:
+        columns = list(frame().columns_in(file.schema_arrow.names))
         yield from file.iter_batches(batch_size=1 << 17, columns=columns, use_threads=False)
 
 

@@ -57,7 +57,7 @@ def grow(spark: SparkSession, folder: Path, extent: Extent) -> list[Grown]:
 
 def measure(spark: SparkSession, folder: Path, rows: int, groups: int) -> Grown:
     """Run one size twice; keep the faster."""
-    scan = su.scan_parquet(spark, _files(folder, rows, groups))
+    scan = su.scan_parquet(spark, files(folder, rows, groups))
     _forget_peaks()
     taken = []
     for _ in range(2):
@@ -78,7 +78,7 @@ def show(grown: Sequence[Grown]) -> None:
     print_table(table)
 
 
-def _files(folder: Path, rows: int, groups: int) -> list[str]:
+def files(folder: Path, rows: int, groups: int) -> list[str]:
     """Write ten million rows at most, and name them as often as it takes."""
     most = min(rows, 10_000_000)
     file = folder / f"{most}-{groups}.parquet"

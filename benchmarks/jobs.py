@@ -1,34 +1,56 @@
-"""The jobs that are compared on Spark: the same rows, the same columns, results thrown away."""
+"""The jobs that are compared on Spark: the same rows, the same columns, what comes of them thrown away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
+from pyspark.sql.pandas import functions as pandas_functions
 
 import aggr
 import spark_udaf as su
+from aggr import Measure
+from spark_udaf import functions as A
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.session import local_session
-from spark_udaf.udaf.typed_udf import pandas_udf
+from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-HOSTS, FILES, QUANTILES = 10, 8, [0.5, 0.9, 0.99, 0.999]
+FILES, QUANTILES = 8, [0.5, 0.9, 0.99, 0.999]
 X, FINEST, LEVELS = "latency_ms", "10s", ["10s", "1m", "10m", "1h"]
 START = 1_714_521_600_000_000
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
-NINE = {
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of one kind: their keys, and how finely hdr counts them."""
+
+    name: str
+    keys: pa.Array
+    digits: int
+    unit: float
+
+    @property
+    def nine(self) -> dict[str, Measure]:
+        """The nine functions."""
+        return SEVEN | {"hdr": aggr.hdr(X, QUANTILES, digits=self.digits, unit=self.unit)}
+
+
+TEXTS = Data("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
+WHOLE = Data("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
+SEVEN: dict[str, Measure] = {
     "count": aggr.count(X),
     "min": aggr.min(X),
     "max": aggr.max(X),
@@ -37,27 +59,25 @@ NINE = {
     "var": aggr.var(X),
     "stdev": aggr.stdev(X),
     "dds": aggr.dds(X, QUANTILES),
-    "hdr": aggr.hdr(X, QUANTILES, digits=2, unit=0.01),
 }
 
 
-def frame(levels: list[str]) -> TiltFrame:
+def frame(levels: list[str], data: Data) -> TiltFrame:
     """Make the frame of some levels."""
-    return TiltFrame(levels, "ts", NINE, ["host"])
+    return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
-def write_rows(folder: Path, rows: int, hours: int) -> None:
+def write_rows(folder: Path, rows: int, hours: int, data: Data) -> None:
     """Write rows in the order of time: ts, host, latency_ms (lognormal doubles)."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
-    hosts = pa.array([f"host-{i}" for i in range(HOSTS)])
     per = rows // FILES
     for number in range(FILES):
         times = START + (number * per + np.arange(per)) * (hours * 3_600_000_000) // rows
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-                "host": hosts.take(pa.array(rng.integers(0, HOSTS, per))),
+                "host": data.keys.take(pa.array(rng.integers(0, len(data.keys), per))),
                 X: rng.lognormal(3, 1, per),
             }
         )
@@ -66,19 +86,21 @@ def write_rows(folder: Path, rows: int, hours: int) -> None:
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start Spark on two cores, with its own settings but for memory and noise."""
-    spark = local_session("benchmarks", {"spark.driver.memory": "6g"})
+    """Start Spark on two cores, set as a user would set it who has four partitions to shuffle."""
+    spark = local_session("benchmarks", {"spark.driver.memory": "6g", "spark.sql.shuffle.partitions": "4"})
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
+def jobs(spark: SparkSession, folder: str, data: Data) -> dict[str, Callable[[], None]]:
     """Name every job."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
     by = df.groupBy(F.window("ts", "10 seconds"), "host")
-    part = df.where("host = 'host-0'").groupBy(F.window("ts", "10 seconds"), "host")
+    finest = (F.window("ts", "10 seconds"), "host")
+    some = df.where(F.col("host") == data.keys[0].as_py())
+    part = some.groupBy(*finest)
     builtin = [F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X), F.stddev(X), F.variance(X)]
 
     def counting(bytes_: str) -> Callable[[], None]:
@@ -93,9 +115,12 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
     def rolling(source: DataFrame | ParquetScan, *chains: list[str]) -> Callable[[], None]:
         def run() -> None:
             for levels in chains:
-                throw_away(su.rollup(source, frame(levels)))
+                throw_away(su.rollup(source, frame(levels, data)))
 
         return run
+
+    def answering(source: DataFrame | ParquetScan) -> Callable[[], None]:
+        return lambda: throw_away(su.finish(su.rollup(source, frame(LEVELS, data)), frame(LEVELS, data)))
 
     a, b = "rollup of a DataFrame", "rollup of files"
     alone = [[level] for level in LEVELS]
@@ -106,12 +131,30 @@ def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], None]]:
         "mapInArrow that counts": counting(str(2**31 - 1)),
         "mapInArrow that counts, Spark's own settings": counting("64m"),
         "pandas UDAF of a mean, a tenth of the rows": lambda: throw_away(part.agg(_mean(X))),
+        "Arrow UDAF that counts, a tenth of the groups": lambda: throw_away(part.agg(_size(X))),
+        "A.dds, a tenth of the groups": lambda: throw_away(part.agg(A.dds(X, QUANTILES))),
+        "A.dds": lambda: throw_away(by.agg(A.dds(X, QUANTILES))),
+        "su.group_by of dds": lambda: throw_away(su.group_by(df, *finest).agg(aggr.dds(X, QUANTILES))),
+        f"{a}, to answers": answering(df),
+        f"{b}, to answers": answering(scan),
         a: rolling(df, LEVELS),
         f"{a}, {FINEST} alone": rolling(df, [FINEST]),
         f"{a}, four queries": rolling(df, *alone),
         b: rolling(scan, LEVELS),
         f"{b}, {FINEST} alone": rolling(scan, [FINEST]),
         f"{b}, four queries": rolling(scan, *alone),
+    }
+
+
+def many_keys(spark: SparkSession, files: list[str]) -> dict[str, Callable[[], None]]:
+    """Name the jobs over a column ``k`` of many keys: answers of count, sum and dds, and what Spark has."""
+    scan, df = su.scan_parquet(spark, files), spark.read.parquet(*files)
+    asked = {"n": aggr.count(), "sum": aggr.sum("x"), "dds": aggr.dds("x", QUANTILES)}
+    return {
+        "many keys: files to answers": lambda: throw_away(su.finish(su.aggregate(scan, ["k"], asked), asked)),
+        "many keys: su.group_by": lambda: throw_away(su.group_by(df, "k").agg(*asked.values())),
+        "many keys: percentile_approx": lambda: throw_away(df.groupBy("k").agg(F.percentile_approx("x", QUANTILES))),
+        "many keys: count and sum": lambda: throw_away(df.groupBy("k").agg(F.count("x"), F.sum("x"))),
     }
 
 
@@ -122,7 +165,7 @@ def throw_away(df: DataFrame) -> None:
 
 def check(spark: SparkSession, folder: str) -> None:
     """Compare both paths with each other; ten minutes with Spark's count, min, max, sum, and true quantiles."""
-    chain, df = frame(LEVELS), spark.read.parquet(folder)
+    chain, df = frame(LEVELS, TEXTS), spark.read.parquet(folder)
     a, b = su.rollup(df, chain), su.rollup(su.scan_parquet(spark, folder), chain)
     order = [(name, "ascending") for name in ("level", "window_start", "host")]
     hour = [states.where("level = '1h'").toArrow().sort_by(order) for states in (a, b)]
@@ -146,10 +189,20 @@ def _count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays([pa.array([rows])], names=["n"])
 
 
+def _size(column: str) -> Column:
+    def size(values: pa.Array) -> pa.Scalar:
+        return pa.scalar(len(values))
+
+    size.__annotations__ = {"values": pa.Array, "return": pa.Scalar}  # Spark reads them, and cannot read text
+    made: Column = arrow_udf(size, "bigint")(column)
+    return made
+
+
 def _mean(column: str) -> Column:
     def mean(values: pd.Series) -> float:
         return float(values.mean())
 
     mean.__annotations__ = {"values": pd.Series, "return": float}  # Spark reads them, and cannot read text
-    made: Column = pandas_udf(mean, "double")(column)
-    return made
+    made: Any = pandas_functions.pandas_udf
+    found: Column = made(mean, "double")(column)
+    return found

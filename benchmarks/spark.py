@@ -1,4 +1,4 @@
-"""Spark: a tilt frame of four levels and nine functions, beside what Spark offers for the finest level alone.
+"""Spark: four levels of nine functions, to states and to answers, beside what Spark offers for the finest level alone.
 
     python -m benchmarks.spark [--quick] [--out FILE] [--plots DIR]
 
@@ -11,6 +11,7 @@ import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import click
@@ -18,12 +19,12 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks import growth
-from benchmarks.jobs import FINEST, check, jobs, session, write_rows
+from benchmarks.jobs import FINEST, TEXTS, WHOLE, Data, check, jobs, many_keys, session, write_rows
 from benchmarks.musthold import MustHold, show_must_hold
 from benchmarks.timing import circumstances, one_round
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 PACKAGES = ("pyspark", "numpy", "pyarrow", "pandas")
 
@@ -35,30 +36,33 @@ class Extent:
     rows: int
     hours: int
     rounds: int
+    keys: tuple[int, int]
     growth: growth.Extent
 
 
-FULL = Extent(20_000_000, 10, 3, growth.FULL)
-QUICK = Extent(1_000_000, 1, 2, growth.QUICK)
+FULL = Extent(20_000_000, 10, 3, (10_000_000, 1_000_000), growth.FULL)
+QUICK = Extent(500_000, 1, 1, (500_000, 50_000), growth.QUICK)
 
 
 def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[MustHold]:
     """Measure, print, and write figures and plots where asked."""
     about = circumstances(PACKAGES)
     with tempfile.TemporaryDirectory() as folder, session() as spark:
-        write_rows(Path(folder) / "rows", extent.rows, extent.hours)
-        made = jobs(spark, str(Path(folder) / "rows"))
-        check(spark, str(Path(folder) / "rows"))
-        taken: dict[str, list[float]] = {name: [] for name in made}
-        console = Console(stderr=True)
-        for number in track(range(extent.rounds + 1), "Spark", console=console, transient=True):
-            for name, seconds in one_round(made, number).items():
-                if number:  # the first round warms up
-                    taken[name].append(seconds)
-        medians = {name: sorted(times)[len(times) // 2] for name, times in taken.items()}
+        taken: dict[str, dict[str, list[float]]] = {}
+        for data in (TEXTS, WHOLE):
+            rows = Path(folder) / str(data.digits)
+            write_rows(rows, extent.rows, extent.hours, data)
+            if data is TEXTS:
+                check(spark, str(rows))
+            taken[data.name] = measure(jobs(spark, str(rows), data), extent.rounds)
+        many = many_keys(spark, growth.files(Path(folder), *extent.keys))
+        taken["many keys"] = measure(many, extent.rounds)
+        medians = {name: {job: median(times) for job, times in jobs.items()} for name, jobs in taken.items()}
         grown = growth.grow(spark, Path(folder), extent.growth)
     lines = must_hold(medians, grown)
-    show(medians, extent.rows)
+    for data in (TEXTS, WHOLE):
+        show(medians[data.name], extent.rows, data.name)
+    show(medians["many keys"], extent.keys[0], f"{extent.keys[1]:,} keys")
     growth.show(grown)
     show_must_hold(lines)
     if out is not None:
@@ -70,14 +74,47 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[MustHo
         from benchmarks.spark_plots import plot_growth, plot_jobs
 
         small = f"{extent.rows:,} rows, two cores of {about['machine']}, PySpark {about['pyspark']}, {about['commit']}"
-        for file in (plot_jobs(pictures, medians, small), plot_growth(pictures, grown, small)):
+        for file in (plot_jobs(pictures, medians[TEXTS.name], small), plot_growth(pictures, grown, small)):
             Console().print(f"wrote {file}")
     return lines
 
 
-def must_hold(seconds: dict[str, float], grown: Sequence[growth.Grown]) -> list[MustHold]:
-    """Check the ratios that must hold."""
+def measure(made: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
+    """Run all jobs in turn, round after round; return the seconds of each; the first round only warms up."""
+    taken: dict[str, list[float]] = {name: [] for name in made}
+    for number in track(range(rounds + 1), "Spark", console=Console(stderr=True), transient=True):
+        for name, seconds in one_round(made, number).items():
+            if number:
+                taken[name].append(seconds)
+    return taken
 
+
+def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth.Grown]) -> list[MustHold]:
+    """Check the ratios that must hold."""
+    held = [line for data in (TEXTS, WHOLE) for line in _answers(data, medians[data.name])]
+    keys = medians["many keys"]
+    many = keys["many keys: files to answers"] / keys["many keys: percentile_approx"]
+    return [
+        *_states(medians[TEXTS.name], grown),
+        *held,
+        MustHold("many keys, files to answers / percentile_approx", 1.0, many),
+    ]
+
+
+def _answers(data: Data, seconds: Mapping[str, float]) -> list[MustHold]:
+    def line(mine: str, theirs: str, most: float) -> MustHold:
+        return MustHold(f"{mine} / {theirs}, {data.name}", most, seconds[mine] / seconds[theirs])
+
+    return [
+        line("rollup of files, to answers", "percentile_approx", 0.20),
+        line("rollup of files, to answers", "count … variance", 0.6),
+        line("rollup of a DataFrame, to answers", "percentile_approx", 0.45),
+        line("A.dds, a tenth of the groups", "Arrow UDAF that counts, a tenth of the groups", 1.5),
+        line("su.group_by of dds", "percentile_approx", 0.5),
+    ]
+
+
+def _states(seconds: Mapping[str, float], grown: Sequence[growth.Grown]) -> list[MustHold]:
     def ratio(mine: str, theirs: str) -> float:
         return seconds[mine] / seconds[theirs]
 
@@ -106,13 +143,15 @@ def must_hold(seconds: dict[str, float], grown: Sequence[growth.Grown]) -> list[
     ]
 
 
-def show(medians: dict[str, float], rows: int) -> None:
+def show(medians: Mapping[str, float], rows: int, what: str) -> None:
     """Print the seconds of each job, and how they compare."""
     from benchmarks.costs import heading
     from benchmarks.costs import show as print_table
 
-    base = medians["percentile_approx"]
-    table = heading(f"Spark, {rows:,} rows, two cores", ["job", "s", "ns a row and core", "× of percentile_approx"])
+    base = next(seconds for name, seconds in medians.items() if name.endswith("percentile_approx"))
+    table = heading(
+        f"Spark, {rows:,} rows, {what}, two cores", ["job", "s", "ns a row and core", "× of percentile_approx"]
+    )
     for name, seconds in sorted(medians.items(), key=lambda pair: pair[1]):
         table.add_row(name, f"{seconds:.2f}", f"{seconds * 2 / rows * 1e9:,.0f}", f"{seconds / base:.2f}")
     print_table(table)

@@ -5,24 +5,37 @@ states = su.rollup(df, frame)                  # level, window_start, window_end
 states = su.aggregate(df, ["host"], measures)  # the same without windows
 results = su.finish(states, frame)             # the same rows, results for states
 
+su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # answers, the fast way
+
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
+su.read_states(spark, store.uri, per="1h")     # or states
 su.stream_into(stream, store, name=…, checkpoint=…)  # a stream into a store
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
+su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
+
+from tiltframe.extras import MissingExtra
+
+try:
+    import pyspark  # noqa: F401
+except ImportError as error:
+    raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
 
 from spark_udaf.jobs.aggregate import aggregate, merge
 from spark_udaf.jobs.finish import finish
 from spark_udaf.jobs.rollup import rollup
 from spark_udaf.jobs.running import ordered_rollup, running
 from spark_udaf.jobs.scan import scan_parquet
-from spark_udaf.store.source import TiltframeSource, read
+from spark_udaf.jobs.warm import warm
+from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
+from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
 from spark_udaf.udaf.sql import register
 
@@ -34,6 +47,7 @@ __all__ = [
     "finish",
     "from_dds_proto",
     "from_hdr_v2",
+    "group_by",
     "mean",
     "merge",
     "ordered_rollup",
@@ -41,6 +55,7 @@ __all__ = [
     "quantile",
     "rank",
     "read",
+    "read_states",
     "register",
     "rollup",
     "rollup_into",
@@ -50,4 +65,5 @@ __all__ = [
     "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
+    "warm",
 ]

@@ -1,4 +1,4 @@
-"""How many damaged inputs the tests try: ``FUZZ=100`` makes a hundred times as many, and pytest says how many."""
+"""How many damaged inputs the tests try: ``FUZZ=100`` makes it a hundred times as many, and pytest says how many."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_names_are_any_text(name):
 
 def test_hints_come_from_one_place():
     with pytest.raises(ValueError, match=re.escape(nearest("hosts", ["host"]))):
-        check_rows(pa.schema([("host", pa.string())]), ["hosts"], [], [], pa.int64())
+        check_rows(pa.schema([("host", pa.string())]), {"hosts": "hosts"}, [], pa.int64())
     with pytest.raises(KeyError, match=re.escape(nearest("stdv", aggr.names()))):
         aggr.get("stdv")
     with pytest.raises(ValueError, match=re.escape(nearest("Europe/Pari", ["Europe/Paris"]))):

@@ -12,12 +12,12 @@ import warnings
 
 import pytest
 
-from tests.bad_inputs import aggr_api, command_rollup, command_store, frame_api, store_api, windows_api
+from tests.bad_inputs import aggr_api, command_rollup, command_store, frame_api, ordered_api, store_api, windows_api
 from tests.bad_inputs.check import Bad, assert_sentence, traces
 from tests.bad_inputs.world import make_world
 from tiltframe.cli.app import main
 
-CALLS = [*windows_api.CASES, *frame_api.CASES, *store_api.CASES, *aggr_api.CASES]
+CALLS = [*windows_api.CASES, *frame_api.CASES, *ordered_api.CASES, *store_api.CASES, *aggr_api.CASES]
 LINES = [*command_rollup.CASES, *command_store.CASES]
 _SECONDS = 30  # what takes longer hangs
 IN_PROCESSES = [*LINES[:: len(LINES) // 6], *(line for line in LINES if line.name == "query --where = command")]

@@ -521,3 +521,38 @@ def test_every_way_to_ask(store, capfd):
     status, out, _ = call(capfd, "query", store, "--per", "1d")
     assert status == 0
     assert "2024-05-01 " in out
+
+
+def piped(data, *args):
+    """Run the command in its own process, with bytes on standard input."""
+    done = subprocess.run([sys.executable, "-m", "tiltframe.cli", *map(str, args)], capture_output=True, input=data)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "csv", "tsv", "parquet", "json.gz"])
+def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capfd):
+    table = pa.Table.from_pylist(LINES)
+    sink = pa.BufferOutputStream()
+    if form == "parquet":
+        pq.write_table(table, sink)
+    elif form in ("csv", "tsv"):
+        pacsv.write_csv(table, sink, pacsv.WriteOptions(delimiter={"csv": ",", "tsv": "\t"}[form]))
+    data = sink.getvalue().to_pybytes() or lines.read_bytes()
+    data = gzip.compress(data) if form.endswith(".gz") else data
+    other = tmp_path / "other"
+    for said in ("from 1 files", "nothing new"):  # the same bytes once
+        status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", other)
+        assert (status, out) == (0, ""), err
+        assert said in err
+    assert FrameStore(other).query("1m").equals(FrameStore(store).query("1m"))
+    assert not any("path" in name for name in FrameStore(other).backend.view(["10s"])[0].txn_versions)
+
+
+def test_standard_input_with_mistakes(tmp_path):
+    for data, said in ((b"", "standard input is empty"), (b"ts,host\n1,2,3\n", "standard input")):
+        status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", tmp_path / "store")
+        assert (status, out) == (2, "")
+        assert said in err
+        assert "/" not in err.replace("pip install", ""), err
+        assert not (tmp_path / "store").exists()

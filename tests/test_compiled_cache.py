@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 INNER = "from aggr.kernels.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
 OUTER = """
@@ -76,3 +78,77 @@ print(pa.cpu_count(), gc.get_freeze_count() > 0)
         for tuned in ("1", "0")
     ]  # fmt: skip
     assert said == [["1", "True"], ["3", "False"]]
+
+
+COMPILING = """
+import sys, time
+from numba.core import event
+made, waiting = [], "--wait" in sys.argv
+class Seen(event.Listener):
+    def on_start(self, given):
+        if waiting:  # dies with the lock in its hands
+            print("compiling", flush=True)
+            time.sleep(600)
+        made.append(given.data["dispatcher"])
+    def on_end(self, given):
+        pass
+event.register("numba:compile", Seen())
+import loops_outer
+print(loops_outer.twice_removed(7), sum("loops" in loop.__module__ for loop in made))
+"""
+
+
+def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path):
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(tmp_path / "all")}
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", COMPILING, *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    dead = start("--wait")
+    assert dead.stdout is not None
+    assert dead.stdout.readline() == "compiling\n"
+    together = [start() for _ in range(3)]
+    with pytest.raises(subprocess.TimeoutExpired):
+        together[0].wait(3)
+    dead.kill()
+    dead.communicate()
+    said = [other.communicate(timeout=120)[0].split() for other in together]
+    assert [answer for answer, _ in said] == ["81"] * 3
+    assert sum(int(count) for _, count in said) == 3  # each of the three loops once, in whichever process
+    assert start().communicate(timeout=120)[0].split() == ["81", "0"]
+
+
+def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_path):
+    """What an image holds serves where the processor is said to be the same; a copied file has another time."""
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [0, 0]
+    for file in tmp_path.glob("loops_*.py"):
+        os.utime(file, (1, 1))
+    assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [3, 3]
+
+
+def test_what_is_warm_is_not_compiled_again(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    folders = python("-m", "tiltframe.cli", "warm", "count", "min").split()
+    assert folders
+    assert all(Path(folder).parent == tmp_path for folder in folders)
+    script = """
+import numpy as np, pyarrow as pa, aggr
+from numba.core import event
+with event.install_recorder("numba:compile") as seen:
+    for function in (aggr.Min(), aggr.Count()):
+        states = function.reduce(pa.array([2.0, -1.0, 5.0]), aggr.Groups.of([0, 1, 0], 2))
+        print(function.finish(function.merge(states, aggr.Groups.single(2)))[0])
+print(len(seen.buffer))
+"""
+    assert python("-c", script).split() == ["-1.0", "3", "0"]

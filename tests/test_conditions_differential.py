@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
+import aggr
 from aggr.predicate import rows_where, to_expression
 from tests.random_conditions import Conditions, for_duckdb, table
+from tiltframe import TiltFrame, finish, rollup
 
 MOST_REFUSED = 0.05
 BATCH = 20
@@ -98,6 +100,102 @@ def test_null_beside_a_number_beyond_bigint_is_null(duck):
                 assert np.array_equal(chosen_by_us(text, table()), wanted), text
 
 
+def values_of(make, count):
+    """Write expressions of every kind whose values DuckDB, Spark and Python write alike."""
+    kinds = [make.number, make.number, make.double, make.single, make.text, make.date, make.condition]
+    return [make.rng.choice(kinds)() for _ in range(count)]
+
+
+def plain(value):
+    """Give a value as one that compares with other types of numbers: NaN equals itself, both zeros are one."""
+    if isinstance(value, float):
+        return "nan" if value != value else value + 0.0
+    return value
+
+
+def by_duckdb(connection, query, texts):
+    """Ask for several expressions at once; None for each that DuckDB refuses or fails at."""
+    try:
+        return connection.sql(query(texts)).to_arrow_table().to_pylist()
+    except duckdb.Error:
+        return None
+
+
+INPUTS = {"n": aggr.count, "low": aggr.min, "high": aggr.max}
+
+
+def results_of(rows, texts):
+    """Aggregate expressions by q; None where one is refused."""
+    measures = {f"{name}{i}": make(text) for i, text in enumerate(texts) for name, make in INPUTS.items()}
+    frame = TiltFrame(["all"], "ts0", measures, ["q"])
+    try:
+        return {row["q"]: row for row in finish(rollup(rows, frame), frame).to_pylist()}
+    except (ValueError, TypeError):
+        return None
+
+
+def asked(texts):
+    """Write the same as columns of SQL."""
+    return ", ".join(
+        f"count({t}) n{i}, min({t}) low{i}, max({t}) high{i}" for i, t in enumerate(f"({t})" for t in texts)
+    )
+
+
+def same(found, wanted):
+    """Say whether rows by q have equal values."""
+    wanted = {row["q"]: row for row in wanted}
+    return wanted.keys() == found.keys() and all(
+        plain(value) == plain(found[q][name]) for q, row in wanted.items() for name, value in row.items()
+    )
+
+
+@pytest.mark.slow
+def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
+    """3,000 expressions; ``EXPRESSIONS`` and ``CONDITIONS_SEED`` change that."""
+    count, make = int(os.environ.get("EXPRESSIONS", "3000")), Conditions(int(os.environ.get("CONDITIONS_SEED", "5")))
+    rows, texts = table().append_column("ts0", pa.array([0] * table().num_rows)), values_of(make, count)
+    compared, refused = 0, 0
+
+    def compare(some):
+        nonlocal compared, refused
+        wanted = by_duckdb(duck, lambda t: f"SELECT q, {for_duckdb(asked(t))} FROM t GROUP BY q", some)
+        found = None if wanted is None else results_of(rows, some)
+        if found is not None and wanted is not None:
+            compared += len(some)
+            if not same(found, wanted):
+                each = [[text] for text in some] if len(some) > 1 else []
+                assert each, some
+                for one in each:
+                    compare(one)
+        elif len(some) > 1:
+            for half in (some[: len(some) // 2], some[len(some) // 2 :]):
+                compare(half)
+        else:
+            refused += wanted is not None
+
+    for at in range(0, count, BATCH):
+        compare(texts[at : at + BATCH])
+    assert compared >= 0.9 * count
+    assert refused <= MOST_REFUSED * compared
+
+
+@pytest.mark.slow
+def test_random_expressions_as_keys_make_the_groups_of_duckdb(duck):
+    make, rows = Conditions(9), table().append_column("ts0", pa.array([0] * table().num_rows))
+    compared = 0
+    for text in values_of(make, 300):
+        wanted = by_duckdb(duck, lambda t: f"SELECT {for_duckdb(t)} k, count(*) n FROM t GROUP BY 1", text)
+        frame = TiltFrame(["all"], "ts0", {"n": aggr.count()}, {"k": text})
+        try:
+            found = finish(rollup(rows, frame), frame).to_pylist()
+        except (ValueError, TypeError):
+            continue
+        if wanted is not None:
+            assert {plain(r["k"]): r["n"] for r in found} == {plain(r["k"]): r["n"] for r in wanted}, text
+            compared += 1
+    assert compared >= 270
+
+
 WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 ZONE = "spark.sql.session.timeZone"
 
@@ -131,3 +229,20 @@ def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view)
             else:
                 assert np.array_equal(ours, found.column(f"c{i}").to_numpy()), text
     assert refused <= MOST_REFUSED * 1000
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_random_expressions_have_the_values_of_spark(spark, spark_view):
+    make, rows = Conditions(11, spark=True), spark_view.append_column("ts0", pa.array([0] * spark_view.num_rows))
+    compared = 0
+    for _ in range(15):
+        texts = values_of(make, 20)
+        texts = [text for text in texts if results_of(rows, [text]) is not None]
+        wanted = spark.sql(f"SELECT q, {asked(texts)} FROM conditions_rows GROUP BY q").toArrow().to_pylist()
+        found = results_of(rows, texts)
+        for i, text in enumerate(texts):
+            names = ["q", f"n{i}", f"low{i}", f"high{i}"]
+            assert same(found, [{name: row[name] for name in names} for row in wanted]), text
+        compared += len(texts)
+    assert compared >= 270

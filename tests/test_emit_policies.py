@@ -235,10 +235,11 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     [
         ("after_close", AfterClose()),
         ("after_close(delay=10s, timeout=5m)", AfterClose(delay="10s", timeout="300s")),
-        ("periodic(1m, repeat, having='n > 300 AND k = ''a, b''')", Periodic("1m", True, having="n > 300 AND k = 'a, b'")),
+        ("periodic(1m, repeat, having='n > 3 AND k = ''a, b''')", Periodic("1m", True, having="n > 3 AND k = 'a, b'")),
         ("on_update(batch=2s, mode=changelog, clock=event)", OnUpdate("2s", mode="changelog", clock="event")),
         ("after_count(5)", AfterCount(5)),
-        ("after_key_expire(1m, span_of='my column', maxspan=5m, only)", AfterKeyExpire("1m", span_of="my column", maxspan="5m", only=True)),
+        ("after_key_expire(1m, maxspan=5m, only)", AfterKeyExpire("1m", maxspan="5m", only=True)),
+        ("after_key_expire(1m, span_of='my column')", AfterKeyExpire("1m", span_of="my column")),
     ],
 )  # fmt: skip
 def test_emit_policies_as_text(text, policy):
@@ -323,3 +324,16 @@ def test_no_rows_yet():
         "level", "window_start", "window_end", "k", "n", "sum", "reason", "revision", "partial",
     ]  # fmt: skip
     assert OpenWindows.from_ipc(again.to_ipc()).progress == again.progress
+
+
+def test_keys_by_expression_and_by_element():
+    frame = TiltFrame(["10s"], "ts", {"n": aggr.count()}, {"k": "upper(k)", "tag": aggr.each("tags")})
+    windows = OpenWindows(frame)
+    tags = pa.array([["x", "y"], ["x"]])
+    windows.add_rows(rows((1, "a"), (2, "b")).append_column("tags", tags))
+    windows = OpenWindows.from_ipc(windows.to_ipc(), frame)
+    got = windows.results(windows.advance(10 * SECOND)).select(["k", "tag", "n"]).to_pylist()
+    assert [tuple(row.values()) for row in got] == [("A", "x", 1), ("A", "y", 1), ("B", "x", 1)]
+    late = windows.add_rows(rows((3, "a"), (11, "b")).append_column("tags", tags))
+    assert late.column("tags").to_pylist() == [["x", "y"]]
+    assert windows.progress.late_rows == 1

@@ -111,6 +111,8 @@ def test_the_rank_rule_of_java():
             assert value == (theirs.get_highest_equivalent_value(expected) if q else 1)
         nearest = aggr.Hdr((0.3,)).finish(state)[0].as_py()["quantiles"]["0.3"]
         assert nearest == max(int(30.0 / 100 * count + 0.5), 1)
+    found = ask(aggr.Hdr((0.5, 0.5000000000000001, 0.51), rank="java"), [1, 2])["quantiles"]
+    assert list(found.values()) == [1, 1, 2]  # of Java's own tests, the first two
 
 
 def test_ranks_of_counts_beyond_doubles():

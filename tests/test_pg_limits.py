@@ -14,7 +14,6 @@ from click.testing import CliRunner
 import aggr
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.cli.app import cli, main
-from tiltframe.store.postgres.session import shown, without_password
 
 COUNTED = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["k"])
 
@@ -187,21 +186,6 @@ def test_the_place_that_is_printed_can_be_used(postgres, tmp_path, capfd):
     assert FrameStore(printed).query("1h").column("n").to_pylist() == [1]
     main(["check", printed])
     assert "no problem found" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("uri", "wanted"),
-    [
-        ("postgresql://bob:s3cret@db/x", "postgresql://bob@db/x"),
-        ("postgresql://bob:s3?cr@t/s3cret@db:5433/x?a=b", "postgresql://bob@db:5433/x?a=b"),
-        ("postgresql://:s3cret@db/x", "postgresql://db/x"),
-        ("postgres://db/x?user=bob&password=s3cret&sslpassword=s3cret", "postgres://db/x?user=bob"),
-        ("postgresql:///x?host=/run/pg", "postgresql:///x?host=/run/pg"),
-    ],
-)
-def test_passwords_are_taken_out(uri, wanted):
-    assert without_password(uri) == wanted
-    assert "s3" not in shown(uri)
 
 
 def test_a_table_of_the_same_name_is_told_after_our_sentence(postgres):

@@ -286,7 +286,7 @@ def test_a_batch_that_goes_back_is_refused_and_not_taken():
         ({"keys": ["ts"]}, "both the time and a key"),
         ({"keys": ["m"]}, "no column 'm'"),
         ({"time": "at"}, "no column 'at'"),
-        ({"time": ""}, "must name the column"),
+        ({"time": ""}, "column of event times, must be a name"),
         ({"order": ["m"]}, "no column 'm'"),
         ({"measures": {}}, "at least one"),
         ({"measures": {"s": "sum"}}, "made by aggr"),
@@ -329,3 +329,23 @@ def test_a_chain_in_batches_gives_the_same_bits():
     for size in (1, 7):
         batches = [table.slice(i, size).combine_chunks().to_batches()[0] for i in range(0, table.num_rows, size)]
         assert bits(ordered_rollup(batches, frame).sort_by(order)) == bits(whole.sort_by(order))
+
+
+def test_a_hundred_times_the_rows_in_a_window_cost_no_more_merges(monkeypatch):
+    """Of any function that has no faster way of its own; `benchmarks/running.py` has the time, function by function."""
+    table = pa.table({"ts": range(3000), "x": np.random.default_rng(4).normal(size=3000)})
+    merged = 0
+    merge = aggr.Function._merge
+
+    def counted(self, states, groups):
+        nonlocal merged
+        merged += len(states)
+        return merge(self, states, groups)
+
+    monkeypatch.setattr(aggr.Function, "_merge", counted)
+    counts = []
+    for n in (10, 1000):
+        merged = 0
+        running(table, {"p": aggr.dds("x")}, f"sliding({n})", time="ts")
+        counts.append(merged)
+    assert 0 < counts[1] <= 3 * counts[0]

@@ -106,12 +106,18 @@ def test_shards_are_cut_only_where_they_end(monkeypatch):
     module = importlib.import_module("spark_udaf.jobs.two_phase")
     shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     batches = [
-        pa.RecordBatch.from_pydict({"shard": pa.array(part, pa.int32()), "states": [f"{p:09}".encode() for p in part]})
+        pa.RecordBatch.from_pydict(
+            {
+                "shard": pa.array(part, pa.int32()),
+                "message": [f"{p:09}".encode() for p in part],
+                "states": pa.array([True] * len(part), pa.bool_()),
+            }
+        )
         for part in shards
     ]
     for most in (1, 20, 40, 60, 2000):
         monkeypatch.setattr(module, "MOST_BYTES", most)
-        pieces = [[int(p.as_py()) for p in piece] for piece in module._whole_shards(iter(batches))]
+        pieces = [[int(p.as_py()) for p, _ in piece] for piece in module._whole_shards(iter(batches))]
         assert [s for piece in pieces for s in piece] == [s for part in shards for s in part]
         assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
         assert len(pieces) >= (2 if most < 50 else 1)

@@ -107,7 +107,7 @@ def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
             one_sentence(error)
             noticed += 1
         file.write_bytes(whole)
-    print(f"\n{noticed} noticed, {len(wrong)} wrong: {wrong}")
+    print(f"\nflips of data files: {noticed} noticed, {len(wrong)} wrong: {wrong}")
     assert not wrong
     assert answers(tmp_path / "s") == before
 

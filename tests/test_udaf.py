@@ -100,20 +100,21 @@ def same(a: object, b: object) -> bool:
     return a == b and type(a) is type(b)
 
 
-@pytest.mark.parametrize("via", ["arrow", "pandas"])
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in calls()))
-def test_every_function_and_type_gives_the_local_answer(name, via, df):
-    """All columns that a function takes, in one job."""
+def test_every_function_and_type_gives_the_local_answer(name, df):
+    """All columns that a function takes, in one job; their types told, and taken from the schema."""
     from spark_udaf import functions as A
 
     parameters, others = PARAMETERS.get(name, ()), OTHERS.get(name, {})
     columns = [column for each, column in calls() if each == name]
-    call = getattr(A, name)
-    asked = [call(column, *parameters, type=TYPES[column], via=via, **others).alias(column) for column in columns]
+    told, known = getattr(A, name), getattr(A.of(df), name)
+    asked = [told(column, *parameters, type=TYPES[column], **others).alias(column) for column in columns]
+    asked += [known(column, *parameters, **others).alias(f"{column} known") for column in columns]
     answers = df.groupBy("host").agg(*asked).toArrow()
     hosts = answers["host"].to_pylist()
     for column in columns:
         wanted = expected(name, column, parameters)
+        assert answers[column].equals(answers[f"{column} known"])
         found = dict(zip(hosts, answers[column].to_pylist(), strict=True))
         assert found.keys() == wanted.keys()
         for host in wanted:
@@ -142,6 +143,39 @@ def test_conditions_expressions_and_rows(df):
     assert found[4] == pytest.approx((i + 1).mean())
 
 
+def test_a_row_that_is_left_out_counts_for_nothing(df):
+    """Also where an input may be null: which row has the greatest i is told among the rows that are left."""
+    from spark_udaf import functions as A
+
+    rows = table()
+    part = rows.filter(pa.compute.less(rows["i"], 1000))
+    wanted = part["word"][int(np.argmax(part["i"].to_numpy()))].as_py()
+    assert df.agg(A.arg_max("word", "i", where="i < 1000", type="string")).first()[0] == wanted
+
+
+def test_beside_functions_of_spark_and_over_no_rows(df):
+    from pyspark.sql import functions as F
+
+    from spark_udaf import functions as A
+
+    both = df.groupBy("host").agg(A.count("x").alias("n"), F.count("x").alias("m"), A.of(df).max("ts"), F.max("ts"))
+    assert both.columns == ["host", "n", "m", "max(ts)", "max(ts)"]
+    assert all(row[1:3] == (row[2], row[2]) and row[3] == row[4] for row in both.collect())
+    nothing = df.where("false").agg(A.count("x"), A.dds("x"), A.sum("i", type="bigint"))
+    assert nothing.first()[:] == (0, None, aggr.Sum().finish(aggr.Sum().zero(1, pa.int64()))[0].as_py())
+
+
+def test_what_a_schema_tells_is_refused_at_once(df):
+    from spark_udaf import functions as A
+
+    with pytest.raises(TypeError, match="sum cannot take a column of type string"):
+        A.of(df).sum("word")
+    with pytest.raises(TypeError, match="dds cannot take a column of type string"):
+        A.of(df).dds("word")
+    with pytest.raises(TypeError, match=r"A\.of takes a Spark DataFrame; got 3"):
+        A.of(3)
+
+
 def test_over_windows(df):
     from pyspark.sql import Window as W
 
@@ -168,7 +202,8 @@ MISTAKES = [
     ("first", ("word",), {}, ValueError, "first needs event times"),
     ("sum", (), {}, ValueError, "sum needs a column"),
     ("count", (3,), {}, TypeError, "a column must be a Column or a name; got 3"),
-    ("count", ("x",), {"via": "scala"}, ValueError, "via must be 'arrow' or 'pandas'"),
+    ("min", ("word",), {}, TypeError, r"the result of min\(word\) has the type of its column.*A.of\(df\).min"),
+    ("last", ("word",), {"by": "ts"}, TypeError, "which Spark must know beforehand"),
     ("var", ("x", -1), {}, ValueError, "ddof must be a whole number from 0"),
     ("var", ("x", 1, 2, 3), {}, TypeError, "positional argument"),
 ]
@@ -187,16 +222,18 @@ def test_unknown_functions_name_the_nearest(spark):
 
     with pytest.raises(AttributeError, match="there is no function 'stdv'; did you mean 'stdev'"):
         A.stdv("x")
-    assert dir(A) == aggr.names()
+    assert dir(A) == sorted([*aggr.names(), "of"])
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda A: A.min("word"), r"min\(word\): the column holds string, and is read as double; say type='string'"),
-        (lambda A: A.sum("big"), r"sum\(big\): read as double, a value would change.*say type='bigint'"),
+        (
+            lambda A: A.min("word", type="double"),
+            r"min\(word\): the column holds string, and is read as double; say type",
+        ),
+        (lambda A: A.sum("big", type="double"), r"sum\(big\): read as double, a value would change.*say type='bigint'"),
         (lambda A: A.hdr("x"), r"hdr\(x\): hdr"),
-        (lambda A: A.hdr("x", via="pandas"), r"hdr\(x\): hdr"),
     ],
 )
 def test_an_error_in_a_worker_names_function_and_column(call, message, df):

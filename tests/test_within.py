@@ -169,7 +169,13 @@ ERRORS = {
     "end before start": ("2024-05-02,2024-05-01", rf"the range '2024-05-02,2024-05-01' {EMPTY}"),
     "end at start": ((5, 5), rf"the range \(5, 5\) {EMPTY}"),
     "end at start in another zone": (("2024-05-01T12:00Z", "2024-05-01T17:30+05:30"), EMPTY),
-    "half a range": ("2024-05-02", f"cannot read the range '2024-05-02'; {START_AND_END}"),
+    "half a range": ("2024-05-", f"cannot read the range '2024-05-'; {START_AND_END}"),
+    "a day that is none": ("2024-02-30", "cannot read the range '2024-02-30.*: day is out of range"),
+    "a month that is none": ("2024-13", r"month must be in 1\.\.12"),
+    "ago in no unit": ("-24x", START_AND_END),
+    "ago without a number": ("-h", START_AND_END),
+    "before all years": ("-9999y", f"as a time: it {BEYOND}"),
+    "nothing since now": ("-0h", EMPTY),
     "a third of one": ("2024-05-02,2024-05-03,2024-05-04", START_AND_END),
     "nothing": ("", START_AND_END),
     "one end": (("2024-05-02",), START_AND_END),
@@ -252,3 +258,38 @@ def test_all_ways_of_writing_a_moment_agree(moment, zone):
     ways = [moment, aware, str(moment), moment.isoformat(), str(aware.astimezone(UTC)), pd.Timestamp(moment)]
     ways += [np.datetime64(moment), pd.Timestamp(aware.astimezone(UTC))]
     assert {read_time_range((way, "2100-01-01"), zone)[0] for way in ways} == {micros(aware)}
+
+
+NOW = of(2024, 3, 31, 12, 30)  # half past two in the afternoon in Berlin, which has lost an hour that night
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("2024-03-31", (2024, 3, 30, 23), (2024, 3, 31, 22)),
+        ("2024-03-31Z", (2024, 3, 31), (2024, 4, 1)),
+        ("2024-03", (2024, 2, 29, 23), (2024, 3, 31, 22)),
+        ("2024", (2023, 12, 31, 23), (2024, 12, 31, 23)),
+        ("2024-03-31 14", (2024, 3, 31, 12), (2024, 3, 31, 13)),
+        ("2024-03-31T14:05", (2024, 3, 31, 12, 5), (2024, 3, 31, 12, 6)),
+        ("2024-03-31 14:05:06 +02:00", (2024, 3, 31, 12, 5, 6), (2024, 3, 31, 12, 5, 7)),
+        (dt.date(2024, 3, 31), (2024, 3, 30, 23), (2024, 3, 31, 22)),
+        ("-24h", (2024, 3, 30, 12, 30), (2024, 3, 31, 12, 30)),
+        (" -1d ", (2024, 3, 30, 12, 30), (2024, 3, 31, 12, 30)),
+        ("-90s", (2024, 3, 31, 12, 28, 30), (2024, 3, 31, 12, 30)),
+        ("-1mo", (2024, 2, 29, 13, 30), (2024, 3, 31, 12, 30)),  # February has no 31st; in winter's hour
+        ("-2q", (2023, 9, 30, 12, 30), (2024, 3, 31, 12, 30)),
+        ("-1y", (2023, 3, 31, 12, 30), (2024, 3, 31, 12, 30)),
+        ("-2h,-1h", (2024, 3, 31, 10, 30), (2024, 3, 31, 11, 30)),
+        (("2024-03-31", "now"), (2024, 3, 30, 23), (2024, 3, 31, 12, 30)),
+    ],
+)
+def test_days_and_times_ago(text, start, end):
+    assert read_time_range(text, "Europe/Berlin", NOW) == (of(*start), of(*end))
+
+
+@given(st.datetimes(dt.datetime(1971, 1, 1), dt.datetime(2037, 1, 1)), st.integers(1, 400))
+@settings(max_examples=100, deadline=None)
+def test_months_ago_as_pandas_counts_them(now, months):
+    back = pd.Timestamp(now) - pd.DateOffset(months=months)
+    assert read_time_range(f"-{months}mo", "UTC", of(*now.timetuple()[:6]))[0] == of(*back.timetuple()[:6])

@@ -8,6 +8,7 @@
 
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup, rollup_states
+from tiltframe.notebook import show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.ordered.running import running
@@ -26,4 +27,6 @@ __all__ = [
     "rollup",
     "rollup_states",
     "running",
+    "show",
+    "to_pandas",
 ]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from aggr.kernels.normalize import normalize, one_array
 
+INSTANT = pa.timestamp("us", "UTC")
 _DAY = 86_400_000_000
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _FORMS = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +16,6 @@ from aggr.arguments import (
     checked_list,
     checked_mapping,
     checked_name,
-    checked_names,
     checked_type,
     nearest,
     shown,
@@ -23,14 +23,14 @@ from aggr.arguments import (
 from aggr.kernels.normalize import normalized_type
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, states_fields
+from aggr.states.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
 from tiltframe import provenance
+from tiltframe.event_time import INSTANT as INSTANT
 from tiltframe.names import END as END
 from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
 from tiltframe.names import check_names
 from windows import TimeWindow, as_window, check_timezone
-
-INSTANT = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -48,8 +48,11 @@ class TiltFrame:
         which are Unix milliseconds.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others.
-    keys : column names
-        Windows are kept per key. Null is a legal key.
+    keys : column names, or name -> column or expression
+        Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
+        expression in SQL, ``{"tag": each("tags")}`` per element of a list, as `aggr.states.keys` describes.
+    keyed_by : name -> column or expression
+        What ``keys`` has become: by what each key is computed.
     timezone : str
         The IANA zone that the windows are aligned in.
 
@@ -68,7 +71,7 @@ class TiltFrame:
     levels: tuple[TimeWindow, ...]
     time: str
     measures: Mapping[str, Measure]
-    keys: tuple[str, ...]
+    keyed_by: Mapping[str, str]
     timezone: str
 
     def __init__(
@@ -76,7 +79,7 @@ class TiltFrame:
         levels: Sequence[str | TimeWindow],
         time: str,
         measures: Mapping[str, Measure],
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         timezone: str = "UTC",
     ) -> None:
         """Check everything that can be known without data."""
@@ -88,7 +91,7 @@ class TiltFrame:
         set_field(self, "levels", sizes)
         set_field(self, "time", checked_name(time, "time, the column of event times,"))
         set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))
-        set_field(self, "keys", checked_names(keys, "keys", "column names"))
+        set_field(self, "keyed_by", MappingProxyType(checked_keys(keys)))
         set_field(self, "timezone", timezone)
         self._check_levels()
         self._check_names()
@@ -98,10 +101,42 @@ class TiltFrame:
         """The columns of states that the measures need; some serve several measures."""
         return plan(self.measures)
 
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """The input columns that the frame reads, time first."""
-        return tuple(dict.fromkeys([self.time, *columns_read(self.keys, self.states)]))
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the keys; ``keyed_by`` says what each is computed by."""
+        return tuple(self.keyed_by)
+
+    def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
+        """Name the input columns that the frame reads, time first.
+
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+        """
+        if self.time not in names:
+            raise ValueError(f"the data has no column {shown(self.time)}; {nearest(self.time, names)}")
+        return tuple(dict.fromkeys([self.time, *columns_read(self.keyed_by, self.states, names)]))
+
+    def may_read(self) -> tuple[str, ...]:
+        """Name the columns that the frame may read, before it is known which there are.
+
+        Returns
+        -------
+        tuple of str
+            Every text of a key or an input as it is, and the columns of those that are expressions.
+        """
+        read = [name for column in self.states for name in column.measure.columns()]
+        return tuple(dict.fromkeys([self.time, *columns_keys_may_read(self.keyed_by), *read]))
 
     @cached_property
     def level_field(self) -> pa.Field:
@@ -164,7 +199,9 @@ class TiltFrame:
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
-        check_rows(checked_type(schema, pa.Schema, "the schema of data"), self.columns, self.keys, self.states, INSTANT)
+        check_rows(
+            checked_type(schema, pa.Schema, "the schema of data"), self.keyed_by, self.states, INSTANT, [self.time]
+        )
 
     def states_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the states for data of a schema.
@@ -185,7 +222,7 @@ class TiltFrame:
             As `check` does.
         """
         self.check(schema)
-        kept = states_fields(schema, self.keys, self.states, INSTANT)
+        kept = states_fields(schema, self.keyed_by, self.states, INSTANT)
         return pa.schema([self.level_field, *_INTERVAL, *kept])
 
     def results_schema(self, states: pa.Schema) -> pa.Schema:
@@ -275,7 +312,7 @@ class TiltFrame:
         return {
             "levels": [level.name for level in self.levels],
             "time": self.time,
-            "keys": list(self.keys),
+            "keys": described_keys(self.keyed_by),
             "timezone": self.timezone,
             "measures": {name: measure.describe() for name, measure in self.measures.items()},
         }
@@ -314,7 +351,8 @@ class TiltFrame:
                 measures[name] = from_description(measure)
             except (KeyError, TypeError, AttributeError):
                 raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
-        return cls(described["levels"], described["time"], measures, described["keys"], described["timezone"])
+        keys = read_keys(described["keys"])
+        return cls(described["levels"], described["time"], measures, keys, described["timezone"])
 
     def difference(self, other: TiltFrame) -> str | None:
         """Name the first part in which another frame differs.
@@ -355,14 +393,21 @@ class TiltFrame:
     def __repr__(self) -> str:
         """Show levels, keys and measures in one line."""
         chain = " → ".join(level.name for level in self.levels)
-        by = f" by {', '.join(self.keys)}" if self.keys else ""
+        by = f" by {shown_keys(self.keyed_by)}" if self.keys else ""
         zone = "" if self.timezone == "UTC" else f" in {self.timezone}"
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"TiltFrame({chain}{zone}{by}; {measures})"
 
+    def _repr_html_(self) -> str:
+        """Show levels, keys and measures in a notebook."""
+        chain = " → ".join(level.name for level in self.levels)
+        said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
+        cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
+        return f"<table><caption>{escape(said)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
-        return TiltFrame, (self.levels, self.time, dict(self.measures), self.keys, self.timezone)
+        return TiltFrame, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone)
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):

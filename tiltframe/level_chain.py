@@ -10,30 +10,37 @@ here is a pure function of Arrow tables, so a local run, a Spark job and a store
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_type
+from aggr.arguments import checked_truth, checked_type
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
+from aggr.states.keys import columns_keys_may_read, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.tabular import rows_of, table_of
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 
-def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
+def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     """Roll up a table: the states of every level.
 
     Parameters
     ----------
-    data : table
-        With the frame's time, keys and the columns of its measures.
+    data : table, DataFrame of polars or pandas, DuckDB relation, RecordBatchReader, dataset, or paths
+        With the frame's time, keys and the columns of its measures: whatever has ``__arrow_c_stream__``, a pyarrow
+        dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
+        paths. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
 
     Returns
@@ -55,8 +62,12 @@ def rollup(data: pa.Table, frame: TiltFrame) -> pa.Table:
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    checked_type(frame, TiltFrame, "frame").check(checked_type(data, pa.Table, "data").schema)
-    return rollup_batches(data.to_batches() or [pa.RecordBatch.from_pylist([], data.schema)], frame)
+    checked_type(frame, TiltFrame, "frame")
+    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(frame.keyed_by))
+    frame.check(schema)
+    nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
+    columns = list(frame.columns_in(schema.names))
+    return rollup_batches((batch.select(columns) for batch in chain([nothing], batches)), frame)
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
@@ -89,8 +100,8 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     [('1s', 3), ('1s', 800), ('1m', 5)]
     """
     checked_type(frame, TiltFrame, "frame")
-    wanted = [frame.time, *frame.keys, *(column.name for column in frame.states)]
-    check_rows(checked_type(data, pa.Table, "data").schema, wanted, frame.keys, (), INSTANT)
+    wanted = [frame.time, *(column.name for column in frame.states)]
+    check_rows(checked_type(data, pa.Table, "data").schema, {name: name for name in frame.keys}, (), INSTANT, wanted)
     found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
@@ -112,7 +123,17 @@ def partial_states(
 
     ``max_bytes`` bounds the bytes that are held, as in `aggr.states.partial_aggregation.partial_states`.
     """
+    for _, states in adaptive_states(batches, frame, max_bytes, adaptive=False):
+        yield states
 
+
+def adaptive_states(
+    batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int | None = None, adaptive: bool = True
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where hardly two share a state.
+
+    Pairs of whether these are states, and the table, as `aggr.states.partial_aggregation.adaptive_states` gives them.
+    """
     checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
@@ -124,7 +145,15 @@ def partial_states(
     def merge(states: pa.Table) -> pa.Table:
         return merge_panes(states, frame, partial_aggregation.MAX_RATIO)
 
-    return partial_aggregation.partial_states(batches, reduce, merge, max_bytes)
+    def groups(table: pa.Table) -> int:
+        starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time)))
+        _, places, keys = keyed(table, frame.keyed_by, ())
+        if places is not None:  # a row is in several groups, of several shards
+            return 0
+        return group_by([starts, *keys.values()], table.num_rows)[0].n
+
+    counted = groups if adaptive and frame.panes.aligned else None
+    return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 
 def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None) -> pa.Table:
@@ -132,15 +161,22 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
     ``times``, microseconds UTC, are taken for the rows' event times where they are given.
     """
-    times = event_times(rows.column(frame.time), frame.time) if times is None else times
+    names = rows.column_names
+    needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
+    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    if times is None:
+        times = event_times(rows.column(frame.time), frame.time)
+    elif places is not None:
+        times = times[places]
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
-        reduced = reduce_by(rows, {START: starts} | _frame_keys(rows, frame), frame.states, _instants(times))
+        reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
         ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, _instants(ends)).select(_columns(frame))
     found = frame.panes.assign(times)
-    rows, times = taken(rows, found.rows), times[found.rows]
-    keys = _frame_keys(rows, frame)
+    if not _all_of(found.rows, rows.num_rows):
+        rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
+    times = times[found.rows]
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
     reduced = reduce_by(rows, {START: _instants(begun)} | keys, frame.states, _instants(times), {END: _instants(over)})
     return reduced.select(_columns(frame))
@@ -192,9 +228,11 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Take rows of a table, by ascending indices; the table itself where they are all of its rows."""
-    if len(rows) == table.num_rows and (rows == np.arange(len(rows))).all():
-        return table
-    return table.take(pa.array(rows))
+    return table if _all_of(rows, table.num_rows) else table.take(pa.array(rows))
+
+
+def _all_of(rows: NDArray[np.int64], n: int) -> bool:
+    return len(rows) == n and bool((rows == np.arange(n)).all())
 
 
 def joined(levels: Iterable[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> pa.Table:
@@ -213,20 +251,23 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
 
 
-def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
+def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
     """Read the results of states: the same rows, a result for each measure.
 
     Parameters
     ----------
     states : table
-        As `rollup` gives it. It stays unchanged.
+        As `rollup` gives it, or whatever holds the same: a DataFrame, a stream, a dataset, Parquet files. It stays
+        unchanged.
     frame : TiltFrame
         The same, or one that reads other quantiles from the same states.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
     table
-        level, window_start, window_end, keys, a column for each measure.
+        level, window_start, window_end, keys, a column for each measure, or for each field of its records.
 
     Raises
     ------
@@ -242,9 +283,12 @@ def finish(states: pa.Table, frame: TiltFrame) -> pa.Table:
     >>> finish(rollup(pa.table({"ts": [0, 500], "x": [1, 2]}), frame), frame).column("total").to_pylist()
     [3]
     """
-    checked_type(frame, TiltFrame, "frame").check_states(checked_type(states, pa.Table, "states").schema)
+    checked_type(frame, TiltFrame, "frame")
+    states = table_of(states, "states")
+    frame.check_states(states.schema)
     measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
-    return finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    results = finish_by(states, (LEVEL, START, END, *frame.keys), measures)
+    return flattened(results) if checked_truth(flat, "flat") else results
 
 
 def _merged(

@@ -32,6 +32,11 @@ _KINDS: dict[str, tuple[str, int, bool, _Make]] = {
 }
 
 
+_ORDERED = re.compile(
+    r"\s*(count|weighted_count|interval|emit_when|since|sliding|running)\s*\(|\s*session\s*\(\s*['\"]"
+)
+
+
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     """Read any kind of window by its name.
 
@@ -60,6 +65,11 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
     check_timezone(timezone)
+    if hasattr(text, "ranges") or (isinstance(text, str) and _ORDERED.match(text)):
+        raise ValueError(
+            f"{shown(text)} is an ordered window, which depends on the rows before; here a time window is needed, "
+            "such as '1h'; tiltframe.running and OrderedFrame take ordered ones"
+        )
     if not isinstance(text, str):
         return window(text, timezone)
     if text.strip() == Whole().name:

@@ -24,7 +24,7 @@ from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.histogram.reading import Packed, next_number
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import Bytes
+from aggr.kernels.leb128 import Bytes, advance
 from aggr.kernels.numbers import as_floats
 from aggr.kernels.weights import Weights, chosen, count_rows
 from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, percentile, record
@@ -307,7 +307,7 @@ def _described(
     low: NDArray[np.int32],
     totals: Whole,
     data: Bytes,
-    places: NDArray[np.int32],
+    places: Whole,
     ranks: Whole,
     entries: int,
     half: int,
@@ -334,7 +334,7 @@ def _described(
             middles[size], counts[size] = middle, count  # overwritten by the next, where this one is empty
             total += middle * counts[size]
             size += count > 0
-            key += max(-number, 1)
+            key += advance(number)
         values = np.float64(max(totals[row], 1))
         mean, spread = total / values, 0.0
         for i in range(size):

@@ -14,11 +14,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from aggr.kernels.compile_once import compile_once
+
 Int = Any  # in a loop, a whole number of numpy's or of Python's
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOOP = "__compiled_loop__"
+_FOLDERS: set[str] = set()
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
@@ -34,7 +37,8 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     Returns
     -------
     function
-        Of the same arguments. Where nothing can be kept on disk, each process compiles for itself.
+        Of the same arguments. Of several processes one compiles (`aggr.kernels.compile_once`); where nothing can be
+        kept on disk, each does for itself.
 
     Examples
     --------
@@ -75,9 +79,24 @@ def _machine_code(loop: Any) -> Callable[..., Any]:
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}"
     try:
-        return numba.njit(cache=True, nogil=True)(loop)
+        kept: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
-        return numba.njit(nogil=True)(loop)
+        anew: Callable[..., Any] = numba.njit(nogil=True)(loop)
+        return anew
+    if not getattr(numba.config, "DISABLE_JIT", 0):
+        _FOLDERS.add(str(kept._cache.cache_path))
+        kept = compile_once(kept)
+    compiled_or_not: Callable[..., Any] = kept
+    return compiled_or_not
+
+
+def cache_folders() -> list[str]:
+    """List where the code of the loops that this process has called is kept; a loop that no disk keeps has no folder.
+
+    >>> isinstance(cache_folders(), list)
+    True
+    """
+    return sorted(_FOLDERS)
 
 
 def _called(loop: Any) -> dict[str, Any]:

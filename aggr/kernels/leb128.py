@@ -68,14 +68,17 @@ def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, NDArray[np.int32]]:
-    """Show a column's bytes, and where each row's begin and end."""
+def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
+    """Show a column's bytes, and where each row's begin and end.
+
+    Places are of 64 bits wherever loops read them, so that each loop is compiled once.
+    """
     if rows.type != pa.binary():  # other systems write them as large ones, or as views
         rows = rows.cast(pa.binary())
     _, offsets, data = rows.buffers()
     # by their count: a buffer may be longer than what it holds, by any number of bytes
     places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
-    return np.frombuffer(data or b"", np.uint8), places
+    return np.frombuffer(data or b"", np.uint8), places.astype(np.int64)
 
 
 @compiled
@@ -107,16 +110,23 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
+def advance(number: Int) -> Int:
+    """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    return max(-number, 1)
+
+
+@compiled
 def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
     """Write the numbers; return the bytes and where each histogram's begin and end."""
     data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
-    at, entry = 0, 0
+    at: Int = np.int64(0)  # a literal 0 would be a type of its own, and compiled as well
+    entry = 0
     for row in range(len(sizes)):
         key = first[row]
         for _ in range(sizes[row]):
             missing = keys[entry] - key
             if missing:
-                at = put_number(data, at, -missing if missing > 1 else 0)
+                at = put_number(data, at, -missing if missing > 1 else np.int64(0))
             at = put_number(data, at, counts[entry])
             key = keys[entry] + 1
             entry += 1
@@ -125,7 +135,7 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 
 @compiled
-def _read(first: Whole, data: Bytes, places: NDArray[np.int32]) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
+def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
     """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
     n = len(first)
     most = places[n] - places[0]  # a byte for each count at least
@@ -143,7 +153,7 @@ def _read(first: Whole, data: Bytes, places: NDArray[np.int32]) -> tuple[Whole, 
                 keys[entry] = key
                 counts[entry] = number
                 entry += 1
-            key = min(key + max(-max(number, -FAR), 1), FAR)
+            key = min(key + advance(max(number, -FAR)), FAR)
         ends[row] = key
         sizes[row] = entry - before
     return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken

@@ -14,11 +14,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aggr.predicate.column_bounds import Bound, bounds
     from aggr.predicate.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
-    from aggr.predicate.parse import columns_of
+    from aggr.predicate.parse import column_of, columns_of
 
-__all__ = ["Bound", "bounds", "check_condition", "columns_of", "evaluate", "rows_where", "to_expression", "value_type"]
+__all__ = [
+    "Bound",
+    "bounds",
+    "check_condition",
+    "column_of",
+    "columns_of",
+    "evaluate",
+    "rows_where",
+    "to_expression",
+    "value_type",
+]
 
-_MODULES = {"columns_of": "parse", "Bound": "column_bounds", "bounds": "column_bounds"}
+_MODULES = {"column_of": "parse", "columns_of": "parse", "Bound": "column_bounds", "bounds": "column_bounds"}
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from sqlglot import expressions as sql
 
 from aggr.kernels.normalize import normalize
 from aggr.predicate.compile import compiled
-from aggr.predicate.parse import columns_of, parsed, shortened
+from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed, shortened
 from aggr.predicate.term import Term, Value
 
 _MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
@@ -66,7 +66,7 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.b
     >>> rows_where("status >= 500", pa.table({"status": [200, 503, None]}))
     array([False,  True, False])
     """
-    chosen = _values(_condition(condition, table.schema), condition, table).cast(pa.bool_())
+    chosen = _values(_condition(condition, table.schema), condition, table, CONDITION).cast(pa.bool_())
     rows: NDArray[np.bool_] = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
     return rows
 
@@ -94,7 +94,7 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
     >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
     [3.0, None]
     """
-    return _values(_bound(text, table.schema), text, table)
+    return _values(_bound(text, table.schema, EXPRESSION), text, table, EXPRESSION)
 
 
 def value_type(text: str, schema: pa.Schema) -> pa.DataType:
@@ -120,7 +120,7 @@ def value_type(text: str, schema: pa.Schema) -> pa.DataType:
     >>> value_type("price * quantity", pa.schema([("price", pa.float64()), ("quantity", pa.int32())]))
     DataType(double)
     """
-    return _bound(text, schema).type
+    return _bound(text, schema, EXPRESSION).type
 
 
 def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
@@ -159,38 +159,38 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
 
 
 def _condition(text: str, schema: pa.Schema) -> Term:
-    term = _bound(text, schema)
+    term = _bound(text, schema, CONDITION)
     if not pa.types.is_boolean(term.type) and not term.null:
         raise ValueError(f"the condition {shortened(text)!r} gives {term.type}, not true or false")
     return term
 
 
-def _bound(text: str, schema: pa.Schema) -> Term:
-    parsed(text)
-    names = columns_of(text)
+def _bound(text: str, schema: pa.Schema, what: str) -> Term:
+    parsed(text, what)
+    names = columns_of(text, what)
     for name in names:
         if schema.get_field_index(name) < 0:
             several = "several columns" if name in schema.names else "a column"
             there = ", ".join(schema.names)
-            raise ValueError(f"the condition {shortened(text)!r} names {several} {name!r}; there are {there}")
-    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]))
+            raise ValueError(f"the {what} {shortened(text)!r} names {several} {name!r}; there are {there}")
+    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]), what)
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str, schema: pa.Schema) -> Term:
+def _compiled(text: str, schema: pa.Schema, what: str) -> Term:
     try:
-        return compiled(parsed(text), schema)
+        return compiled(parsed(text, what), schema)
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-        raise ValueError(f"cannot compute the condition {shortened(text)!r}: {_reason(error)}") from None
+        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:
-        raise ValueError(f"the condition {shortened(text)!r} is nested too deeply") from None
+        raise ValueError(f"the {what} {shortened(text)!r} is nested too deeply") from None
 
 
-def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch, what: str) -> pa.Array:
     try:
         value = term.of(_Rows(table))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
-        raise ValueError(f"cannot compute the condition {shortened(text)!r}: {_reason(error)}") from None
+        raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, table.num_rows)
     return value

@@ -58,18 +58,18 @@ _KNOWN = (
 )
 
 
-def unread(tree: sql.Expr) -> str | None:
-    """Say what in a tree the compiler does not read; None where it reads all.
+def unread(tree: sql.Expr, what: str) -> str | None:
+    """Say what in a tree the compiler does not read, of ``what``, such as "a condition"; None where it reads all.
 
     A comparison of a comparison needs parentheses, since engines group it differently.
     """
     for node in tree.walk():
         arguments = READ.get(type(node))
         if arguments is None:
-            return f"a condition cannot use {_shown(node)}; it knows {_KNOWN}"
+            return f"{what} cannot use {_shown(node)}; it knows {_KNOWN}"
         for name, value in node.args.items():
             if name not in arguments and not _nothing(value):
-                return f"a condition cannot use {_shown(node)}: what it says of {name!r} is not known here"
+                return f"{what} cannot use {_shown(node)}: what it says of {name!r} is not known here"
         if isinstance(node, sql.In) and not node.expressions:
             return "IN needs a list of values in parentheses, say status IN (200, 404)"
         if isinstance(node, (*COMPARISONS, *PATTERNS, sql.Is, sql.In, sql.Between)) and _unclear(node):

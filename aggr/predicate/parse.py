@@ -18,6 +18,9 @@ from aggr.predicate.grammar import unread
 
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # what may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
+CONDITION, EXPRESSION = "condition", "expression"  # what an error calls a text that chooses rows, or gives them values
+_A = {CONDITION: "a condition", EXPRESSION: "an expression"}
+_SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 
 
 class Conditions(Spark):
@@ -32,13 +35,15 @@ class Conditions(Spark):
 _DIALECT = Conditions()
 
 
-def parsed(text: str) -> sql.Expr:
+def parsed(text: str, what: str = CONDITION) -> sql.Expr:
     """Parse a condition or a value.
 
     Parameters
     ----------
     text : str
         An expression in SQL.
+    what : "condition" or "expression"
+        What an error calls it.
 
     Returns
     -------
@@ -55,33 +60,33 @@ def parsed(text: str) -> sql.Expr:
     'gte'
     """
     if not isinstance(text, str):
-        raise ValueError(f'a condition must be text, say "status >= 500"; got {text!r}')
-    return _parsed(text)
+        raise ValueError(f"{_A[what]} must be text, say {_SAY[what]}; got {text!r}")
+    return _parsed(text, what)
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> sql.Expr:
+def _parsed(text: str, what: str) -> sql.Expr:
     shown = shortened(text)
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"a condition has at most {_MOST_CHARACTERS:,} characters; {shown!r} has {len(text):,}")
+        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {shown!r} has {len(text):,}")
     try:
         tree = _tree(text)
-        problem = unread(tree)
+        problem = unread(tree, _A[what])
     except errors.TokenError:
-        raise ValueError(f"cannot read the condition {shown!r} as SQL: a quote or a comment is not closed") from None
+        raise ValueError(f"cannot read the {what} {shown!r} as SQL: a quote or a comment is not closed") from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
         place = f"it breaks off or goes wrong at {near!r}" if near else "an expression is missing"
-        raise ValueError(f"cannot read the condition {shown!r} as SQL: {place}") from None
+        raise ValueError(f"cannot read the {what} {shown!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError(f"cannot read the condition {shown!r} as SQL") from None
+        raise ValueError(f"cannot read the {what} {shown!r} as SQL") from None
     except RecursionError:
         raise ValueError(
-            f"the condition {shown!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
+            f"the {what} {shown!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
             "not need, and write a choice of values as IN (…)"
         ) from None
     if problem:
-        raise ValueError(f"cannot read the condition {shown!r}: {problem}")
+        raise ValueError(f"cannot read the {what} {shown!r}: {problem}")
     return tree
 
 
@@ -95,13 +100,15 @@ def name_of(column: sql.Column) -> str:
     return ".".join(part.name for part in column.parts)
 
 
-def columns_of(text: str | None) -> tuple[str, ...]:
+def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
     """Name the columns that a condition or a value reads, in order of appearance.
 
     Parameters
     ----------
     text : str or None
         None reads none.
+    what : "condition" or "expression"
+        What an error calls it.
 
     Returns
     -------
@@ -120,13 +127,40 @@ def columns_of(text: str | None) -> tuple[str, ...]:
     """
     if text is None:
         return ()
-    parsed(text)
-    return _columns(text)
+    parsed(text, what)
+    return _columns(text, what)
 
 
 @lru_cache(maxsize=256)
-def _columns(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name_of(column) for column in parsed(text).find_all(sql.Column, bfs=False)))
+def _columns(text: str, what: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name_of(column) for column in parsed(text, what).find_all(sql.Column, bfs=False)))
+
+
+def column_of(text: str) -> str | None:
+    """Name the column that an expression is, if it is one and nothing else.
+
+    Parameters
+    ----------
+    text : str
+        SQL.
+
+    Returns
+    -------
+    str or None
+        None for any other expression.
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> column_of("`latency ms`"), column_of("a.b"), column_of("lower(a)")
+    ('latency ms', 'a.b', None)
+    """
+    tree = parsed(text, EXPRESSION)
+    return name_of(tree) if isinstance(tree, sql.Column) else None
 
 
 def _tree(text: str) -> sql.Expr:

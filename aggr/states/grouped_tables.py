@@ -9,29 +9,30 @@ One row a group, in the order of the keys, null last. A tilt frame is this with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import nearest, shown
 from aggr.function import Function
 from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import canonical, normalize, normalized_type, one_array
-from aggr.kernels.sort_keys import has_order
+from aggr.kernels.normalize import normalize
 from aggr.measure import Measure
 from aggr.state_plan import StateColumn
+from aggr.states.keys import Keys, key_columns, key_fields, plain_keys
+from aggr.states.keys import key_column as key_column
+from aggr.states.keys import key_type as key_type
 
-Keys = Mapping[str, pa.Array]
+Arrays = Mapping[str, pa.Array]
 
 
 def reduce_by(
     rows: pa.Table,
-    keys: Keys,
+    keys: Arrays,
     states: Sequence[StateColumn],
     times: pa.Array | None = None,
-    carried: Keys = MappingProxyType({}),
+    carried: Arrays = MappingProxyType({}),
 ) -> pa.Table:
     """Reduce rows to one state per group and column of states.
 
@@ -39,7 +40,7 @@ def reduce_by(
     ----------
     rows : table
         With the columns that the measures read.
-    keys : name -> array of as many rows, from `key_column`
+    keys : name -> array of as many rows, from `aggr.states.keys`
     states : columns of states, from `aggr.state_plan`
     times : array of timestamps, optional
         Event times, for first and last.
@@ -57,10 +58,10 @@ def reduce_by(
 
 def merge_by(
     states: pa.Table,
-    keys: Keys,
+    keys: Arrays,
     functions: Mapping[str, Function],
     max_ratio: float = 1.0,
-    carried: Keys = MappingProxyType({}),
+    carried: Arrays = MappingProxyType({}),
     *,
     trusted: bool = False,
 ) -> pa.Table:
@@ -126,54 +127,48 @@ def _row_text(keys: pa.Table, row: int) -> str:
     return ", ".join(f"{k}={text}" for k, text in texts.items())
 
 
-def key_column(column: pa.ChunkedArray) -> pa.Array:
-    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
-    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
-        return one_array(column)  # the codes are there already
-    key = normalize(column).cast(key_type(column.type))
-    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
+def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
+    """Name the columns of rows that are read, among those of these names: for the keys, and what the measures need.
 
-
-def key_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type that a key column is kept as; one of nothing but nulls as text."""
-    return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
-
-
-def columns_read(keys: Sequence[str], states: Sequence[StateColumn]) -> tuple[str, ...]:
-    """Name the columns of rows that are read: the keys, and what the measures need."""
-    return tuple(dict.fromkeys([*keys, *(name for c in states for name in c.measure.columns())]))
+    Raises ``ValueError`` for what is not there, or could be meant in two ways.
+    """
+    needed = [name for c in states for name in c.read(names)]
+    return tuple(dict.fromkeys([*key_columns(keys, names), *needed]))
 
 
 def check_rows(
-    schema: pa.Schema, columns: Sequence[str], keys: Sequence[str], states: Sequence[StateColumn], time: pa.DataType
+    schema: pa.Schema,
+    keys: Keys,
+    states: Sequence[StateColumn],
+    time: pa.DataType,
+    more: Sequence[str] = (),
 ) -> None:
-    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have the columns, legal keys and legal inputs."""
-    for name in columns:
+    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
+    for name in [*more, *plain_keys(keys)]:
         if name not in schema.names:
             raise ValueError(f"the data has no column {shown(name)}; {nearest(name, schema.names)}")
+    for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
             raise ValueError(f"the data has several columns {shown(name)}; rename all but one")
-    for name in keys:
-        if not has_order(key_type(schema.field(name).type)):
-            raise TypeError(
-                f"the key {name!r} has type {schema.field(name).type}; keys must be of plain types, not nested"
-            )
+    key_fields(keys, schema)
     for column in states:
         try:
             column.measure.function.state_type(column.measure.input_type(schema, time))
         except TypeError as error:
             raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
+        except ValueError as error:
+            raise ValueError(f"{', '.join(column.serves)}: {error}") from None
 
 
 def states_fields(
-    schema: pa.Schema, keys: Sequence[str], states: Sequence[StateColumn], time: pa.DataType | None = None
+    schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType | None = None
 ) -> list[pa.Field]:
     """Return the fields of the keys and the columns of states for rows of a schema."""
     kept = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
-    return [pa.field(name, dtype) for name, dtype in [*((k, key_type(schema.field(k).type)) for k in keys), *kept]]
+    return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in kept)]
 
 
-def _taken(keys: Keys, one: pa.Array) -> dict[str, pa.Array]:
+def _taken(keys: Arrays, one: pa.Array) -> dict[str, pa.Array]:
     """Take each group's key."""
     taken = {name: normalize(key.take(pa.array(one))) for name, key in keys.items()}
     return {name: key.cast(key_type(key.type)) for name, key in taken.items()}

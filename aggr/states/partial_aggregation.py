@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -35,25 +34,57 @@ def partial_states(
     tables of states, in which a group may come more than once; one even where there are no rows but a batch, for its
     types
     """
+    for _, states in adaptive_states(batches, reduce, merge, max_bytes):
+        yield states
+
+
+def adaptive_states(
+    batches: Iterable[pa.RecordBatch],
+    reduce: Callable[[pa.Table], pa.Table],
+    merge: Callable[[pa.Table], pa.Table],
+    max_bytes: int | None = None,
+    groups: Callable[[pa.Table], int] | None = None,
+) -> Iterator[tuple[bool, pa.Table]]:
+    """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where reducing leaves too many.
+
+    Known as adaptive partial aggregation. Where a table of rows has nearly as many groups as rows, states would take
+    more room than the rows, and be merged later all the same. Each table is looked at, so that a stream may change.
+
+    Parameters
+    ----------
+    batches, reduce, merge, max_bytes : as for `partial_states`
+    groups : rows -> how many groups they have; None reduces all rows
+
+    Yields
+    ------
+    pairs of whether these are states, and the table: of states, or of rows
+    """
     held: list[pa.Table] = []
     size, room = 0, _MERGE_BYTES
     want = [_REDUCE_ROWS]
+    spread = groups is not None
     for table in _ahead(_gathered(batches, want)):
+        if spread and groups is not None:
+            spread = groups(table) > MAX_RATIO * table.num_rows
+            if spread:
+                yield False, table
+                continue
         held.append(reduce(table))
         size += held[-1].nbytes
+        spread = groups is not None and held[-1].num_rows > MAX_RATIO * table.num_rows
         if table.num_rows < _MANY * held[-1].num_rows:
             want[0] = min(2 * want[0], _MOST_ROWS)
         if size < room:
             continue
         merged = _joined(held, merge)
         if max_bytes is not None and merged.nbytes >= max_bytes:
-            yield merged
+            yield True, merged
             held, size, room = [], 0, _MERGE_BYTES
         else:
             held, size = [merged], merged.nbytes
             room = max(_MERGE_BYTES, 2 * size)
     if held:
-        yield _joined(held, merge)
+        yield True, _joined(held, merge)
 
 
 def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
@@ -62,6 +93,8 @@ def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.T
 
 def _ahead(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
     """Fetch the next table while the last one is worked on: whoever sends it need not wait."""
+    from concurrent.futures import ThreadPoolExecutor  # with logging
+
     with ThreadPoolExecutor(1, "tiltframe-ahead") as pool:
         coming = pool.submit(next, tables, None)
         while (table := coming.result()) is not None:

@@ -19,7 +19,8 @@ from spark_udaf.demo.flights import flights
 from spark_udaf.jobs.session import local_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.output import print_table
-from tiltframe.store.open import check_folder, is_store
+from tiltframe.store.open import check_folder
+from tiltframe.store_folders import is_store
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(

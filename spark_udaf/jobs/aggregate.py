@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr import Measure
+from aggr.kernels.groups import group_by
 from aggr.state_plan import plan
 from aggr.states.grouped_tables import (
     check_rows,
@@ -21,10 +22,20 @@ from aggr.states.grouped_tables import (
     states_fields,
 )
 from aggr.states.identify import class_of, function_of
-from aggr.states.partial_aggregation import MAX_RATIO, partial_states
+from aggr.states.keys import checked_keys, keyed, plain_keys
+from aggr.states.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from spark_udaf.jobs.rollup import plan_rollup
 from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, source_of, two_phase
+from spark_udaf.jobs.two_phase import (
+    MOST_BYTES,
+    Batches,
+    TwoPhases,
+    Unreduced,
+    as_states,
+    kept_keys,
+    rows_schema,
+    source_of,
+)
 from tiltframe import TiltFrame
 from tiltframe.level_chain import joined
 from tiltframe.names import LEVEL, check_names
@@ -36,7 +47,7 @@ if TYPE_CHECKING:
 
 def aggregate(
     df: DataFrame | ParquetScan,
-    by: Sequence[str],
+    by: Sequence[str] | Mapping[str, str],
     measures: Mapping[str, Measure],
     window: str | TimeWindow | None = None,
     time: str | None = None,
@@ -46,8 +57,9 @@ def aggregate(
     Parameters
     ----------
     df : DataFrame, or Parquet files as `scan_parquet` gives them
-    by : column names
-        What to group by; none at all gives one row.
+    by : column names, or name -> column or expression
+        What to group by; none at all gives one row. ``{"route": "lower(route)"}`` groups by the values of an
+        expression in SQL, ``{"tag": each("tags")}`` by the elements of a list.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others; first and last need ``by=``, their column of times, unless
         ``time`` is given.
@@ -78,31 +90,44 @@ def aggregate(
     """
     if (window is None) != (time is None):
         raise ValueError("give window and time together: what to group by, and the column of event times")
-    keys, measures = _names(by), checked_measures(measures)
+    keys, measures = _keys_given(by), checked_measures(measures)
     check_names(keys, measures)
     if window is not None and time is not None:
         return _by_window(df, keys, measures, window, time)
     states = plan(measures)
-    source, given = source_of(df, columns_read(keys, states))
-    check_rows(given, columns_read(keys, states), keys, states, pa.timestamp("us", "UTC"))
+    source, given = source_of(df, lambda names: columns_read(keys, states, names))
+    check_rows(given, keys, states, pa.timestamp("us", "UTC"))
     schema = pa.schema(states_fields(given, keys, states))
     functions = {c.name: c.measure.function for c in states}
+    columns = columns_read(keys, states, given.names)
+    needed = columns_read({}, states, given.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
-        return reduce_by(rows, _keys(rows, keys), states)
+        rows, _, groups = keyed(rows, keys, needed)
+        return reduce_by(rows, groups, states)
 
     def merge(held: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        return merge_by(held, _keys(held, keys), functions, max_ratio, trusted=True)
+        return merge_by(held, _keys(held, list(keys)), functions, max_ratio, trusted=True)
 
-    def first(batches: Batches) -> Iterator[pa.Table]:
-        return partial_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES)
+    def groups(rows: pa.Table) -> int:
+        _, places, found = keyed(rows, keys, ())
+        return (
+            group_by(list(found.values()), rows.num_rows)[0].n if places is None else 0
+        )  # of lists, rows cannot travel
 
-    return two_phase(source, columns_read(keys, states), keys, first, schema, keys, merge, schema)
+    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        return adaptive_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES, groups)
+
+    def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
+        return rows, kept_keys(keyed(rows, keys, ()).keys)
+
+    unreduced = Unreduced(rows_schema(given, columns), located, reduce)
+    return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
 
 
 def _by_window(
     df: DataFrame | ParquetScan,
-    keys: Sequence[str],
+    keys: Mapping[str, str],
     measures: Mapping[str, Measure],
     window: str | TimeWindow,
     time: str,
@@ -110,7 +135,8 @@ def _by_window(
     """Roll up to one level, whose name is left out."""
     level = as_window(window)
     frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
-    source, given = source_of(df, frame.columns)
+    source, given = source_of(df, frame.columns_in)
+    frame.check(given)
     schema = frame.states_schema(given)
     result = schema.remove(schema.get_field_index(LEVEL))
     return plan_rollup(source, given, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result)
@@ -143,11 +169,11 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     The same bits as `aggregate` gives for the rows themselves.
     """
     keys = _names(by)
-    source, given = source_of(states, keys)
+    source, given = source_of(states, lambda names: keys)
     kept = states_in(given)
     if not kept:
         raise ValueError(f"there are no states to merge among {', '.join(given.names)}; su.aggregate makes some")
-    check_rows(given, keys, keys, (), pa.timestamp("us", "UTC"))
+    check_rows(given, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
     apart = [*keys, LEVEL] if LEVEL in given.names and LEVEL not in keys else keys
     schema = pa.schema([given.field(name) for name in [*keys, *kept]])
     shuffled = pa.schema([given.field(name) for name in [*apart, *kept]])
@@ -156,8 +182,8 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         functions = {name: function_of(table.column(name)) for name in kept}
         return merge_by(table, _keys(table, by), functions, trusted=trusted)
 
-    def first(batches: Batches) -> Iterator[pa.Table]:
-        return partial_states(batches, combine, combine, MOST_BYTES)
+    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:
         table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
@@ -172,7 +198,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
             )
         return merged
 
-    return two_phase(source, [*apart, *kept], apart, first, shuffled, keys, second, schema)
+    return TwoPhases(source, [*apart, *kept], apart, first, shuffled, keys, second, schema).run()
 
 
 def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:
@@ -203,6 +229,10 @@ def states_in(schema: pa.Schema) -> list[str]:
 
 def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
     return {name: key_column(table.column(name)) for name in names}
+
+
+def _keys_given(by: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    return checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
 
 
 def _names(by: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""finish: results for states, of a tilt frame or of an aggregation, without a shuffle."""
+"""finish: results for states, of a tilt frame or of an aggregation, without a shuffle of its own."""
 
 from __future__ import annotations
 
@@ -10,19 +10,26 @@ import pyarrow as pa
 
 import tiltframe
 from aggr import Measure
+from aggr.arguments import checked_truth
+from aggr.states.flat_results import flat_schema, flattened
 from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
-from spark_udaf.jobs.two_phase import Batches, source_of
+from spark_udaf.jobs.two_phase import Batches, plan_of, source_of
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, Measure]) -> DataFrame:
+def finish(
+    states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, Measure], flat: bool = False
+) -> DataFrame:
     """Read the results of states: the same rows, a result for each measure.
+
+    What `rollup`, `aggregate` or `merge` gave is finished in the tasks that merge it, so that states do not cross to
+    Python once more; where it is kept, by ``cache()`` or a checkpoint, or was changed since, what is there is read.
 
     Parameters
     ----------
@@ -30,6 +37,8 @@ def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, M
         As `rollup` or `aggregate` gives it, perhaps merged, written and read back, filtered, or united with others.
     measures : TiltFrame, or name -> measure
         The same that made them, or others that the same states can answer, say for other quantiles.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
 
     Returns
     -------
@@ -43,7 +52,7 @@ def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, M
         If these are not states of the measures; before any job starts.
     """
     if isinstance(measures, TiltFrame):
-        source, given = source_of(states, measures.states_columns)
+        source, given = source_of(states, lambda names: measures.states_columns)
         schema, read_table = measures.results_schema(given), partial(tiltframe.finish, frame=measures)
         names: Sequence[str] = measures.states_columns
     else:
@@ -51,10 +60,16 @@ def finish(states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, M
         source, given = source_of(states)
         schema, read_table = results_schema(given, measures), partial(results, measures=measures)
         names = given.names
+    schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)
+
+    plan = plan_of(states)
+    if plan is not None:
+        return plan.then(read_table, schema).run()
 
     def read(batches: Batches) -> Batches:
         for batch in batches:
-            yield from as_schema(read_table(pa.Table.from_batches([batch])), schema).to_batches()
+            found = read_table(pa.Table.from_batches([batch]))
+            yield from as_schema(flattened(found) if flat else found, schema).to_batches()
 
     return source.map(names, [], read, schema)

@@ -11,11 +11,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
+from aggr.states.keys import keyed, plain_keys
 from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, Source, source_of, two_phase
+from spark_udaf.jobs.two_phase import (
+    MOST_BYTES,
+    Batches,
+    Source,
+    TwoPhases,
+    Unreduced,
+    kept_keys,
+    rows_schema,
+    source_of,
+)
 from tiltframe import TiltFrame
+from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT, LEVEL
-from tiltframe.level_chain import climb, instants_of, joined, merge_panes, partial_states
+from tiltframe.level_chain import adaptive_states, climb, instants_of, joined, merge_panes, reduce_rows, taken
 from tiltframe.names import COARSE
 from windows import TimeWindow
 
@@ -52,7 +63,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, given = source_of(df, check_frame(frame).columns)
+    source, given = source_of(df, check_frame(frame).columns_in)
     frame.check(given)
     return plan_rollup(source, given, frame, lambda levels: joined(levels, frame), frame.states_schema(given))
 
@@ -72,14 +83,27 @@ def plan_rollup(
     together = [COARSE] * frame.disjoint
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *panes])
 
-    def reduce(batches: Batches) -> Iterator[pa.Table]:
-        for states in partial_states(batches, frame, max_bytes=MOST_BYTES):
-            yield with_coarsest(states, frame) if together else states
+    def reduce(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        for reduced, table in adaptive_states(batches, frame, MOST_BYTES):
+            yield reduced, with_coarsest(table, frame) if reduced and together else table
+
+    def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
+        found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
+        rows = taken(rows, found.rows)
+        coarse = [pa.array(found.starts).cast(INSTANT)] if together else []
+        return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, ()).keys)]
+
+    def reduce_late(rows: pa.Table) -> pa.Table:
+        states = reduce_rows(rows, frame)
+        return with_coarsest(states, frame) if together else states
 
     def merge(states: pa.Table) -> pa.Table:
         return then(climb(merge_panes(states, frame), frame))
 
-    return two_phase(source, frame.columns, frame.keys, reduce, partial, [*together, *frame.keys], merge, result)
+    columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
+    unreduced = Unreduced(rows_schema(given, columns), located, reduce_late)
+    shards = [*together, *frame.keys]
+    return TwoPhases(source, columns, plain, reduce, partial, shards, merge, result, unreduced).run()
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

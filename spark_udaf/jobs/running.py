@@ -8,6 +8,7 @@ A key may be larger than memory: its rows come in batches, and only what the win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -16,7 +17,8 @@ from pyspark.sql import functions as F
 
 from aggr import Measure
 from aggr.kernels.groups import group_by
-from aggr.states.grouped_tables import key_column
+from aggr.kernels.normalize import normalize
+from aggr.states.keys import key_column, key_fields, keyed
 from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare
@@ -31,7 +33,7 @@ from windows.ordered import OrderedWindow, Tick
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-_ARRIVAL, _AT, _END = "__arrival", "__at", "__end"
+_ARRIVAL, _AT, _END, _KEY = "__arrival", "__at", "__end", "__key"
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -52,7 +54,7 @@ def running(
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
     time: str,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | Mapping[str, str] = (),
     order: Sequence[str] = (),
     ticks: Tick | str | Sequence[Tick | str] = (),
     emit: str = "rows",
@@ -106,7 +108,8 @@ def running(
     query.check(given)
     columns = columns_needed(query, given)
     result = RunningAggregation.of(query).finish(given.empty_table()).schema
-    return _streamed(df, columns, query.order, lambda: RunningAggregation.of(query), bool(query.ticks), result)
+    inside = replace(query, order=_computed(query.order))
+    return _streamed(df, columns, query.order, lambda: RunningAggregation.of(inside), bool(query.ticks), result)
 
 
 def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
@@ -133,30 +136,34 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     As of `running`.
     """
     prepare(df.sparkSession)
-    given = arrow_schema(df)
+    given = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(given)
     result = OrderedRollup(frame).add(given.empty_table()).schema
-    return _streamed(df, frame.columns, frame.order, lambda: OrderedRollup(frame), False, result)
+    order = _computed(frame.order)
+    inside = OrderedFrame(frame.levels, order.time, frame.measures, order.keyed_by, order.then)
+    return _streamed(df, frame.columns_in(given.names), frame.order, lambda: OrderedRollup(inside), False, result)
 
 
 def _streamed(
     df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
 ) -> DataFrame:
     """Bring the rows of a key together, in order, and take them batch by batch."""
-    taken = [name for name in (_ARRIVAL, _AT, _END) if name in df.columns]
+    inside = _computed(order)
+    made = [text for name, text in inside.keyed_by.items() if text != name]
+    taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]
     if taken:
         raise ValueError(f"the column name {taken[0]!r} is needed here; rename that column")
     rows = df.select(*[_quoted(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
-    rows = _with_instants(rows, order.time)
+    rows = _with_instants(_with_keys(rows, order), order.time)
     if ends:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
-    keys = [_quoted(name) for name in order.keys]
+    keys = [_quoted(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
     by = [*keys, F.col(_AT), *(_quoted(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
 
     def work(batches: Batches) -> Batches:
         tune_worker()
-        for table in _by_keys(batches, columns, order, begin, ends):
+        for table in _by_keys(batches, [*columns, *made], inside, begin, ends):
             yield from as_schema(table, result).to_batches()
 
     return together.sortWithinPartitions(*by).mapInArrow(work, spark_schema(result))
@@ -186,8 +193,32 @@ def _last_key(table: pa.Table, order: Order) -> int:
     """Find where the rows of the last key begin."""
     if not order.keys:
         return 0
-    groups, _ = group_by([key_column(table.column(name)) for name in order.keys], table.num_rows)
+    groups, _ = group_by([key_column(table.column(text)) for text in order.keyed_by.values()], table.num_rows)
     return int(np.append(0, np.flatnonzero(np.diff(groups.ids)) + 1)[-1])
+
+
+def _computed(order: Order) -> Order:
+    """Say which columns the keys are in once they have been computed: before the shuffle, which goes by them."""
+    named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
+    return Order(named, order.time, order.then)
+
+
+def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
+    """Add the keys that are computed, each row once per element of a list."""
+    made = {text: order.keyed_by[name] for name, text in _computed(order).keyed_by.items() if text != name}
+    if not made:
+        return rows
+    given = arrow_schema(rows)
+    schema = pa.schema([*given, *key_fields(made, given)])
+
+    def compute(batches: Batches) -> Batches:
+        for batch in batches:
+            table, _, keys = keyed(pa.Table.from_batches([batch]), made, given.names)
+            for name, key in keys.items():
+                table = table.append_column(name, normalize(key))
+            yield from as_schema(table, schema).to_batches()
+
+    return rows.mapInArrow(compute, spark_schema(schema))
 
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:

@@ -4,22 +4,25 @@
     partition ── reduce ──▶ partial states ─┼─ shuffle by shard ──▶ merge, whole shards at a time
     partition ── reduce ──▶ partial states ─┘
 
+Where a partition has nearly as many groups as rows, rows travel instead of states, and are reduced after the shuffle.
 A shard is a set of values of some columns, so whatever agrees in them comes together. A Python UDAF of Spark's own
 has no such first phase: all rows cross its shuffle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from aggr.kernels.normalize import one_array
+from aggr.kernels.normalize import normalize, one_array
+from aggr.states.keys import key_type
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
-from spark_udaf.jobs.hash_partition import shard_of
+from spark_udaf.jobs.hash_partition import shard_numbers, shard_of
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare
@@ -32,7 +35,8 @@ MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
 _GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
 _SHARD = "shard"
-_MESSAGE = pa.schema([(_SHARD, pa.int32()), ("states", pa.binary())])
+_MESSAGE = pa.schema([(_SHARD, pa.int32()), ("message", pa.binary()), ("states", pa.bool_())])
+_PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -77,10 +81,13 @@ class Rows:
         return map_columns(self.df, columns, reduce, schema)
 
 
-def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None) -> tuple[Source, pa.Schema]:
+def source_of(
+    given: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
+) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
-    ``read`` names the columns that are going to be read, as for `spark_udaf.jobs.columns.arrow_schema`.
+    ``read`` names, of the columns that there are, those that are going to be read, as for
+    `spark_udaf.jobs.columns.arrow_schema`.
     """
     if isinstance(given, ParquetScan):
         prepare(given.spark)
@@ -93,69 +100,161 @@ def source_of(given: DataFrame | ParquetScan, read: Sequence[str] | None = None)
             "ordinary one"
         )
     prepare(given.sparkSession)
-    return Rows(given), arrow_schema(given, read)
+    return Rows(given), arrow_schema(given, None if read is None else read(given.columns))
 
 
-def two_phase(
-    source: Source,
-    columns: Sequence[str],
-    keys: Sequence[str],
-    reduce: Callable[[Batches], Iterator[pa.Table]],
-    partial: pa.Schema,
-    together: Sequence[str],
-    merge: Callable[[pa.Table], pa.Table],
-    result: pa.Schema,
-) -> DataFrame:
-    """Plan two phases around one shuffle.
+@dataclass(frozen=True)
+class Unreduced:
+    """How rows travel where reducing them would leave too many states.
+
+    Parameters
+    ----------
+    schema : of the rows that travel, the columns that are read
+    located : rows -> the rows that count, and the columns that tell their shards, as those of their states would
+    reduce : rows -> table of partial states
+    """
+
+    schema: pa.Schema
+    located: Callable[[pa.Table], tuple[pa.Table, list[pa.Array]]]
+    reduce: Callable[[pa.Table], pa.Table]
+
+
+@dataclass(frozen=True)
+class TwoPhases:
+    """A plan of two phases around one shuffle.
 
     Parameters
     ----------
     source : Source
     columns : names of the columns to read
     keys : names of those that are keys
-    reduce : batches of a partition -> tables of partial states
-    partial : schema of those tables
+    reduce : batches of a partition -> pairs of True and a table of partial states, or of False and a table of rows
+    partial : schema of the partial states
     together : columns of ``partial``; rows that agree in them meet in one call of ``merge``
     merge : table of partial states -> table of the result
     result : schema of the result
+    unreduced : how rows travel; None where only states do
     """
-    check_distinct(result.names, source.spark)
-    shards = max(_LEAST_SHARDS, int(source.spark.conf.get("spark.sql.shuffle.partitions") or 0))
+
+    source: Source
+    columns: Sequence[str]
+    keys: Sequence[str]
+    reduce: Callable[[Batches], Iterator[tuple[bool, pa.Table]]]
+    partial: pa.Schema
+    together: Sequence[str]
+    merge: Callable[[pa.Table], pa.Table]
+    result: pa.Schema
+    unreduced: Unreduced | None = None
+
+    def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
+        """Plan to read the result further in the tasks that make it, without another crossing."""
+        merge, states = self.merge, self.result
+
+        def merge_and_read(partial: pa.Table) -> pa.Table:
+            return read(as_schema(merge(partial), states))
+
+        return replace(self, merge=merge_and_read, result=result)
+
+    def run(self) -> DataFrame:
+        """Make the DataFrame, which keeps the plan for `plan_of`."""
+        check_distinct(self.result.names, self.source.spark)
+        planned = _planned(self)
+        vars(planned)[_PLAN] = self
+        return planned
+
+
+def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
+    """Find the plan that a DataFrame was made by; None where there is none, or Spark keeps what came of it."""
+    plan: TwoPhases | None = vars(df).get(_PLAN)
+    if plan is None or isinstance(df, ParquetScan):
+        return None
+    level = df.storageLevel
+    return None if level.useMemory or level.useDisk or level.useOffHeap else plan
+
+
+def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[bool, pa.Table]]:
+    """Say of each table that it is of states."""
+    return ((True, table) for table in tables)
+
+
+def rows_schema(given: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Return the schema in which rows travel: the columns that are read, dictionaries decoded."""
+    types = [(name, given.field(name).type) for name in columns]
+    return pa.schema(
+        [
+            (name, getattr(dtype, "value_type", dtype) if pa.types.is_dictionary(dtype) else dtype)
+            for name, dtype in types
+        ]
+    )
+
+
+def kept_keys(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
+    """Give keys of rows as their states keep them, so that both are of one shard."""
+    return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
+
+
+def _planned(plan: TwoPhases) -> DataFrame:
+    spark, known = plan.source.spark, plan.source.partitions
+    partitions = _partitions(spark) if known is None else min(known, max(_LEAST_SHARDS, _partitions(spark)))
+    shards = partitions * -(-_LEAST_SHARDS // partitions)
+    numbers = shard_numbers(shards, partitions)
+    reduce, partial, merge, result, unreduced = plan.reduce, plan.partial, plan.merge, plan.result, plan.unreduced
+    together = plan.together
 
     def first(batches: Batches) -> Batches:
         tune_worker()
-        for states in reduce(batches):
-            yield from _shard_messages(as_schema(states, partial), together, shards)
+        for reduced, table in reduce(batches):
+            if reduced or unreduced is None:
+                table = as_schema(table, partial)
+                columns = [one_array(table.column(name)) for name in together]
+            else:
+                table, columns = unreduced.located(as_schema(table, unreduced.schema))
+            yield from _shard_messages(table, columns, numbers, reduced)
 
     def second(batches: Batches) -> Batches:
         tune_worker()
         for messages in _whole_shards(batches):
-            messages = [pa.ipc.read_record_batch(pa.py_buffer(message.as_buffer()), partial) for message in messages]
-            merged = merge(pa.Table.from_batches(messages, partial))
-            yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
+            states = [_read(message, partial) for message, reduced in messages if reduced]
+            tables = [pa.Table.from_batches(states, partial)]
+            if unreduced is not None and len(states) < len(messages):
+                rows = [_read(message, unreduced.schema) for message, reduced in messages if not reduced]
+                table = pa.Table.from_batches(rows, unreduced.schema).combine_chunks()
+                tables.append(as_schema(unreduced.reduce(table), partial))
+            yield from as_schema(merge(pa.concat_tables(tables)), result).to_batches(max_chunksize=_GIVEN_ROWS)
 
-    reduced = source.map(columns, keys, first, _MESSAGE)
+    reduced = plan.source.map(plan.columns, plan.keys, first, _MESSAGE)
     # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
-    known = source.partitions
-    sharded = reduced.repartition(_SHARD) if known is None else reduced.repartition(min(known, shards), _SHARD)
+    sharded = reduced.repartition(_SHARD) if known is None else reduced.repartition(partitions, _SHARD)
     return sharded.sortWithinPartitions(_SHARD).mapInArrow(second, spark_schema(result))
 
 
-def _shard_messages(states: pa.Table, together: Sequence[str], shards: int) -> Batches:
-    """Pack the states of each shard into one message: the JVM then moves a few large values, whatever is in them."""
-    if not states.num_rows:
+def _partitions(spark: SparkSession) -> int:
+    """Tell into how many partitions Spark shuffles where it is not told how many, before it joins small ones."""
+    initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
+    return int(initial or spark.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
+def _read(message: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.ipc.read_record_batch(pa.py_buffer(message.as_buffer()), schema)
+
+
+def _shard_messages(
+    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], reduced: bool
+) -> Batches:
+    """Pack the rows of each shard into one message: the JVM then moves a few large values, whatever is in them."""
+    if not table.num_rows:
         return
-    columns = [one_array(states.column(name)) for name in together]
-    shard = shard_of(columns, shards) if columns else np.zeros(states.num_rows, np.int32)
+    shard = shard_of(together, len(numbers)) if together else np.zeros(table.num_rows, np.int32)
     order = np.argsort(shard, kind="stable")
-    states = states.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else states.combine_chunks()
+    table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
     shard = shard[order]
     starts = np.flatnonzero(np.diff(shard, prepend=-1))
     ends = np.append(starts[1:], len(shard))
-    (batch,) = states.to_batches()
+    (batch,) = table.to_batches()
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        message = batch.slice(start, end - start).serialize()
-        yield pa.RecordBatch.from_arrays([pa.array(shard[start : start + 1]), _binary(message)], schema=_MESSAGE)
+        message = _binary(batch.slice(start, end - start).serialize())
+        number = pa.array(numbers[shard[start : start + 1]])
+        yield pa.RecordBatch.from_arrays([number, message, pa.array([reduced])], schema=_MESSAGE)
 
 
 def _binary(message: pa.Buffer) -> pa.Array:
@@ -163,16 +262,17 @@ def _binary(message: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message])
 
 
-def _whole_shards(batches: Batches) -> Iterator[list[pa.Scalar]]:
+def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, bool]]]:
     """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
-    held: list[pa.Scalar] = []
+    held: list[tuple[pa.Scalar, bool]] = []
     size, last = 0, None
     for batch in batches:
-        for shard, message in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
+        shards, messages, reduced = batch.columns
+        for shard, message, states in zip(shards.to_pylist(), messages, reduced.to_pylist(), strict=True):
             if size >= MOST_BYTES and shard != last:
                 yield held
                 held, size = [], 0
-            held.append(message)
+            held.append((message, states))
             size += message.as_buffer().size
             last = shard
     if held:

@@ -16,18 +16,22 @@ from pyspark.sql.types import StructField, StructType
 
 from aggr import Measure, from_description, get
 from aggr.function import column_keywords
+from aggr.states.flat_results import flat_schema, flattened
 from tiltframe import FrameStore
+from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
-from tiltframe.store.postgres.session import without_password
-from tiltframe.store.query.execution import execute, moment
+from tiltframe.store.open import is_address
+from tiltframe.store.postgres.address import secrets
+from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, requested_states
 
 STORAGE = "storage."
 NOTE = "tiltframe.options"  # the metadata of a column by which a table of the catalog keeps its options
-KNOWN = ("path", "per", "within", "where", "keys", "measures", "fill", "now", "name", "rows_per_task", "pushdown")
+_ASKED = ("per", "within", "where", "keys", "measures", "fill", "flat", "states", "now")
+KNOWN = ("path", *_ASKED, "name", "rows_per_task", "pushdown")
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}
 _CATALOG = (*_TABLE, "location", "comment", "collation", "external", "transient_lastddltime")
@@ -44,6 +48,10 @@ class StoreQuery:
     plan : QueryPlan
     fill : bool
         Give windows without events too.
+    flat : bool
+        Give plain columns in place of records.
+    states : bool
+        Give the states of a level in place of results.
     now : moment or None
         For `partial`; the clock's, when it is read.
     rows_per_task : int
@@ -56,6 +64,8 @@ class StoreQuery:
     manifest: Manifest
     plan: QueryPlan
     fill: bool
+    flat: bool
+    states: bool
     now: str | None
     rows_per_task: int
     pushdown: bool
@@ -69,12 +79,18 @@ class StoreQuery:
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
         nothing = requested_states(self.manifest.schema.empty_table(), self.plan, (0, 0))
-        return answers(nothing, self.plan, 0, 0).schema
+        if self.states:
+            return labelled(nothing, self.plan.frame, self.plan.target).schema
+        schema = answers(nothing, self.plan, 0, 0).schema
+        return flat_schema(schema) if self.flat else schema
 
     def execute(self, plan: QueryPlan) -> pa.Table:
         """Execute the plan, or one of a part of its range."""
+        if self.states:
+            return labelled(read_states(self.backend, self.manifest, plan)[0], plan.frame, plan.target)
         now = moment(self.now, plan.frame.timezone)
-        return execute(self.backend, self.manifest, plan, self.fill, (), None, now)
+        results = execute(self.backend, self.manifest, plan, self.fill, now)
+        return flattened(results) if self.flat else results
 
 
 def to_options(
@@ -124,7 +140,10 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
     if "path" not in options:
-        raise ValueError("say where the store is: load(uri), or the option path")
+        raise ValueError(
+            "say where the store is: load(uri), or the option path; a table is made without columns, by CREATE TABLE "
+            "name USING tiltframe OPTIONS (path '…', per '…')"
+        )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
     if "per" not in options:
@@ -134,11 +153,21 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
     if isinstance(measures, dict):
         measures = {name: _measure(name, described) for name, described in measures.items()}
     where = options.get("where")
-    plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys)
-    moment(options.get("now"), store.frame.timezone)  # which must be one
+    at = moment(options.get("now"), store.frame.timezone)
+    plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    fill, pushdown = (_truth(name, options.get(name, "false")) for name in ("fill", "pushdown"))
-    return StoreQuery(store.backend, store.manifest, plan, fill, options.get("now"), rows, pushdown)
+    truths = ("fill", "flat", "states", "pushdown")
+    fill, flat, states, pushdown = (_truth(name, options.get(name, "false")) for name in truths)
+    if states:
+        _check_states(plan, [name for name in ("fill", "flat", "measures", "keys") if name in options])
+    return StoreQuery(store.backend, store.manifest, plan, fill, flat, states, options.get("now"), rows, pushdown)
+
+
+def _check_states(plan: QueryPlan, beside: Sequence[str]) -> None:
+    """Raise ``ValueError`` where states cannot be given as they are asked for."""
+    if beside:
+        raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
+    plan.frame.level(plan.per)
 
 
 def is_of_table(options: Mapping[str, str]) -> bool:
@@ -155,7 +184,7 @@ def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
     if "location" not in options:  # a managed table, whose folder goes when it is dropped
         raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
     secret = [name for name in options if name.startswith(STORAGE)]
-    if secret or without_password(options["path"]) != options["path"]:
+    if secret or (is_address(options["path"]) and secrets(options["path"])):
         raise ValueError(
             f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
             "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"

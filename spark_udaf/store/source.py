@@ -70,14 +70,14 @@ class TiltframeSource(DataSource):
         return "tiltframe"
 
     def schema(self) -> StructType:
-        """Tell the schema of the results; types that Spark lacks are as the store keeps them."""
-        found = spark_schema(stored_schema(from_options(self.options).schema))
+        """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
+        found = _spark_schema(from_options(self.options))
         return with_note(found, self.options) if is_of_table(self.options) else found
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
         query = from_options(with_noted(self.options, schema))
-        given = {f.name: f.dataType.simpleString() for f in spark_schema(stored_schema(query.schema))}
+        given = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
@@ -154,8 +154,10 @@ class TiltframeReader(DataSourceReader):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Expired)  # the column partial says so
             results = query.execute(replace(query.plan, within=within))
-        columns = [stored(one_array(column)) for column in results.columns]
-        given = as_schema(pa.table(columns, names=results.column_names), self.schema)
+        if not query.states:
+            columns = [stored(one_array(column)) for column in results.columns]
+            results = pa.table(columns, names=results.column_names)
+        given = as_schema(results, self.schema)
         yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
 
@@ -186,6 +188,10 @@ class PushingReader(TiltframeReader):
         return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
 
 
+def _spark_schema(query: StoreQuery) -> StructType:
+    return spark_schema(query.schema if query.states else stored_schema(query.schema))
+
+
 def register_source(spark: SparkSession) -> None:
     """Make the data source ``tiltframe`` known to a session."""
     check_session(spark)
@@ -202,6 +208,7 @@ def read(
     keys: Sequence[str] | None = None,
     fill: bool = False,
     now: Any = None,
+    flat: bool = False,
     *,
     name: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
@@ -229,7 +236,9 @@ def read(
     fill : bool
         Give windows without events too, as for `tiltframe.FrameStore.query`.
     now : moment, optional
-        For ``partial``; the clock's.
+        For ``partial`` and times ago; the clock's.
+    flat : bool
+        Plain columns in place of records: ``latency_count``, ``latency_p99``.
     name : str, optional
         Of the store, in a database with several.
     storage_options : str -> str, optional
@@ -244,8 +253,8 @@ def read(
     Returns
     -------
     DataFrame
-        level, window_start, window_end, keys, a column per measure, partial. What it is filtered by later is read
-        all the same, without ``pushdown``: give ``within`` and ``where`` here.
+        level, window_start, window_end, keys, a column per measure, or per field of its records, partial. What it is
+        filtered by later is read all the same, without ``pushdown``: give ``within`` and ``where`` here.
 
     Raises
     ------
@@ -263,7 +272,7 @@ def read(
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    given = {"per": per, "within": within, "where": where, "fill": fill, "now": now, "name": name}
+    given = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
     more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
     options = to_options(uri, measures, keys, storage_options, **more, **given)
     register_source(spark)
@@ -273,3 +282,53 @@ def read(
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = results.schema  # Connect looks at it only when it must
     return results
+
+
+def read_states(
+    spark: SparkSession,
+    uri: str | os.PathLike[str],
+    per: str | TimeWindow,
+    within: Any = None,
+    where: str | None = None,
+    now: Any = None,
+    *,
+    name: str | None = None,
+    rows_per_task: int = ROWS_PER_TASK,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read states of a level of a frame store as a DataFrame: to merge what is kept with what is new, in a job.
+
+    Parameters
+    ----------
+    spark, uri, name, storage_options, rows_per_task
+        As for `read`.
+    per : level
+    within, where, now
+        As for `tiltframe.FrameStore.query`.
+
+    Returns
+    -------
+    DataFrame
+        level, window_start, window_end, keys, states: as `rollup` gives them, merged to one row a window and key.
+        `finish`, `merge` and `append` take it, also united with others.
+
+    Raises
+    ------
+    ValueError, StoreError
+        For what cannot be asked, and where there is no store.
+    TypeError
+        For states of types that Spark does not have.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        old = su.read_states(spark, store.uri, per="1h", within="-7d")
+    """
+    options = to_options(uri, None, None, storage_options, per=per, within=within, where=where, now=now, name=name)
+    options |= {"states": "true", "rows_per_task": str(rows_per_task)}
+    register_source(spark)
+    with clear():
+        states = spark.read.format(TiltframeSource.name()).options(**options).load()
+        _ = states.schema  # Connect looks at it only when it must
+    return states

@@ -23,7 +23,7 @@ from spark_udaf.jobs.rollup import Levels, plan_rollup, with_coarsest
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.task_errors import clear
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, source_of, two_phase
+from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, TwoPhases, as_states, source_of
 from tiltframe import FrameStore
 from tiltframe.frame import INSTANT, LEVEL, START
 from tiltframe.level_chain import joined
@@ -98,7 +98,7 @@ def append(
     """
     check_store(store)
     check_writer(writer, commit)
-    source, given = source_of(states, store.frame.states_columns)
+    source, given = source_of(states, lambda names: store.frame.states_columns)
     wanted, kept = store.check_states(given), store.prepare(given)
     frame = kept.frame
     write = _write(store, kept, writer, commit)
@@ -113,11 +113,15 @@ def append(
                     some = some.set_column(at, name, key_column(some.column(name)))
             yield with_coarsest(some, frame)
 
+    def reduce(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+        return as_states(first(batches))
+
     def merge(some: pa.Table) -> pa.Table:
         return write(checked(some.drop_columns([COARSE]), frame))
 
     def plan() -> DataFrame:
-        return two_phase(source, wanted.names, frame.keys, first, sharded, [COARSE, *frame.keys], merge, WRITTEN)
+        shards = [COARSE, *frame.keys]
+        return TwoPhases(source, wanted.names, frame.keys, reduce, sharded, shards, merge, WRITTEN).run()
 
     return _committed(store, kept, plan, writer, commit, made_from)
 
@@ -166,7 +170,7 @@ def rollup_into(
     """
     check_store(store)
     check_writer(writer, commit)
-    source, given = source_of(rows, store.frame.columns)
+    source, given = source_of(rows, store.frame.columns_in)
     store.frame.check(given)
     kept = store.prepare(store.frame.states_schema(given))
     write = _write(store, kept, writer, commit)

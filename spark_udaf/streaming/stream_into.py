@@ -13,6 +13,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from aggr.arguments import checked_name, checked_whole, shown
 from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.session import prepare
@@ -117,7 +119,7 @@ class _Batches:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Commit a batch under its number, and compact when it is time."""
-        self.store.prepare(self.store.frame.states_schema(arrow_schema(batch, self.store.frame.columns)))
+        self.store.prepare(_states_schema(batch, self.store))
         mine = query_id(batch.sparkSession, self.checkpoint)
         writer = writer_of(self.stream, mine)
         last = self.store.numbers([writer]).get(writer, -1)
@@ -163,9 +165,12 @@ def _check_rows(df: DataFrame, store: FrameStore) -> None:
     if not df.isStreaming:
         raise TypeError("this DataFrame is no stream; su.rollup_into writes its rows into a store")
     prepare(df.sparkSession)
-    given = arrow_schema(df, store.frame.columns)
-    store.frame.check(given)
-    store.check_states(store.frame.states_schema(given))
+    store.check_states(_states_schema(df, store))
+
+
+def _states_schema(df: DataFrame, store: FrameStore) -> pa.Schema:
+    """Return the schema of the states that rows give; raises where they do not fit the store's frame."""
+    return store.frame.states_schema(arrow_schema(df, store.frame.columns_in(df.columns)))
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:

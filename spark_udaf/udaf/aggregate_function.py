@@ -1,28 +1,30 @@
-"""UDAFs: a function as an aggregate function of Spark's own, for `groupBy().agg()`, windows and SQL.
+"""Functions as aggregate functions of Spark's own, for `groupBy().agg()`, windows and SQL.
 
-Spark sends all rows of a group to one Python call: no combine before the shuffle. `spark_udaf.aggregate` has one.
+In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands of
+groups (`of_lists`). Over windows and in SQL Spark calls Python once a group, with its rows (`of_rows`), which costs
+some hundred microseconds each before anything is computed. Neither combines before the shuffle; `su.group_by` does.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import cast
 
-import pandas as pd
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import DataType, StructType
 
 from aggr import Function, Groups
 from aggr.function import EVENT_TIME, WEIGHT
 from aggr.kernels.normalize import normalized_type, with_nulls
-from spark_udaf.udaf.typed_udf import arrow_udf, pandas_udf
+from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe.event_time import event_times
 
 _TIME = pa.timestamp("us", "UTC")
@@ -44,7 +46,7 @@ class Reading:
     states : bool
         Give the state instead of the result.
     weighted : bool
-        Values come as a struct, its last field how many rows each row stands for.
+        Whether another column says how many rows each row stands for.
     """
 
     function: Function
@@ -55,7 +57,7 @@ class Reading:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The columns it takes, by name."""
+        """Name the columns it gets: the function's inputs, and weights where there are any."""
         return (*self.function.inputs, *([WEIGHT] if self.weighted else []))
 
     @property
@@ -65,19 +67,26 @@ class Reading:
         state = self.function.state_type(_input(self.function, dtype))
         return state if self.states else self.function.result_type(state)
 
-    def of_columns(self, columns: pa.Array) -> pa.Array:
-        """Aggregate the columns of one group: the values, or a struct of all by `names`."""
+    def of_columns(self, columns: pa.Array, groups: Groups | None = None) -> pa.Array:
+        """Aggregate the columns of one group, or of groups: the values, or a struct of all by `names`."""
         if not self.weighted:
-            return self.results(columns)
+            return self.results(columns, groups=groups)
+        if groups is None:
+            columns = columns.drop_null()  # the rows that a condition leaves out
         kept = [columns.field(name) for name in self.function.inputs]
         values = kept[0] if len(kept) == 1 else pa.StructArray.from_arrays(kept, names=list(self.function.inputs))
-        return self.results(values, columns.field(WEIGHT))
+        return self.results(values, columns.field(WEIGHT), groups)
 
-    def results(self, values: pa.Array, weights: pa.Array | None = None) -> pa.Array:
-        """Aggregate the values of one group, and perhaps their weights; the answer is an array of one."""
+    def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
+        """Aggregate values, and perhaps their weights, of one group unless groups are given: one answer a group."""
         with naming(self.label):
-            states = self.function.reduce(self._read(values), Groups.single(len(values)), weights)
+            states = self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
             return states if self.states else self.function.finish(states)
+
+    def of_each(self, lists: pa.ListArray) -> pa.Array:
+        """Aggregate the values of each list; null is a list without values."""
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        return self.of_columns(lists.flatten(), Groups(np.repeat(np.arange(len(lists)), lengths), len(lists)))
 
     def _read(self, values: pa.Array) -> pa.Array:
         if self.dtype is None:
@@ -124,21 +133,35 @@ def naming(label: str) -> Iterator[None]:
 def reading(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
 ) -> Reading:
-    """Choose what the column is read as: the given type; nothing in particular; or, where the result needs one, double.
+    """Choose what the column is read as: the given type; nothing in particular; or double, where all numbers give that.
 
-    Raises ``TypeError`` for a type the function does not take, and ``ValueError`` for one that cannot be read.
+    Raises ``TypeError`` for a type the function does not take, or where the result has the type of the column and none
+    is given; ``ValueError`` for one that cannot be read.
     """
     if type is not None:
         dtype = arrow_type(type)
         function.check_input(_input(function, dtype))
         return Reading(function, label, dtype, states, weighted)
-    kinds = accepted(function)
-    free = len({Reading(function, label, dtype, states).result for dtype in kinds}) == 1
-    if free and len(function.inputs) == 1:
+    kinds = [] if is_free(function, states) else accepted(function)
+    if not kinds:
         return Reading(function, label, None, states, weighted)
-    if pa.float64() not in kinds:
-        raise TypeError(f"{label} needs the type of its column: say type='{from_arrow_type(kinds[0]).simpleString()}'")
+    numbers = [dtype for dtype in kinds if _is_number(dtype)]
+    if not numbers or len({Reading(function, label, dtype, states).result for dtype in numbers}) > 1:
+        named = from_arrow_type(kinds[0]).simpleString()
+        raise TypeError(
+            f"the result of {label} has the type of its column, which Spark must know beforehand: "
+            f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type={named!r} says it, and "
+            "su.group_by(df, …).agg(…) finds it by itself"
+        )
     return Reading(function, label, pa.float64(), states, weighted)
+
+
+@cache
+def is_free(function: Function, states: bool = False) -> bool:
+    """Say whether what comes out has one type, whatever the type of the column."""
+    if len(function.inputs) > 1:
+        return False
+    return len({Reading(function, "", dtype, states).result for dtype in accepted(function)}) == 1
 
 
 def arrow_type(type: DataType | str) -> pa.DataType:
@@ -186,68 +209,27 @@ def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
-def arrow_udaf(reading: Reading) -> Callable[..., Column]:
-    """Make an Arrow UDAF (Spark 4.1 on) of values and perhaps further inputs: one Arrow array a group."""
+def of_rows(reading: Reading) -> Callable[[Column], Column]:
+    """Make an Arrow UDAF: one call a group, with all of its rows."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
         return reading.of_columns(values)[0]
 
     aggregate.__name__ = reading.function.name  # what Spark names the column after
-    made = arrow_udf(aggregate, from_arrow_type(reading.result))
-
-    def call(*columns: Column) -> Column:
-        named = [column.alias(name) for column, name in zip(columns, reading.names, strict=True)]
-        column: Column = made(columns[0] if len(columns) == 1 else F.struct(*named))
-        return column
-
-    return call
+    return arrow_udf(aggregate, from_arrow_type(reading.result))
 
 
-def pandas_udaf(reading: Reading) -> Callable[..., Column]:
-    """Make a pandas UDAF (Spark 4.0 on): the same results, slower.
+def of_lists(reading: Reading) -> Callable[[Column], Column]:
+    """Make a function of Spark's own lists of each group's values: one call for thousands of groups."""
 
-    pandas takes null for NaN, and large integers for floats where a null is among them, so values travel as
-    structs, and floats and records come back as JSON; timestamps travel as microseconds.
-    """
-    result = reading.result
-    several = pa.types.is_list(result)
-    one = result.value_type if several else result
-    moment, number = pa.types.is_timestamp(one), pa.types.is_floating(one)
-    record = pa.types.is_struct(result) or (several and number)
-
-    def aggregate(values: pd.Series) -> Any:
-        given = pa.array([row["value"] for row in values])
-        if moment and pa.types.is_integer(given.type):
-            given = given.cast(one)
-        others = [
-            pa.array([row[name] for row in values], pa.int64() if name == EVENT_TIME else None)
-            for name in reading.names[1:]
-        ]
-        if others:
-            given = pa.StructArray.from_arrays([given, *others], names=list(reading.names))
-        found = reading.of_columns(given)[0]
-        if not found.is_valid:
-            return None
-        if record or number:
-            return json.dumps(found.as_py())
-        return found.cast(sent).as_py() if moment else found.as_py()
+    def aggregate(lists: pa.Array) -> pa.Array:
+        return reading.of_each(lists)
 
     aggregate.__name__ = reading.function.name
-    sent = (pa.list_(pa.int64()) if several else pa.int64()) if moment else result
-    made = pandas_udf(aggregate, "string" if record or number else from_arrow_type(sent))
+    made = arrow_udf(aggregate, from_arrow_type(reading.result))
 
-    def call(values: Column, *others: Column) -> Column:
-        parts = [(F.unix_micros(values) if moment else values).alias("value")]
-        for name, column in zip(reading.names[1:], others, strict=True):
-            times = name == EVENT_TIME  # of which only the order matters
-            parts.append((F.unix_micros(column.cast("timestamp")) if times else column).alias(name))
-        found = made(F.struct(*parts))
-        if record:
-            found = F.from_json(found, cast(StructType | ArrayType, from_arrow_type(result)))
-        elif number or moment:
-            moments = F.transform(found, F.timestamp_micros) if several else F.timestamp_micros(found)
-            found = found.cast("double") if number else moments
-        named: Column = found.alias(reading.label) if record or number or moment else found
-        return named
+    def call(values: Column) -> Column:
+        column: Column = made(F.collect_list(values)).alias(reading.label)
+        return column
 
     return call

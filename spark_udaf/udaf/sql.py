@@ -28,7 +28,7 @@ from aggr.states.accessors import ACCESSORS, accessors_of
 from aggr.states.identify import function_of
 from spark_udaf.jobs.session import check_session
 from spark_udaf.store.source import register_source
-from spark_udaf.udaf.aggregate_function import Reading, accepted, arrow_type, naming, reading
+from spark_udaf.udaf.aggregate_function import Reading, accepted, arrow_type, is_free, naming
 from spark_udaf.udaf.typed_udf import arrow_udf
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     kinds = {name: arrow_type(name) for name in types}
     for name in [*aggr.names(), *aliases()]:
         function = aggr.get(name)()
-        free = reading(function, name, None).dtype is None and reading(function, name, None, states=True).dtype is None
+        free = is_free(function) and is_free(function, states=True)
         made |= _family(f"aggr_{name}", function, None if free else pa.float64())
         takes = accepted(function)
         for word, dtype in kinds.items():

@@ -1,4 +1,4 @@
-"""UDFs of Spark: its makers of Arrow and pandas functions, typed by what we give them."""
+"""UDFs of Spark: its maker of Arrow functions, typed by what we give them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,5 @@ def column(given: Column | str) -> Column:
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
     """Make an Arrow function; its annotations tell Spark whether it maps arrays or aggregates them."""
     make: Any = functions.arrow_udf
-    made: Udf = make(function, dtype)
-    return made
-
-
-def pandas_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
-    """Make a pandas function; its annotations tell Spark whether it maps series or aggregates them."""
-    make: Any = functions.pandas_udf
     made: Udf = make(function, dtype)
     return made

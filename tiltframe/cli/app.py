@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import os
 import sys
-from importlib.metadata import entry_points
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
@@ -17,10 +18,16 @@ import aggr
 from aggr.arguments import because
 from aggr.registry import aliases
 from tiltframe.cli.check import check
+from tiltframe.cli.doctor import doctor
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
+from tiltframe.cli.stream import stream
+from tiltframe.cli.warm import warm
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _LONGEST = 900  # letters of a message
 _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
@@ -31,18 +38,21 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List both."""
-        return sorted(
-            {*super().list_commands(ctx), *(point.name for point in entry_points(group="tiltframe.commands"))}
-        )
+        return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Look among both."""
         own = super().get_command(ctx, cmd_name)
-        added = entry_points(group="tiltframe.commands", name=cmd_name)
-        if own is None and added:
-            command: click.Command = next(iter(added)).load()
+        if own is None and (added := [point for point in _added() if point.name == cmd_name]):
+            command: click.Command = added[0].load()
             return command
         return own
+
+
+def _added() -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # with all of email and zipfile
+
+    return entry_points(group="tiltframe.commands")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,7 +61,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, query, inspect, check, compact, expire):
+for _command in (rollup, stream, query, inspect, check, compact, expire, warm, doctor):
     cli.add_command(_command)
 
 

@@ -10,7 +10,9 @@ from tiltframe.cli.progress import progress_bar
 from tiltframe.store import FrameStore
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe check web\n  tiltframe check postgresql://user@host/database --format json"
+)
 @click.argument("uri", metavar="STORE")
 @click.option("--name", metavar="NAME", help="Which store of a database.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)

@@ -72,8 +72,8 @@ class Filed:
         return not self.held and self.before is not None and self.before_count % 2 == 1 and self.before_span is not None
 
 
-def look_up(files: Sequence[Path], store: FrameStore) -> list[Filed]:
-    """Read the bytes of files, and look what a store knows of them."""
+def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[Filed]:
+    """Read the bytes of files, and look what a store knows of them; the path of what was piped is not noted."""
     stamps = [_stamp(file) for file in files]
     contents = [content_of(file) for file in files]
     first = _numbers(store, [*map(_content, contents), *map(_path, files)])
@@ -96,7 +96,7 @@ def look_up(files: Sequence[Path], store: FrameStore) -> list[Filed]:
             before := befores.get(file),
             -1 if before is None else counts.get(_content(before), -1),
             None if before is None else spans.get(before),
-            known[file],
+            known[file] or file == piped,
             stamp,
         )
         for file, content, stamp in zip(files, contents, stamps, strict=True)

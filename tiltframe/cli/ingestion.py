@@ -114,9 +114,10 @@ def _watched(
     source: Source, frame: TiltFrame, span: Range, seen: _Seen, progress: Callable[[int, int], None]
 ) -> Iterator[pa.RecordBatch]:
     """Let the batches of files pass, at least one, and see when their rows were."""
-    yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in frame.columns]))
+    columns = frame.columns_in(source.schema.names)
+    yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in columns]))
     for file in source.files:
-        for batch in source.batches_of(file, frame.columns):
+        for batch in source.batches_of(file, columns):
             if batch.num_rows:
                 times = event_times(batch.column(frame.time), frame.time)
                 low, high = widened((int(times.min()), int(times.max()) + 1), frame.levels[0])

@@ -25,7 +25,7 @@ _CLEAN = click.option(
 )
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe inspect web\n  tiltframe inspect web --format json")
 @_STORE
 @_NAME
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
@@ -38,7 +38,7 @@ def inspect(uri: str, name: str | None, form: str) -> None:
         print_report(report)
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe compact web\n  tiltframe compact web --before 2024-05-01")
 @_STORE
 @_NAME
 @click.option("--before", metavar="TIME", help="Windows that end later are still open; now unless given.")
@@ -58,7 +58,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
     click.echo(f"{store.place}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe expire web\n  tiltframe expire web --retention 10s=1d,1m=7d")
 @_STORE
 @_NAME
 @click.option("--retention", metavar="SIZE=TIME,…", help="From now on keep levels so long: 10s=1d,1m=7d,1h=none.")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import aggr
-from aggr import Measure
+from aggr import Measure, predicate
 from aggr.arguments import shown
 from aggr.function import column_keywords
 
@@ -21,8 +21,8 @@ def measure_from(text: str) -> Measure:
     ----------
     text : str
         A function's name and its arguments, the column first: ``count()``, ``sum(bytes)``,
-        ``count(where="status >= 500")``, ``hdr('latency ms', digits=2)``. A column needs quotes only where its
-        name is no word.
+        ``count(where="status >= 500")``, ``sum(price * quantity)``. A column or an expression needs quotes only where
+        Python could not read it: ``hdr('latency ms', digits=2)``, ``sum("CASE WHEN ok THEN 1 ELSE 0 END")``.
 
     Raises
     ------
@@ -42,7 +42,8 @@ def measure_from(text: str) -> Measure:
         call = None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(
-            f"cannot read {shown(text)} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms)"
+            f"cannot read {shown(text)} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms), "
+            "with quotes around an expression that Python cannot read"
         )
     name = call.func.id
     maker = aggr.caller(name)
@@ -57,6 +58,25 @@ def measure_from(text: str) -> Measure:
         return maker(*columns, **named)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{text}: {error}") from None
+
+
+def keys_from(given: Iterable[str]) -> dict[str, str]:
+    """Read keys given as a column, or as ``NAME=EXPRESSION``; raises ``ValueError`` also for a name given twice.
+
+    >>> keys_from(["host", "route=lower(route)"])
+    {'host': 'host', 'route': 'lower(route)'}
+    """
+    keys: dict[str, str] = {}
+    for text in given:
+        name, equals, expression = (part.strip() for part in text.partition("="))
+        if equals and not (name and expression):
+            raise ValueError(f"cannot read {shown(text)} as a key; write COL, or NAME=EXPRESSION: route=lower(route)")
+        if not equals:
+            name = expression = text
+        if name in keys:
+            raise ValueError(f"the key {shown(name)} is given twice; give it once")
+        keys[name] = expression
+    return keys
 
 
 def measures_from(given: Iterable[str]) -> dict[str, Measure]:
@@ -75,10 +95,14 @@ def measures_from(given: Iterable[str]) -> dict[str, Measure]:
 def _value(node: ast.expr, text: str, bare: bool) -> Any:
     if bare and isinstance(node, ast.Name):
         return node.id
+    written = ast.get_source_segment(text.strip(), node) or text
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        wrong = shown(ast.get_source_segment(text.strip(), node) or text)
+        if bare:
+            predicate.columns_of(written, "expression")  # what is no expression is refused before there are files
+            return written
+        wrong = shown(written)
         raise ValueError(f"{shown(text)}: cannot read {wrong}; write numbers, lists, or text in quotes") from None
 
 

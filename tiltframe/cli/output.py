@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aggr.states.flat_results import flattened
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.report import Report
 from tiltframe.store.query.results import PARTIAL
@@ -31,13 +32,14 @@ FORMATS = ("table", "csv", "json", "parquet")
 
 
 def as_bytes(results: pa.Table, form: str) -> bytes:
-    """Write results in a form; level is left out, for a query has one. In JSON only partial windows say that they are.
+    """Write results in a form; level is left out where there is but one, but for JSON.
 
-    - ``csv``: records flattened, ``latency.quantiles.0.99``
+    - ``csv``: records as plain columns, ``latency_p99``
     - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
     - ``parquet``: as they are
     """
-    results = results.drop_columns([LEVEL])
+    if form != "json" and len(pc.unique(results.column(LEVEL))) < 2:
+        results = results.drop_columns([LEVEL])
     if form == "parquet":
         import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
 
@@ -54,22 +56,27 @@ def as_bytes(results: pa.Table, form: str) -> bytes:
         sink = io.BytesIO()
         pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
         return sink.getvalue()
-    rows = ({name: value for name, value in row.items() if name != PARTIAL or value} for row in results.to_pylist())
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in rows)
-    return "".join(line + "\n" for line in lines).encode()
+    return json_lines(results).encode()
+
+
+def json_lines(table: pa.Table) -> str:
+    """Write every column of a table as JSON lines: times as ISO 8601 UTC, NaN and infinities as text."""
+    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in table.to_pylist())
+    return "".join(line + "\n" for line in lines)
 
 
 def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:
     """Print results as a table to look at: windows by their local start, of sketches the quantiles and the maximum."""
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
-    for name, column in _columns_to_look_at(results):
+    several = len(pc.unique(results.column(LEVEL))) > 1
+    for name, column in _columns_to_look_at(results, several):
         number = (
             pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
         )
         table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
         columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
-    table.columns[0].header = Text(f"window\n{timezone}")
+    table.columns[int(several)].header = Text(f"window\n{timezone}")
     for row in zip(*columns, strict=True):
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
@@ -78,10 +85,10 @@ def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, tit
     console.print(table)
 
 
-def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
+def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str, pa.ChunkedArray]]:
     for field in results.schema:
         column = results.column(field.name)
-        if field.name in (LEVEL, END, PARTIAL):
+        if field.name in (END, PARTIAL) or (field.name == LEVEL and not several):
             continue
         if not pa.types.is_struct(field.type) or field.type.get_field_index("quantiles") < 0:
             yield field.name, column
@@ -94,13 +101,6 @@ def _columns_to_look_at(results: pa.Table) -> Iterator[tuple[str, pa.ChunkedArra
                 pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
             )
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
-
-
-def flattened(table: pa.Table) -> pa.Table:
-    """Flatten records into columns, ``latency.count``."""
-    while any(pa.types.is_struct(field.type) for field in table.schema):
-        table = table.flatten()
-    return table
 
 
 def _plain(value: Any) -> Any:

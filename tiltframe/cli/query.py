@@ -27,24 +27,34 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
     return int(given)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tiltframe query flights --per 1h --within 2024-05-01\n  "
+    "tiltframe query flights --points 500 --within=-30d --flat --format csv"
+)
 @click.argument("uri", metavar="STORE")
 @click.option(
-    "--per", required=True, metavar="SIZE", help="A level, a coarser window, hopping(1h, 10m), or all for one result."
+    "--per",
+    multiple=True,
+    metavar="SIZE",
+    help="A level, a coarser window, hopping(1h, 10m), or all for one result; may repeat.",
 )
+@click.option("--points", callback=_whole, metavar="N", help="In place of --per: the finest of at most N windows.")
 @click.option(
-    "--within", metavar="START,END", help="Windows that start in this range, end exclusive; or 2018-01-** **:**:**."
+    "--within", metavar="RANGE", help="Windows that start in START,END, in 2026-03-28, 2026-03, or since -24h."
 )
 @click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
+@click.option("--having", metavar="EXPR", help="A condition on results: 'requests > 100 AND latency_p99 > 0.5'.")
+@click.option("--timezone", metavar="ZONE", help="Read --within and print windows in this zone, not the store's.")
+@click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Keep apart by this key only; may repeat.")
 @click.option("--no-keys", is_flag=True, help="Merge over all keys.")
 @click.option(
     "--measure", "measures", multiple=True, metavar="NAME[=CALL]", help="Only this one, or a new one; may repeat."
 )
+@click.option("--flat", is_flag=True, help="Plain columns in place of records: latency_p99; CSV always has them.")
 @click.option("--fill", is_flag=True, help="Windows without events too.")
-@click.option(
-    "--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency.quantiles.0.99 desc'; may repeat."
-)
+@click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
 @click.option("--name", metavar="NAME", help="Which store of a database.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
@@ -56,6 +66,7 @@ def query(
     keys: tuple[str, ...],
     no_keys: bool,
     measures: tuple[str, ...],
+    per: tuple[str, ...],
     name: str | None,
     form: str,
     out: Path | None,
@@ -66,13 +77,16 @@ def query(
         raise ValueError("Parquet is not for the screen; name a file with --out FILE")
     if keys and no_keys:
         raise ValueError("--key and --no-keys contradict each other; give one")
+    if not per and asked["points"] is None:
+        raise ValueError("say what results are per: --per with a level, or with all for one result; or --points N")
     if out is not None:
         _check_out(out)
     store = FrameStore(uri, name=name)
     kept = [] if no_keys else list(keys) or None
     with _warnings_as_sentences():
-        results = store.query(keys=kept, measures=_measures(measures, store), **asked)
-    zone = store.frame.timezone
+        sizes = list(per) if len(per) > 1 else per[0] if per else None
+        results = store.query(sizes, keys=kept, measures=_measures(measures, store), **asked)
+    zone = asked["timezone"] or store.frame.timezone
     if form != "table":
         _write(as_bytes(results, form), out)
     elif out is None:

@@ -8,9 +8,11 @@ from pathlib import Path
 import click
 
 from aggr.arguments import shown
+from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
-from tiltframe.cli.measure_parser import measures_from
+from tiltframe.cli.measure_parser import keys_from, measures_from
+from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
 from tiltframe.files.column_types import read_declared_types
 from tiltframe.files.inputs import open_source
@@ -22,10 +24,22 @@ from tiltframe.store.query.time_range import read_time_range
 from windows import read_windows
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' "
+    "--levels 1m,1h --store web\n  "
+    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' "
+    "--levels 1h,1d --store web"
+)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")
-@click.option("--key", "keys", multiple=True, metavar="COL", help="Keep windows per value of this column; may repeat.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
+)
 @click.option(
     "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
 )
@@ -49,6 +63,7 @@ from windows import read_windows
 )
 @click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat.")
 @click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files.")
+@click.option("--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; told by how it begins.")
 def rollup(
     inputs: tuple[Path, ...],
     time: str,
@@ -64,38 +79,41 @@ def rollup(
     types: tuple[str, ...],
     texts: tuple[str, ...],
     encoding: str,
+    input_format: str | None,
 ) -> None:
-    """Roll up Parquet, CSV or JSON lines, files or folders, into a store.
+    """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
 
     What is rolled up into a store that is already there is added to it; files it has already seen are left out.
 
     \b
+    KEY is a column, or NAME=EXPRESSION such as route=lower(route); tag=each(tags) counts a row once per element.
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
-    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys, timezone)
+    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
     declared = read_declared_types(types, texts, time)
-    declared.check(time, frame.columns)
+    declared.check(time, frame.may_read())
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
         checked_retention(kept, store.frame)
     if replace_within is not None:
         check_whole(read_time_range(replace_within, timezone), store.frame)
-    source = open_source(inputs, time, keys, declared, encoding)
-    frame.check(source.schema)
-    source = replace(source, schema=settled(source.schema, frame, store))
-    store.check_states(frame.states_schema(source.schema))
 
     def writable() -> FrameStore:
         """Open the store anew once everything has been checked: what is agreed on retention is written then."""
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
-    filed = look_up(source.files, store)
-    if replace_within is None:
-        append_new(source, filed, store, writable)
-    else:
-        replace_in(source, filed, replace_within, store, writable)
+    with with_standard_input(inputs, input_format) as (given, piped):
+        source = open_source(given, time, columns_keys_may_read(frame.keyed_by), declared, encoding)
+        frame.check(source.schema)
+        source = replace(source, schema=settled(source.schema, frame, store))
+        store.check_states(frame.states_schema(source.schema))
+        filed = look_up(source.files, store, piped)
+        if replace_within is None:
+            append_new(source, filed, store, writable)
+        else:
+            replace_in(source, filed, replace_within, store, writable)
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:

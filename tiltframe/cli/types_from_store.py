@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from aggr.states.grouped_tables import key_type
+from aggr.states.keys import key_columns, key_type, plain_keys
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
 
@@ -22,11 +22,11 @@ def settled(schema: pa.Schema, frame: TiltFrame, store: FrameStore) -> pa.Schema
     kept = store.schema
     if kept is None:
         return schema
-    for name in frame.columns:
+    for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
         if not pa.types.is_null(schema.field(at).type):
             continue
-        kinds = [key_type(kept.field(name).type)] if name in frame.keys else list(_KINDS)
+        kinds = [key_type(kept.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
         choices = (schema.set(at, pa.field(name, kind)) for kind in kinds)
         schema = next((choice for choice in choices if _fits(choice, frame, kept, name)), schema)
     return schema
@@ -36,7 +36,8 @@ def _fits(schema: pa.Schema, frame: TiltFrame, kept: pa.Schema, name: str) -> bo
     """Say whether the states that are made of a column are those that are kept."""
     try:
         states = frame.states_schema(schema)
-    except TypeError:
+    except (TypeError, ValueError):
         return False
-    read = [column.name for column in frame.states if name in column.measure.columns()]
-    return all(states.field(column).type == kept.field(column).type for column in read)
+    read = [column.name for column in frame.states if name in column.read(schema.names)]
+    made = [key for key, text in frame.keyed_by.items() if name in key_columns({key: text}, schema.names)]
+    return all(states.field(column).type == kept.field(column).type for column in [*read, *made])

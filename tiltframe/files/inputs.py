@@ -15,12 +15,11 @@ import pyarrow.compute as pc
 
 from aggr.arguments import shown
 from aggr.kernels.normalize import normalize, normalized_type
-from tiltframe.event_time import event_times
+from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read
 from tiltframe.files.soundness import check_text
-from tiltframe.frame import INSTANT
-from tiltframe.store.open import is_store
+from tiltframe.store_folders import is_store
 
 _NOTHING = DeclaredTypes({})
 _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them

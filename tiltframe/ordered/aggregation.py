@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from aggr import Measure
 from aggr.kernels.groups import Groups
 from tiltframe.frame import INSTANT
+from tiltframe.ordered.batches import as_table
 from tiltframe.ordered.query import TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
 from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
@@ -52,7 +53,7 @@ class RunningAggregation:
         window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
         *,
         time: str,
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
         ticks: Tick | str | Sequence[Tick | str] = (),
         emit: str = "rows",
@@ -147,7 +148,7 @@ class RunningAggregation:
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool) -> pa.Table:
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         elif not table.schema.equals(self._schema):
@@ -241,7 +242,7 @@ def reducer(part: Part, given: Sorted, entries: Entries, state: WindowState) -> 
         table, kept = given.table, groups if is_row.all() else groups.filter(is_row[used])
         used = used & is_row
         if not used.all() or len(used) != table.num_rows:
-            read = measures[name].columns() or tuple(table.column_names[:1])
+            read = measures[name].columns(table.column_names) or tuple(table.column_names[:1])
             table = table.select(list(read)).filter(pa.array(used[is_row]))
         return measures[name].reduce(table, kept, pa.array(place[used]))
 
@@ -252,12 +253,14 @@ def _results(query: RunningQuery, given: Sorted, entries: Entries, done: list[Ad
     ranges = done[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
-    if query.per_row and query.emit == "rows":
+    keys = _key_columns(query, given.keys, ranges.key)
+    if query.keeps_rows:
         whole = len(source) == given.table.num_rows and (source == np.arange(len(source))).all()
         rows = given.table if whole else given.table.take(pa.array(source, mask=source < 0))
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
+        columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
-        columns |= _key_columns(query, given.keys, ranges.key) | _time(query, times)
+        columns |= keys | _time(query, times)
     if query.ticks:
         columns[TICK] = pa.array(source < 0)
     return pa.table(columns | _finished(query, [each.states for each in done]))

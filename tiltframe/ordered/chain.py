@@ -10,23 +10,28 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from aggr import Measure
+from aggr.arguments import checked_name, checked_type, shown
 from aggr.kernels.groups import Groups
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
+from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.query import POSITION, Part, as_ordered, check_measures, make_order, reads_of
+from tiltframe.ordered.batches import as_table, some_batches
+from tiltframe.ordered.query import POSITION, Part, check_measures, make_order, reads_of
 from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
 from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
-from windows.ordered import OrderedWindow, Ranges, Rows, Tick
+from tiltframe.tabular import table_of, whole_or_batches
+from windows.ordered import OrderedWindow, Ranges, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
 
@@ -41,8 +46,8 @@ class OrderedFrame:
     time : str
         The column of event times.
     measures : name -> measure
-    keys : column names
-        Windows are kept per key.
+    keys : column names, or name -> column or expression
+        Windows are kept per key; computed ones as of a `TiltFrame`.
     order : column names
         What rows of equal times are ordered by; then, and without any, by their arrival.
 
@@ -68,15 +73,17 @@ class OrderedFrame:
         levels: Sequence[OrderedWindow | str] | Mapping[str, OrderedWindow | str],
         time: str,
         measures: Mapping[str, Measure],
-        keys: Sequence[str] = (),
+        keys: Sequence[str] | Mapping[str, str] = (),
         order: Sequence[str] = (),
     ) -> None:
         """Check everything that can be known without data."""
-        if isinstance(levels, str) or not levels:
-            raise ValueError(f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {levels!r}")
+        if not isinstance(levels, Sequence | Mapping) or isinstance(levels, str | bytes) or not levels:
+            raise ValueError(
+                f"levels must be a list of ordered windows, say ['count(2)', 'count(3)']; got {shown(levels)}"
+            )
         named = list(levels.items()) if isinstance(levels, Mapping) else [(None, level) for level in levels]
         windows = [(name, as_ordered(window)) for name, window in named]
-        names = [str(window) if name is None else name for name, window in windows]
+        names = [str(window) if name is None else checked_name(name, "a level's name") for name, window in windows]
         if len(set(names)) < len(names):
             raise ValueError(
                 f"two levels are called {max(names, key=names.count)}; name them: {{'fine': …, 'coarse': …}}"
@@ -94,13 +101,26 @@ class OrderedFrame:
         """The columns of states that the measures need."""
         return plan(self.measures)
 
-    @cached_property
-    def columns(self) -> list[str]:
-        """The input columns that the frame reads."""
-        first = next(iter(self.levels.values()))
-        order = self.order
-        named = [*order.keys, order.time, *order.then, *columns_read((), self.states), *reads_of(first.reads)]
-        return list(dict.fromkeys(named))
+    def columns_in(self, names: Collection[str]) -> list[str]:
+        """Name the input columns that the frame reads.
+
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        list of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+        """
+        first, order = next(iter(self.levels.values())), self.order
+        read = columns_read(order.keyed_by, self.states, names)
+        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads)]))
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse data that cannot be rolled up, by its schema.
@@ -117,7 +137,7 @@ class OrderedFrame:
         ValueError
             If a column is missing, or a condition cannot be evaluated.
         """
-        check_rows(schema, self.columns, self.order.keys, self.states, POSITION)
+        check_rows(schema, self.order.keyed_by, self.states, POSITION, [self.order.time, *self.order.then])
         check_inputs(next(iter(self.levels.values())).reads, schema)
 
     def _check(self) -> None:
@@ -142,7 +162,7 @@ class OrderedFrame:
 
     def __repr__(self) -> str:
         """Show levels, keys and measures in one line."""
-        by = f" by {', '.join(self.order.keys)}" if self.order.keys else ""
+        by = f" by {shown_keys(self.order.keyed_by)}" if self.order.keys else ""
         measures = ", ".join(f"{name}={measure!r}" for name, measure in self.measures.items())
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
 
@@ -169,7 +189,7 @@ class OrderedRollup:
 
     def __init__(self, frame: OrderedFrame) -> None:
         """Begin without rows."""
-        self.frame = frame
+        self.frame = checked_type(frame, OrderedFrame, "frame")
         self._schema: pa.Schema | None = None
         self._keys: Keys
         self._window_states: list[WindowState]
@@ -193,7 +213,7 @@ class OrderedRollup:
             If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
             counts as not taken.
         """
-        table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+        table = as_table(batch)
         if self._schema is None:
             self._begin(table.schema)
         frame, names = self.frame, [column.name for column in self.frame.states]
@@ -246,12 +266,12 @@ class OrderedRollup:
         self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
 
 
-def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFrame) -> pa.Table:
+def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
     """Roll up rows in the order of key and time: the states of every level of an ordered frame.
 
     Parameters
     ----------
-    data : table, or batches that follow each other in time
+    data : table, or whatever `tiltframe.rollup` takes for one, or batches that follow each other in time
     frame : OrderedFrame
 
     Returns
@@ -277,15 +297,13 @@ def ordered_rollup(data: pa.Table | Iterable[pa.RecordBatch], frame: OrderedFram
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.add(data)
-    parts = [made.add(batch) for batch in data]
-    if not parts:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
-    return pa.concat_tables(parts)
+    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys)
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return made.add(given)
+    return pa.concat_tables([made.add(batch) for batch in some_batches(given)])
 
 
-def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
+def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:
     """Read the results of states of an ordered frame.
 
     Parameters
@@ -307,7 +325,13 @@ def finish_ordered(states: pa.Table, frame: OrderedFrame) -> pa.Table:
     KeyError
         If a column is missing.
     """
-    serving = {name: column.name for column in frame.states for name in column.serves}
+    states = table_of(states, "states")
+    serving = {
+        name: column.name for column in checked_type(frame, OrderedFrame, "frame").states for name in column.serves
+    }
+    for name in (LEVEL, frame.order.time, *frame.order.keys, *serving.values()):
+        if name not in states.column_names:
+            raise ValueError(f"these are not states of this frame: they have no column {name!r}")
     measures = {name: (serving[name], measure) for name, measure in frame.measures.items()}
     return finish_by(states, (LEVEL, frame.order.time, *frame.order.keys), measures)
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aggr import Function, Measure, predicate
+from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
+from aggr.states.keys import checked_keys
 from tiltframe.ordered.sequence import Order, check_inputs
-from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, read_ordered, read_tick, running
+from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
@@ -52,13 +54,17 @@ class RunningQuery:
         """Whether every row has an output, and not every window."""
         return self.parts[0].window.per_row
 
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether the columns of rows come back."""
+        return self.per_row and self.emit == "rows"
+
     def check(self, schema: pa.Schema) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless data of a schema has what is read."""
         order, states = self.order, [column for part in self.parts for column in part.states]
-        needed = [*order.keys, order.time, *order.then, *columns_read((), states)]
-        check_rows(schema, list(dict.fromkeys(needed)), order.keys, states, POSITION)
+        check_rows(schema, order.keyed_by, states, POSITION, [order.time, *order.then])
         check_inputs(self.reads, schema)
-        kept = schema.names if self.per_row and self.emit == "rows" else [*order.keys, order.time]
+        kept = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
         taken = [*kept, *([TICK] if self.ticks else [])]
         for name in [*self.measures, *taken]:
             if [*self.measures, *taken].count(name) > 1:
@@ -71,7 +77,7 @@ def running_query(
     measures: Mapping[str, Measure],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None,
     time: str,
-    keys: Sequence[str],
+    keys: Sequence[str] | Mapping[str, str],
     order: Sequence[str],
     ticks: Tick | str | Sequence[Tick | str],
     emit: str,
@@ -80,16 +86,16 @@ def running_query(
     measures = check_measures(measures)
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
-    if emit not in EMIT:
-        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {emit!r}")
+    if not isinstance(emit, str) or emit not in EMIT:
+        raise ValueError(f"emit is one of {', '.join(EMIT)}; got {shown(emit)}")
     if len(distinct) > 1 and not all(each.per_row for each in distinct):
         raise ValueError(
             f"measures over different windows need one result for every row, as of running, since and sliding; got "
             f"{', '.join(map(str, distinct))}: ask for the others one by one"
         )
     known = [read for each in distinct for read in each.reads if isinstance(read, Tick)]
-    given = [ticks] if isinstance(ticks, (Tick, str)) else list(ticks)
-    extra = [read_tick(tick) if isinstance(tick, str) else tick for tick in given]
+    given = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
+    extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in given]
     every = tuple(dict.fromkeys([*known, *extra]))
     if every and not distinct[0].per_row:
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
@@ -100,52 +106,33 @@ def running_query(
     return RunningQuery(make_order(time, keys, order), measures, parts, every, emit)
 
 
-def make_order(time: str, keys: Sequence[str], order: Sequence[str]) -> Order:
-    """Check the names that rows are put in order by."""
-    for what, names in (("keys", keys), ("order", order)):
-        if isinstance(names, str) or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"{what} must be a list of column names; got {names!r}")
-        if len(set(names)) < len(list(names)):
-            raise ValueError(f"{what} names a column twice: {list(names)}")
-    if not isinstance(time, str) or not time:
-        raise ValueError(f"time must name the column of event times; got {time!r}")
-    if time in keys:
+def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequence[str]) -> Order:
+    """Check what rows are put in order by."""
+    keyed_by = checked_keys(keys)
+    then = checked_names(order, "order", "column names")
+    if checked_name(time, "time, the column of event times,") in keyed_by:
         raise ValueError(f"{time!r} cannot be both the time and a key")
-    return Order(tuple(keys), time, tuple(order))
-
-
-def as_ordered(window: OrderedWindow | str) -> OrderedWindow:
-    """Take an ordered window, or read one."""
-    if isinstance(window, OrderedWindow):
-        return window
-    if isinstance(window, str):
-        return read_ordered(window)
-    raise ValueError(
-        f"an ordered window is needed here, such as windows.ordered.count(100) or since('n > 5'); got {window!r}"
-    )
+    return Order(keyed_by, time, then)
 
 
 def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
     """Raise ``ValueError`` unless there are measures, named by text and made by aggr."""
     if not isinstance(measures, Mapping) or not measures:
-        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {measures!r}")
+        raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
     for name, measure in measures.items():
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"names of measures must be text; got {name!r}")
+        checked_name(name, "a measure's name")
         if not isinstance(measure, Measure):
-            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
+            raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {shown(measure)}")
     return dict(measures)
 
 
 def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
     """Name the columns of data that a query reads or passes on."""
-    return list(schema.names) if query.per_row and query.emit == "rows" else _read(query)
-
-
-def _read(query: RunningQuery) -> list[str]:
+    if query.keeps_rows:
+        return list(schema.names)
     order, states = query.order, [column for part in query.parts for column in part.states]
-    named = [*order.keys, order.time, *order.then, *columns_read((), states), *reads_of(query.reads)]
-    return list(dict.fromkeys(named))
+    read = columns_read(order.keyed_by, states, schema.names)
+    return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(query.reads)]))
 
 
 def reads_of(reads: Sequence[Input]) -> list[str]:
@@ -164,5 +151,7 @@ def _windows(
         return dict.fromkeys(measures, as_ordered(window))
     for name in window:
         if name not in measures:
-            raise ValueError(f"window names {name!r}, and there is no such measure; there are {', '.join(measures)}")
+            raise ValueError(
+                f"window names {shown(name)}, and there is no such measure; there are {', '.join(measures)}"
+            )
     return {name: as_ordered(window[name]) if name in window else running() for name in measures}

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from aggr import Measure
 from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.ordered.batches import some_batches
+from tiltframe.tabular import whole_or_batches
 from windows.ordered import OrderedWindow, Tick
 
 
 def running(
-    data: pa.Table | Iterable[pa.RecordBatch],
+    data: Any,
     measures: Mapping[str, Measure],
     window: OrderedWindow | str | Mapping[str, OrderedWindow | str] | None = None,
     *,
     time: str,
-    keys: Sequence[str] = (),
+    keys: Sequence[str] | Mapping[str, str] = (),
     order: Sequence[str] = (),
     ticks: Tick | str | Sequence[Tick | str] = (),
     emit: str = "rows",
@@ -27,7 +30,8 @@ def running(
     Parameters
     ----------
     data : table, or batches
-        Of a table in any order; batches must follow each other in time, within a key.
+        A table in any order, or whatever `tiltframe.rollup` takes for one; batches must follow each other in time,
+        within a key.
     measures : name -> measure
         As made by `aggr.count`, `aggr.dds` and the others. ``first`` and ``last`` without ``by=`` go by the order of
         rows.
@@ -35,8 +39,9 @@ def running(
         Of `windows.ordered`; all rows of the key so far for those that none is given for.
     time : str
         The column of event times, of any type that a tilt frame takes.
-    keys : column names
-        Windows are kept per key. Null is a legal key.
+    keys : column names, or name -> column or expression
+        Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
+        expression in SQL, ``{"tag": each("tags")}`` per element of a list: a row then comes once per element.
     order : column names
         What rows of equal times are ordered by; then, and without any, by their arrival.
     ticks : ticks
@@ -49,7 +54,8 @@ def running(
     Returns
     -------
     table
-        In the order of keys, time, ``order`` and arrival. For each row: its columns and a column for each measure.
+        In the order of keys, time, ``order`` and arrival. For each row: its columns, its keys that are computed, in
+        place of a column of the same name, and a column for each measure.
         Where there are ticks, ``tick`` says which rows are theirs, the time is in microseconds UTC, and their other
         columns are null. Otherwise keys, time and measures; the time of a window is that of the row which closes it.
 
@@ -73,9 +79,8 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    if isinstance(data, (pa.Table, pa.RecordBatch)):
-        return made.finish(data)
-    parts = [made.add(batch) for batch in data]
-    if not parts:
-        raise ValueError("there are no batches, not even an empty one, to tell the columns from")
+    given = whole_or_batches(data, "data", time, list(keys))
+    if isinstance(given, (pa.Table, pa.RecordBatch)):
+        return made.finish(given)
+    parts = [made.add(batch) for batch in some_batches(given)]
     return pa.concat_tables([*parts, made.finish()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aggr import predicate
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
-from aggr.states.grouped_tables import key_column, key_type
+from aggr.states.keys import key_fields, keyed
 from tiltframe.event_time import event_times
 from windows.ordered import Condition, Input, Rows, Tick, Weight
 
@@ -26,9 +26,14 @@ _NEVER = -(2**62)
 class Order:
     """What rows are put in order by: the keys, the time, further columns, and at last their arrival."""
 
-    keys: tuple[str, ...]
+    keyed_by: Mapping[str, str]
     time: str
     then: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the keys; ``keyed_by`` says what each is computed by."""
+        return tuple(self.keyed_by)
 
 
 class Keys(NamedTuple):
@@ -65,14 +70,18 @@ class Entries(NamedTuple):
 
 def no_keys(schema: pa.Schema, order: Order) -> Keys:
     """Return the keys before there are rows."""
-    columns = tuple(pa.array([], key_type(schema.field(name).type)) for name in order.keys)
+    columns = tuple(pa.array([], field.type) for field in key_fields(order.keyed_by, schema))
     return Keys(columns, np.zeros(0, np.int64), _NEVER)
 
 
 def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
-    """Sort rows by key and time, unless they are; raise ``ValueError`` for a row before one that has come already."""
+    """Sort rows by key and time, unless they are; raise ``ValueError`` for a row before one that has come already.
+
+    A row comes once per element of a list that is a key.
+    """
+    table, _, by_name = keyed(table, order.keyed_by, table.column_names)
+    own = [normalize(key) for key in by_name.values()]
     times = event_times(table.column(order.time), order.time)
-    own = [normalize(key_column(table.column(name))) for name in order.keys]
     both = [pa.concat_arrays([old, new.cast(old.type)]) for old, new in zip(known.columns, own, strict=True)]
     groups, one = group_by(both, known.n + len(times))
     places, key = groups.ids[: known.n], groups.ids[known.n :]

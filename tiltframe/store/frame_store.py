@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import pyarrow as pa
 
 from aggr import Measure
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
+from aggr.states.flat_results import flattened
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
@@ -25,8 +27,11 @@ from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.open import backend_at, check_options, check_types, checked_uri, described
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.results import checked_order
-from windows import TimeWindow
+from tiltframe.store.query.resolution import finest_within
+from tiltframe.store.query.results import check_having, checked_order, found_having, in_zone, ordered
+from tiltframe.store.query.time_range import read_time_range
+from tiltframe.tabular import table_of
+from windows import TimeWindow, check_timezone
 
 DEFAULT_NAME = "frame"
 
@@ -44,7 +49,7 @@ class FrameStore(Maintenance):
         backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
     frame : TiltFrame, optional
         What the store is to keep; may be left out for a store that is there. Nothing is written before the first
-        commit.
+        commit, for rows tell the types of states, unless ``rows`` does.
     name : str, optional
         Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
         stores it says which.
@@ -56,6 +61,8 @@ class FrameStore(Maintenance):
     durable : bool
         Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive the loss
         of power; without, they survive the end of the process. Object stores and databases look after that themselves.
+    rows : schema, optional
+        Of the rows that are to come: the store is made at once, where there is none, and readers find it.
 
     Raises
     ------
@@ -84,6 +91,7 @@ class FrameStore(Maintenance):
         retention: Mapping[str, str | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
         durable: bool = False,
+        rows: pa.Schema | None = None,
     ) -> None:
         """Look what is there."""
         if name is not None:
@@ -114,6 +122,8 @@ class FrameStore(Maintenance):
             if retention is not None and self._retention != self._manifest.retention:
                 self._manifest = replace(self._manifest, retention=self._retention)
                 self._backend.alter(self._manifest.to_dict())
+        if rows is not None:
+            self.prepare(self.frame.states_schema(checked_type(rows, pa.Schema, "rows")))
 
     @property
     def place(self) -> str:
@@ -131,7 +141,10 @@ class FrameStore(Maintenance):
         if self._manifest is None:
             self._manifest = described(self._backend, None)
         if self._manifest is None:
-            raise StoreError(f"the store {self.place} holds nothing yet")
+            raise StoreError(
+                f"the store {self.place} holds nothing yet: its first commit makes it, or FrameStore(…, rows=SCHEMA) "
+                "with the schema of the rows to come"
+            )
         return self._manifest
 
     @property
@@ -199,13 +212,14 @@ class FrameStore(Maintenance):
         txn_versions = self._backend.named(kept.name).view([kept.frame.levels[0].name], writers)[0].txn_versions
         return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
 
-    def append(self, states: pa.Table, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
+    def append(self, states: Any, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
         """Add states under a writer's commit number, at once or not at all.
 
         Parameters
         ----------
         states : table
-            As `tiltframe.rollup` gives it. With rows of finer levels only, coarser ones are derived later.
+            As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
+            pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived later.
         writer : str
             Who writes.
         commit : int
@@ -230,7 +244,7 @@ class FrameStore(Maintenance):
         """
         commit = check_writer(writer, commit)
         made_from = check_made_from(made_from, writer)
-        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        states = checked(table_of(states, "states"), self.frame)
         content = content_of(states, self.frame)
         self._backend.check_values(states)
         kept = self.prepare(states.schema)
@@ -299,7 +313,7 @@ class FrameStore(Maintenance):
 
     def query(
         self,
-        per: str | TimeWindow | None = None,
+        per: str | TimeWindow | Sequence[str | TimeWindow] | None = None,
         within: Any = None,
         where: str | None = None,
         measures: Sequence[str] | Mapping[str, Measure] | None = None,
@@ -308,6 +322,10 @@ class FrameStore(Maintenance):
         order_by: str | Sequence[str] = (),
         limit: int | None = None,
         now: Any = None,
+        flat: bool = False,
+        having: str | None = None,
+        points: int | None = None,
+        timezone: str | None = None,
     ) -> pa.Table:
         """Read results; a query never changes a state.
 
@@ -315,10 +333,12 @@ class FrameStore(Maintenance):
         ----------
         per : str or window, optional
             A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or
-            ``all`` for one result over the whole range.
-        within : (start, end) or str, optional
-            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds, or a
-            pattern such as ``2018-01-** **:**:**``; without an offset in the frame's zone.
+            ``all`` for one result over the whole range. A list of these gives the results of each, one after the
+            other, as the column ``level`` tells; each as of its own moment.
+        within : (start, end), str or date, optional
+            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; a day,
+            month or year, ``2026-03-28``, ``2026-03``; until now, ``-24h``; or a pattern such as
+            ``2018-01-** **:**:**``. Without an offset in ``timezone``.
         where : str, optional
             A condition in SQL on the keys.
         measures : names, or name -> measure, optional
@@ -328,17 +348,29 @@ class FrameStore(Maintenance):
         fill : bool
             Give windows without events too, with nulls and counts of 0, for each key that has any event.
         order_by : str or list of str, optional
-            Columns, or fields such as ``latency.quantiles.0.99 desc``; by default window, then keys.
+            Columns, or fields such as ``latency_p99 desc``, or ``latency.quantiles.0.99``; by default window, then
+            keys.
         limit : int, optional
             At most so many rows.
         now : moment, optional
-            For `partial`; the clock's.
+            For `partial` and for times ago; the clock's.
+        flat : bool
+            Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+        having : str, optional
+            A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
+        points : int, optional
+            In place of ``per``, what a plot asks for: the finest level of which the range has at most so many
+            windows, and which holds it from its start on; where the coarsest has more, hours, days, weeks, months,
+            quarters or years.
+        timezone : str, optional
+            The zone that ``within`` and ``now`` are read in, and that the window's start and end are given in; the
+            frame's for reading, UTC for giving, by default. Windows stay the frame's.
 
         Returns
         -------
         table
-            level, window_start, window_end, keys, a column per measure, and ``partial``: whether the window is not
-            over yet, or reaches into what its level has expired.
+            level, window_start, window_end, keys, a column per measure, or per field of its records, and ``partial``:
+            whether the window is not over yet, or reaches into what its level has expired.
 
         Raises
         ------
@@ -347,11 +379,22 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        plan = plan_query(self.frame, per, within, where, measures, keys)
+        zone = self.frame.timezone if timezone is None else check_timezone(timezone) or timezone
+        at = moment(now, zone)
         checked_truth(fill, "fill")
-        order, at = checked_order(order_by), moment(now, self.frame.timezone)
-        limit = None if limit is None else checked_whole(limit, "limit")
-        return execute(self._backend, self.manifest, plan, fill, order, limit, at)
+        checked_truth(flat, "flat")
+        order, limit = checked_order(order_by), None if limit is None else checked_whole(limit, "limit")
+        if points is not None:
+            per = self._per_points(per, points, within, at, zone)
+        sizes: list[Any] = list(per) if isinstance(per, list | tuple) else [per]
+        if not sizes:
+            raise ValueError("per must name a level, or several; got an empty list")
+        plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
+        kept = self.manifest
+        check_having(having, plans[0], kept.schema)
+        found = pa.concat_tables([execute(self._backend, kept, asked, fill, at) for asked in plans])
+        results = in_zone(ordered(found_having(found, having), order, limit), timezone)
+        return flattened(results) if flat else results
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -382,11 +425,29 @@ class FrameStore(Maintenance):
         states = read_states(self._backend, self.manifest, plan)[0]
         return labelled(states, self.frame, self.frame.level(plan.per))
 
+    def _per_points(self, per: Any, points: int, within: Any, now: int, timezone: str) -> TimeWindow:
+        """Choose what results are per by how many there may be."""
+        points = checked_whole(points, "points", 1)
+        if per is not None:
+            raise ValueError(f"per={shown(per)} and points={points} contradict each other; give one")
+        span = None if within is None else read_time_range(within, timezone, now)
+        return finest_within(self._backend, self.frame, span, points)
+
     def _check_frame(self, frame: TiltFrame) -> None:
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
             raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
+
+    def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
+        """Plot a measure over time; see `tiltframe.store.plot.plot`, which says what it takes."""
+        from tiltframe.store.plot import plot  # which needs matplotlib
+
+        return plot(self, measure, quantiles, **asked)
+
+    def _repr_html_(self) -> str:
+        """Show where it is, and its frame, in a notebook."""
+        return f"<p><b>FrameStore</b> {escape(self.place)}</p>{self.frame._repr_html_()}"
 
     def __repr__(self) -> str:
         """Show where it is, and its frame."""

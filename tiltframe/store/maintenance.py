@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.arguments import checked_type, shown
+from aggr.arguments import checked_names, checked_truth, shown
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.store.check import CheckReport, check_store
@@ -20,8 +21,10 @@ from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.replacement import check_whole, replace_range
 from tiltframe.store.core.report import Report, inspect
 from tiltframe.store.core.retention import expire
+from tiltframe.store.export import export_level, exported_levels
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.tabular import table_of
 from windows import window
 
 
@@ -45,13 +48,13 @@ class _Store(Protocol):
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: _Store, states: pa.Table, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(self: _Store, states: Any, within: Any, made_from: Mapping[str, int] | None = None) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
         ----------
         states : table
-            As `tiltframe.rollup` gives it, of rows in the range.
+            As `tiltframe.rollup` gives it, of rows in the range; whatever `append` takes.
         within : range
             Of whole windows of the finest level; as for `query`.
         made_from : name -> number, optional
@@ -64,7 +67,7 @@ class Maintenance:
             of whole windows, or windows that coarser ones are made of have expired.
         """
         span = check_whole(read_time_range(within, self.frame.timezone), self.frame)
-        states = checked(checked_type(states, pa.Table, "states"), self.frame)
+        states = checked(table_of(states, "states"), self.frame)
         self.check_states(states.schema)
         finest = states.filter(pc.equal(states.column(LEVEL), self.frame.levels[0].name))
         starts = instants_of(finest)
@@ -103,6 +106,8 @@ class Maintenance:
     ) -> dict[str, tuple[int, int]]:
         """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
 
+        Plain tables of results that are kept (`export`) are brought up to date.
+
         Parameters
         ----------
         before : moment, optional
@@ -127,7 +132,51 @@ class Maintenance:
         manifest, at = self.manifest, moment(before, self.frame.timezone)
         _check_progress(progress)
         catch_up(self._backend, manifest)
-        return merge_parts(self._backend, manifest, at, progress)
+        merged = merge_parts(self._backend, manifest, at, progress)
+        for level in exported_levels(self._backend, manifest):
+            try:
+                export_level(self._backend, manifest, level, moment(None, self.frame.timezone))
+            except OverflowError as error:  # the parts are merged, and queries of other windows have results
+                warnings.warn(f"the plain table of {level} is not up to date: {error}", stacklevel=2)
+        return merged
+
+    def export(
+        self: _Store, per: str | Sequence[str] | None = None, flat: bool = True, now: Any = None
+    ) -> dict[str, int]:
+        """Keep results of levels as plain tables, ``<name>_<level>_flat``: for tools that know nothing of states.
+
+        In a folder or object store each is a Delta table of its own, which any reader of Delta reads; in PostgreSQL a
+        table, from which the view ``<name>_<level>_current`` takes quantiles. `compact` brings those that are there
+        up to date, and so does this.
+
+        Parameters
+        ----------
+        per : level or levels, optional
+            All of them unless given.
+        flat : bool
+            Records as plain columns, ``latency_p99``; other tables are not kept.
+        now : moment, optional
+            For ``partial``; the clock's.
+
+        Returns
+        -------
+        level name -> rows that were written: those of windows that have changed
+
+        Raises
+        ------
+        ValueError
+            For a level that is not there, and for names of columns that clash.
+        StoreError
+            Where the backend keeps no such tables.
+        """
+        if not checked_truth(flat, "flat"):
+            raise ValueError("plain tables are flat; read records by query()")
+        manifest, at = self.manifest, moment(now, self.frame.timezone)
+        named = [per] if isinstance(per, str) else per
+        given = self.frame.levels if named is None else checked_names(named, "per", "levels")
+        levels = [self.frame.level(level).name for level in given]
+        catch_up(self._backend, manifest)
+        return {level: export_level(self._backend, manifest, level, at) for level in levels}
 
     def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
         """Remove windows that are older than their level's retention; coarser levels catch up first.

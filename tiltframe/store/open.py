@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import pyarrow as pa
 
 from aggr.arguments import because, checked_mapping, is_name, shown
+from tiltframe.extras import MissingExtra
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
+from tiltframe.store_folders import DESCRIPTION
 
 OLD = "tiltframe.json"  # the manifest of format 1
 
@@ -62,25 +64,27 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
     Raises `StoreError` where what is needed is not installed.
     """
     if uri.startswith("file://"):
-        uri = url2pathname(urlsplit(uri).path)
-    if not uri.startswith(("postgresql://", "postgres://")):
-        from tiltframe.store.delta.backend import DeltaBackend  # half a second, which only those with a store wait for
+        from urllib.request import url2pathname  # with http and ssl
 
+        uri = url2pathname(urlsplit(uri).path)
+    if not is_address(uri):
+        try:
+            from tiltframe.store.delta.backend import DeltaBackend  # half a second, for stores in folders alone
+        except ImportError as error:
+            raise StoreError(str(MissingExtra("a store in a folder or object store", "delta", error))) from None
         return DeltaBackend(uri, tuple(options.items()), durable)
     if options:
         raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
     try:
         from tiltframe.store.postgres.backend import PostgresBackend
     except ImportError as error:
-        raise StoreError(f"stores in PostgreSQL need the extra: pip install 'tiltframe[postgres]' ({error})") from None
+        raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
     return PostgresBackend(uri, name or "", durable)
 
 
-def is_store(folder: Path) -> bool:
-    """Say whether a folder is a store."""
-    from tiltframe.store.delta.backend import DESCRIPTION
-
-    return (folder / DESCRIPTION / "_delta_log").is_dir()
+def is_address(uri: str) -> bool:
+    """Say whether a URI is of PostgreSQL."""
+    return uri.startswith(("postgresql://", "postgres://"))
 
 
 def described(backend: Backend, name: str | None) -> Manifest | None:
@@ -88,17 +92,23 @@ def described(backend: Backend, name: str | None) -> Manifest | None:
 
     Raises `StoreError` for a file, a folder of other things, a store of another name or of an older format.
     """
-    from tiltframe.store.delta.log import clear
+    if isinstance(backend, _of_delta()):
+        from tiltframe.store.delta.log import clear
 
-    with clear(backend.place):  # what may not be looked at
-        return _described(backend, name)
+        with clear(backend.place):  # what may not be looked at
+            return _described(backend, name)
+    return _described(backend, name)
+
+
+def _of_delta() -> tuple[type, ...]:
+    """Return the class of Delta's backends, if it has been loaded: no backend is of it otherwise."""
+    loaded = sys.modules.get("tiltframe.store.delta.backend")
+    return () if loaded is None else (loaded.DeltaBackend,)
 
 
 def _described(backend: Backend, name: str | None) -> Manifest | None:
-    from tiltframe.store.delta.backend import DESCRIPTION, DeltaBackend
-
     path = Path(backend.uri)
-    is_folder = isinstance(backend, DeltaBackend) and "://" not in backend.uri
+    is_folder = isinstance(backend, _of_delta()) and "://" not in backend.uri
     if is_folder:
         check_folder(path)
     found = backend.describe()

@@ -83,23 +83,75 @@ class EmitPolicy(Policy):
         return None if self.timeout is None else micros(self.timeout)
 
     def time(self, watermark: int | None, now: int | None) -> int | None:
-        """Read the clock that periods are counted by; None while it is not known."""
+        """Read the clock that periods are counted by; None while it is not known.
+
+        Parameters
+        ----------
+        watermark, now : int, optional
+            Microseconds; None while they are not known.
+
+        Returns
+        -------
+        int, microseconds, or None
+        """
         return watermark if getattr(self, "clock", "arrival") == "event" else now
 
     def due(self, before: int | None, time: int | None) -> bool:
-        """Say whether open windows are to be looked at, given the clock, and where it stood when they last were."""
+        """Say whether open windows are to be looked at, given the clock, and where it stood when they last were.
+
+        Parameters
+        ----------
+        before, time : int, optional
+            Microseconds of the policy's clock.
+
+        Returns
+        -------
+        bool
+        """
         return True
 
     def looked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Say from where on the clock counts, after open windows were emitted or not."""
+        """Say from where on the clock counts, after open windows were emitted or not.
+
+        Parameters
+        ----------
+        before, time : int, optional
+            Microseconds of the policy's clock.
+        emitted : bool
+
+        Returns
+        -------
+        int, microseconds, or None
+        """
         return time
 
     def early(self, pending: NDArray[np.int64]) -> Mask:
-        """Choose open windows to emit, by how many rows have come since their last emission."""
+        """Choose open windows to emit, by how many rows have come since their last emission.
+
+        Parameters
+        ----------
+        pending : array of int64, shape (windows,)
+
+        Returns
+        -------
+        array of bool, shape (windows,)
+        """
         return np.zeros(len(pending), np.bool_)
 
     def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
-        """Choose the windows that have seen no event for the timeout."""
+        """Choose the windows that have seen no event for the timeout.
+
+        Parameters
+        ----------
+        marks : name -> array of int64
+            Of the windows, as `tiltframe.streaming.window_table.MARKS` names them.
+        watermark, now : int, optional
+            Microseconds; None while they are not known.
+
+        Returns
+        -------
+        array of bool, shape (windows,)
+        """
         if self.timeout_us is None or now is None:
             return np.zeros(len(marks["touched"]), np.bool_)
         return marks["touched"] <= now - self.timeout_us
@@ -108,6 +160,11 @@ class EmitPolicy(Policy):
 @dataclass(frozen=True, repr=False)
 class AfterClose(EmitPolicy):
     """Emit a window when it is closed, and again when late events reach it.
+
+    Parameters
+    ----------
+    delay, timeout, mode, having : str, optional
+        As in `EmitPolicy`.
 
     Examples
     --------
@@ -132,6 +189,8 @@ class Periodic(EmitPolicy):
         Emit open windows even if they have not changed.
     clock : str
         ``arrival``, the clock that rows arrive by; ``event``, the watermark.
+    delay, timeout, mode, having : str, optional
+        As in `EmitPolicy`.
 
     Examples
     --------
@@ -172,6 +231,8 @@ class OnUpdate(EmitPolicy):
         Emit at most once in so long by the clock, and then a window once for all its changes.
     clock : str
         Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
+    delay, timeout, mode, having : str, optional
+        As in `EmitPolicy`.
 
     Examples
     --------
@@ -210,6 +271,13 @@ class AfterCount(EmitPolicy):
     """Emit a window once ``rows`` of its rows have come since its last emission; besides, all at their close.
 
     It is looked at after each batch, so that more rows than these may be emitted at once.
+
+    Parameters
+    ----------
+    rows : int
+        At least 1.
+    delay, timeout, mode, having : str, optional
+        As in `EmitPolicy`.
 
     Examples
     --------
@@ -252,6 +320,8 @@ class AfterKeyExpire(EmitPolicy):
     clock : str
         ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
         its last event.
+    delay, mode, having : str, optional
+        As in `EmitPolicy`; there is no mode but accumulating.
 
     Examples
     --------
@@ -287,7 +357,16 @@ class AfterKeyExpire(EmitPolicy):
         return marks["seen"] <= watermark - self.timeout_us
 
     def over(self, spans: NDArray[np.int64]) -> Mask:
-        """Choose the keys whose span, in microseconds, is over the longest that is allowed."""
+        """Choose the keys whose span, in microseconds, is over the longest that is allowed.
+
+        Parameters
+        ----------
+        spans : array of int64, shape (keys,)
+
+        Returns
+        -------
+        array of bool, shape (keys,)
+        """
         return np.zeros(len(spans), np.bool_) if self.maxspan is None else spans > micros(self.maxspan)
 
 
@@ -302,6 +381,10 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     text : str
         ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
         with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``.
+
+    Returns
+    -------
+    EmitPolicy
 
     Raises
     ------

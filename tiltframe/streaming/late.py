@@ -115,7 +115,19 @@ class Buffer(LatePolicy):
             raise ValueError(f"older must be one of {', '.join(OLDER)}; got {shown(self.older)}")
 
     def oldest(self, level: TimeWindow, newest: Instants) -> Instants:
-        """Find the oldest window of the buffer for each start of a newest window, microseconds UTC."""
+        """Find the oldest window of the buffer for each start of a newest window.
+
+        Parameters
+        ----------
+        level : TimeWindow
+            The finest.
+        newest : array of int64
+            Microseconds UTC.
+
+        Returns
+        -------
+        array of int64, microseconds UTC
+        """
         unique, places = np.unique(newest, return_inverse=True)
         for _ in range(self.windows):
             unique = level.starts(unique - 1)
@@ -132,6 +144,10 @@ class Buffer(LatePolicy):
             Event times in the order of arrival, microseconds UTC.
         newest : int, optional
             The start of the newest window of the events before.
+
+        Returns
+        -------
+        array of int64, microseconds UTC
         """
         starts = level.starts(times)
         return self.oldest(level, np.maximum(np.maximum.accumulate(starts), BEGINNING if newest is None else newest))
@@ -147,6 +163,10 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     ----------
     text : str
         ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``.
+
+    Returns
+    -------
+    LatePolicy
 
     Raises
     ------

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import aggr
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.kernels.groups import group_by
-from aggr.states.grouped_tables import key_column
+from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows
@@ -109,7 +109,7 @@ class OpenWindows:
             hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
             hidden |= {SEEN: aggr.last(self.frame.time)}
         given = self.frame
-        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keys, given.timezone)
+        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keyed_by, given.timezone)
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.
@@ -198,7 +198,7 @@ class OpenWindows:
         due = self.emit.due(clock.looked, time)
         if not self._levels:
             self._clock = clock.after_look(self.emit, time, due, False)
-            return _NOTHING
+            return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
         behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
         levels, emitted, early = [], [], False
@@ -213,8 +213,23 @@ class OpenWindows:
         return table
 
     def results(self, emitted: pa.Table) -> pa.Table:
-        """Read results of emitted states: the same rows, the measures in place of the states."""
-        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING.schema):
+        """Read results of emitted states: the same rows, the measures in place of the states.
+
+        Parameters
+        ----------
+        emitted : table
+            From `advance`.
+
+        Returns
+        -------
+        table
+
+        Raises
+        ------
+        ValueError
+            If these are no states of the frame.
+        """
+        if checked_type(emitted, pa.Table, "emitted").schema.equals(_NOTHING):
             return emitted
         self.frame.check_states(emitted.schema)
         return self._rules.results(emitted)
@@ -253,9 +268,14 @@ class OpenWindows:
         Parameters
         ----------
         data : bytes
-        frame, emit, late, max_keys, beyond : optional
+        frame, emit, late, **bounds : optional
+            Also ``max_keys`` and ``beyond``.
             Those it was saved with, unless they are given. Measures may be added: they start from here. Otherwise the
             frame must be the same, and the mode of emission too.
+
+        Returns
+        -------
+        OpenWindows
 
         Raises
         ------
@@ -329,13 +349,15 @@ class OpenWindows:
 
     def _lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
         """Say which rows lie in lost panes alone."""
-        found = self.frame.panes.assign(times)
-        keys = {name: key_column(rows.column(name)).take(pa.array(found.rows)) for name in self.frame.keys}
+        _, places_of, all_keys = keyed(rows, self.frame.keyed_by, {self.frame.time})
+        found = self.frame.panes.assign(times if places_of is None else times[places_of])
+        owners = found.rows if places_of is None else places_of[found.rows]
+        keys = {name: key.take(pa.array(found.rows)) for name, key in all_keys.items()}
         bounds = {START: pa.array(found.starts).cast(INSTANT), END: pa.array(found.ends).cast(INSTANT)}
         placed = places(WindowTable(pa.table(bounds | keys), {}), lost, self.frame.panes, self.frame.keys)
         late = np.zeros(len(times), np.bool_)
-        late[found.rows] = True
-        late[found.rows[placed < 0]] = False
+        late[owners] = True
+        late[owners[placed < 0]] = False
         return late
 
     def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, int]:
@@ -389,7 +411,7 @@ class OpenWindows:
             self._counts[name] += count
 
 
-_NOTHING = pa.table({LEVEL: pa.array([], pa.string())})
+_NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
 _SPAN_ENDS = {EARLIEST: aggr.first, LATEST: aggr.last}
 _HIDDEN = (ROWS, EARLIEST, LATEST, SEEN)
 _UNKNOWN = {"earliest": np.iinfo(np.int64).max, "latest": LOWEST, "seen": LOWEST}

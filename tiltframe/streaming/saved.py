@@ -168,7 +168,7 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     known = {name: measure for name, measure in frame.measures.items() if name in there}
     changed = None
     if len(known) == len(there):
-        part = TiltFrame(frame.levels, frame.time, known, frame.keys, frame.timezone)
+        part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
         changed = state.frame.difference(part)
     else:
         changed = f"measure {next(name for name in there if name not in known)!r} was saved, and is missing now"

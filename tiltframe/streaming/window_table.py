@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aggr import Function
 from aggr.kernels.groups import Groups, group_by
-from aggr.states.grouped_tables import key_column
+from aggr.states.keys import key_column
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from windows import TimeWindow

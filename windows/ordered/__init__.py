@@ -11,7 +11,7 @@ from windows.ordered.kinds.emit_when import emit_when
 from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
-from windows.ordered.read import read_ordered, read_tick
+from windows.ordered.read import as_ordered, read_ordered, read_tick
 from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, yearly
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Rows",
     "Tick",
     "Weight",
+    "as_ordered",
     "count",
     "daily",
     "emit_when",

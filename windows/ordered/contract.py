@@ -23,6 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arguments import is_name, shown
 from windows.ordered.ticks import Tick
 
 Ints = NDArray[np.int64]
@@ -48,8 +49,8 @@ class Condition:
 
     def __post_init__(self) -> None:
         """Check that it is text; what it says is checked against the data."""
-        if not isinstance(self.text, str) or not self.text.strip():
-            raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {self.text!r}')
+        if not is_name(self.text):
+            raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {shown(self.text)}')
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,8 @@ class Weight:
 
     def __post_init__(self) -> None:
         """Check that it is a name."""
-        if not isinstance(self.column, str) or not self.column:
-            raise ValueError(f"a weight is the name of a column; got {self.column!r}")
+        if not is_name(self.column):
+            raise ValueError(f"a weight is the name of a column; got {shown(self.column)}")
 
 
 Input = Condition | Weight | Tick

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from windows.kinds.tumbling import window
 
 _SIZES = {"minutely": "1m", "hourly": "1h", "daily": "1d", "monthly": "1mo", "yearly": "1y"}
@@ -39,12 +40,12 @@ class Tick:
 
     def __post_init__(self) -> None:
         """Check the name and the zone."""
-        if self.name not in _SIZES:
-            raise ValueError(f"a tick is one of {', '.join(_SIZES)}; got {self.name!r}")
+        if not isinstance(self.name, str) or self.name not in _SIZES:
+            raise ValueError(f"a tick is one of {', '.join(_SIZES)}; got {shown(self.name)}")
         if not isinstance(self.timezone, str):
             raise ValueError(
                 f"{self.name}() needs the time zone whose clock it follows: {self.name}('UTC'), "
-                f"{self.name}('Europe/Paris'); got {self.timezone!r}"
+                f"{self.name}('Europe/Paris'); got {shown(self.timezone)}"
             )
         window(_SIZES[self.name], self.timezone)
 

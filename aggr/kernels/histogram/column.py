@@ -23,7 +23,7 @@ from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import add
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR, Bytes, get_number, of_arrow
+from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow
 from aggr.kernels.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
@@ -95,7 +95,7 @@ def _all_whole(
     high: NDArray[np.int32],
     totals: Whole,
     data: Bytes,
-    places: NDArray[np.int32],
+    places: Whole,
     most: Int,
     least: Int,
     greatest: Int,
@@ -133,8 +133,8 @@ def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int) -> bo
             seen = saturated(seen, max(number, 0))
         wrong |= (gap & (number <= 0)) | (number == -1)
         gap = number <= 0
-        key += max(-number, 1)
-    return not (wrong or gap) and key == np.int64(high) + 1 and saturated(seen, 0) == np.uint64(total)
+        key += advance(number)
+    return not (wrong or gap) and key == np.int64(high) + 1 and saturated(seen, np.int64(0)) == np.uint64(total)
 
 
 @compiled
@@ -159,7 +159,7 @@ def capped(total: Int, count: Int) -> Int:
 def _ends(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
     """Find the lowest and the highest key of each histogram, 0 of an empty one, and its total."""
     low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
-    at = 0
+    at: Int = np.int64(0)
     for row in range(len(sizes)):
         if sizes[row]:
             low[row], high[row] = keys[at], keys[at + sizes[row] - 1]

@@ -1,7 +1,7 @@
 """Buckets: the field of a state that holds histograms over whole-number keys, which HdrHistogram and DDSketch share.
 
-Keys are counted by `loops`; the histograms of a group are added up in a line of cells that stays in the cache, or
-listed and sorted where they are far apart.
+Keys are counted by `loops`; the histograms of a group are added up in a line of cells that stays in the cache. Keys
+that lie far apart are listed and sorted by numpy: few columns have some, and a sort takes long to compile.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from aggr.kernels.histogram.loops import (
     reach,
     tallied,
     write_cells,
-    write_counts,
 )
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR, Bytes, get_number, of_arrow, to_arrow
+from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow, to_arrow
 
 # cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
 # take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
 _DENSE = 3
 
 
@@ -78,12 +78,21 @@ class Buckets:
         ``ends`` are the least and the greatest key of each group, where they are known; without keys, 1 and 0.
         """
         check_lengths(len(keys), groups, "keys")
+        keys = keys.astype(np.int32, copy=False)  # one type, so that loops are compiled once
         low, high = ends or reach(keys, groups.ids, groups.n)
         low = np.maximum(low, high - (self.most or FAR) + 1)
-        base = np.append(0, np.cumsum(np.maximum(high - low + 1, 0)))
+        spans = np.maximum(high - low + 1, 0)
+        base = np.append(0, np.cumsum(spans))
         if base[-1] <= _DENSE * len(keys):
             return _column(*tallied(keys, groups.ids, low, base))
-        return _column(*counted(*groups.by_group(), keys, self.most or FAR))
+        sparse = spans > np.maximum(SPARSE * groups.counts(), FEW)
+        column = _column(*counted(*groups.by_group(), keys, low, np.where(sparse, 0, spans)))
+        if not sparse.any():
+            return column
+        rows = sparse[groups.ids]
+        ids = groups.ids[rows]
+        apart = keys[rows] if self.most is None else np.maximum(keys[rows], low[ids])
+        return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def reduce_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
         """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
@@ -101,12 +110,18 @@ class Buckets:
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
-        written, broken, overflown = _merged(*groups.by_group(), low, high, totals, data, places, *bounds)
+        written, sparse, broken, overflown = _merged(*groups.by_group(), low, high, totals, data, places, *bounds)
         if broken:
             raise DamagedState(DAMAGED)
         if overflown:
             raise OverflowError("a count grew beyond int64")
-        return _column(*written)
+        merged = _column(*written)
+        if not sparse.any():
+            return merged
+        rows = sparse[groups.ids]
+        given = Histograms.of(column.filter(pa.array(rows)))
+        ids = groups.ids[rows][given.rows()]
+        return _put(merged, sparse, _listed(ids, np.maximum(given.keys, written[0][ids]), given.counts, sparse))
 
     def check(self, column: pa.StructArray) -> None:
         """Raise `aggr.kernels.damage.DamagedState` for histograms that this field cannot hold."""
@@ -117,6 +132,32 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
     return column_of(low, high, totals, to_arrow(data, offsets))
 
 
+def _listed(
+    ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
+) -> pa.StructArray:
+    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None counts 1 each.
+
+    Group and key are sorted as one number, which numpy does fastest.
+    """
+    both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
+    if counts is None:
+        both.sort()
+    else:
+        order = np.argsort(both)
+        both, counts = both[order], counts[order]
+    first = np.flatnonzero(np.append(True, both[1:] != both[:-1]))
+    summed = np.diff(first, append=len(both)) if counts is None else np.add.reduceat(counts, first)
+    sizes = np.bincount(both[first] >> 32, minlength=len(chosen))[chosen]
+    return Histograms(sizes, (both[first] & _KEY) - _OFFSET, summed).to_arrow()
+
+
+def _put(column: pa.StructArray, chosen: NDArray[np.bool_], others: pa.StructArray) -> pa.StructArray:
+    """Put other histograms in the place of the chosen ones."""
+    rows = np.arange(len(column))
+    rows[chosen] = len(column) + np.arange(len(others))
+    return pa.concat_arrays([column, others]).take(pa.array(rows))
+
+
 @compiled
 def _merged(
     rows: Rows,
@@ -125,22 +166,24 @@ def _merged(
     high: NDArray[np.int32],
     total: Whole,
     given: Bytes,
-    places: NDArray[np.int32],
+    places: Whole,
     most: int,
     widest: int,
     lowest: int,
     highest: int,
-) -> tuple[Written, bool, bool]:
+) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
 
-    Say as well whether one is damaged, and whether a count grew beyond int64.
+    Say as well which groups were left out because their keys lie far apart, of which only the lowest key to keep is
+    told; whether a histogram is damaged; and whether a count grew beyond int64.
     """
     n, broken, overflown = len(until) - 1, False, False
+    sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
     line, used = np.zeros(FEW, np.int64), np.empty(FEW + 1, np.int64)
-    at = 0
+    at: Int = np.int64(0)
     for group in range(n):
         least: Int
         greatest: Int
@@ -165,18 +208,7 @@ def _merged(
                 data[at] = given[place]
                 at += 1
         elif size and span > max(SPARSE * size, FEW):
-            keys, counts = np.empty(size, np.int64), np.empty(size, np.int64)
-            entries = 0
-            for i in range(until[group], until[group + 1]):
-                row = rows[i]
-                if total[row]:
-                    broken |= not whole(low[row], high[row], total[row], given, places[row], places[row + 1])
-                if total[row] and not broken:
-                    entries = _list(keys, counts, entries, np.int64(low[row]), given, places[row], places[row + 1])
-            if broken:
-                break
-            order = np.argsort(keys[:entries])
-            at = write_counts(np.maximum(keys[order], folded), counts[order], folded, data, at)
+            sparse[group] = True
         elif size:
             if span > len(line):
                 line, used = np.zeros(2 * span, np.int64), np.empty(2 * span + 1, np.int64)
@@ -189,7 +221,7 @@ def _merged(
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at
-    return (lows, highs, totals, data[:at].copy(), offsets), broken, overflown
+    return (lows, highs, totals, data[:at].copy(), offsets), sparse, broken, overflown
 
 
 @compiled
@@ -217,18 +249,5 @@ def _add(line: Whole, cell: Int, last: Int, total: Int, given: Bytes, at: Int, e
         wrong |= (gap & (number <= 0)) | (number == -1)
         gap = number <= 0
         line[max(cell, 0)] += count
-        cell += max(-number, 1)
-    return not (wrong or gap) and cell == last and saturated(seen, 0) == np.uint64(total)
-
-
-@compiled
-def _list(keys: Whole, counts: Whole, entries: Int, key: Int, given: Bytes, at: Int, end: Int) -> Int:
-    """Append the keys and counts of a histogram that is not damaged; return how many there are then."""
-    while at < end:
-        number, at = get_number(given, at, end)
-        if number > 0:
-            keys[entries] = key
-            counts[entries] = number
-            entries += 1
-        key += max(-number, 1)
-    return entries
+        cell += advance(number)
+    return not (wrong or gap) and cell == last and saturated(seen, np.int64(0)) == np.uint64(total)

@@ -1,8 +1,8 @@
 """Cells: keys counted in lines of cells, and lines written as histograms.
 
 Keys that lie close together are counted as they come, all groups' in one line. Others are counted group after group,
-in a line that stays in the cache; where a group's keys lie so far apart that it would have many more cells than keys,
-they are sorted instead.
+in a line that stays in the cache; a group whose keys lie so far apart that it would have many more cells than keys is
+left out, for its keys to be sorted instead.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: 
         np.zeros(n + 1, np.int64),
         np.empty(widest + 1, np.int64),
     )
-    at = 0
+    at: Int = np.int64(0)
     for group in range(n):
         mine = cells[base[group] : base[group + 1]]
         if len(mine):
@@ -63,44 +63,30 @@ def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: 
 
 
 @compiled
-def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], most: int) -> Written:
-    """Count the keys of each group, which has ``rows[until[g]:until[g + 1]]``."""
-    n = len(until) - 1
+def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spans: Whole) -> Written:
+    """Count the keys of each group, which has ``rows[until[g]:until[g + 1]]``, from its key ``low[g]`` on.
+
+    Its cells are ``spans[g]``; a group that has none is left out.
+    """
+    n, widest = len(until) - 1, FEW
+    for group in range(n):
+        widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a count takes no more bytes than it counts rows, and before each may be a gap
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    mine, line, used = np.empty(_largest(until), np.int64), np.zeros(FEW, np.int64), np.empty(FEW + 1, np.int64)
-    at = 0
+    line, used = np.zeros(widest, np.int32), np.empty(widest + 1, np.int64)
+    at: Int = np.int64(0)
     for group in range(n):
-        first, size = until[group], until[group + 1] - until[group]
-        if size:
-            low = high = np.int64(keys[rows[first]])
-            for i in range(size):
-                key = np.int64(keys[rows[first + i]])
-                low, high = min(low, key), max(high, key)
-                mine[i] = key
-            low = max(low, high - most + 1)
-            span = high - low + 1
-            if span > max(SPARSE * size, FEW):
-                at = _write_keys(np.sort(np.maximum(mine[:size], low)), low, data, at)
-            else:
-                if span > len(line):
-                    line, used = np.zeros(2 * span, np.int64), np.empty(2 * span + 1, np.int64)
-                for i in range(size):
-                    line[max(mine[i] - low, 0)] += 1
-                at = write_cells(line[:span], used, data, at)
-            lows[group], highs[group], totals[group] = low, high, size
+        span = spans[group]
+        if span:
+            for i in range(until[group], until[group + 1]):
+                cell = max(keys[rows[i]] - low[group], 0)
+                line[min(cell, span - 1)] += 1  # never beyond the line, whatever keys come
+            at = write_cells(line[:span], used, data, at)
+            lows[group], highs[group] = low[group], low[group] + span - 1
+            totals[group] = until[group + 1] - until[group]
         offsets[group + 1] = at
     return lows, highs, totals, data[:at].copy(), offsets
-
-
-@compiled
-def _largest(until: Whole) -> Int:
-    """Find the most rows of a group."""
-    largest = 0
-    for group in range(len(until) - 1):
-        largest = max(largest, until[group + 1] - until[group])
-    return largest
 
 
 @compiled
@@ -121,27 +107,8 @@ def write_cells(cells: NDArray[np.integer], used: Whole, data: Bytes, at: Int) -
             at += 1
         else:
             at = _write_count(missing, count, data, at)
-    cells[:] = 0
-    return at
-
-
-@compiled
-def _write_keys(keys: Whole, low: Int, data: Bytes, at: Int) -> Int:
-    """Write how often each of the ordered keys occurs; return the place after."""
-    return write_counts(keys, np.ones(len(keys), np.int64), low, data, at)
-
-
-@compiled
-def write_counts(keys: Whole, counts: Whole, low: Int, data: Bytes, at: Int) -> Int:
-    """Write the sums of the counts of equal keys, which are ordered; return the place after."""
-    expected, i = low, 0
-    while i < len(keys):
-        key, count = keys[i], 0
-        while i < len(keys) and keys[i] == key:
-            count += counts[i]
-            i += 1
-        at = _write_count(key - expected, count, data, at)
-        expected = key + 1
+    for cell in range(len(cells)):
+        cells[cell] = 0
     return at
 
 
@@ -149,5 +116,5 @@ def write_counts(keys: Whole, counts: Whole, low: Int, data: Bytes, at: Int) -> 
 def _write_count(missing: Int, count: Int, data: Bytes, at: Int) -> Int:
     """Write a count and the empty keys before it; return the place after."""
     if missing:
-        at = put_number(data, at, -missing if missing > 1 else 0)
+        at = put_number(data, at, -missing if missing > 1 else np.int64(0))
     return put_number(data, at, count)

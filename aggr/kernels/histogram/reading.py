@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aggr.kernels.damage import checked_type
 from aggr.kernels.histogram.column import HISTOGRAM_TYPE, MOST, Histograms, Whole
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import Bytes, get_number, of_arrow
+from aggr.kernels.leb128 import Bytes, advance, get_number, of_arrow
 
 Floats = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class Packed(NamedTuple):
     low: NDArray[np.int32]
     totals: Whole
     data: Bytes
-    places: NDArray[np.int32]
+    places: Whole
 
     @classmethod
     def of(cls, column: pa.StructArray) -> Packed:
@@ -58,7 +58,7 @@ class Packed(NamedTuple):
 
 
 @compiled
-def _keys_at(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], ranks: Whole) -> Whole:
+def _keys_at(low: NDArray[np.int32], data: Bytes, places: Whole, ranks: Whole) -> Whole:
     asked, n = ranks.shape
     keys = np.zeros((asked, n), np.int64)
     for row in range(n):
@@ -69,19 +69,19 @@ def _keys_at(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], ran
             while found < asked and ranks[found, row] < seen:
                 keys[found, row] = key
                 found += 1
-            key += max(-number, 1)
+            key += advance(number)
     return keys
 
 
 @compiled
-def _up_to(low: NDArray[np.int32], data: Bytes, places: NDArray[np.int32], last: int) -> Whole:
+def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: int) -> Whole:
     counts = np.zeros(len(low), np.int64)
     for row in range(len(low)):
         key, at, end = np.int64(low[row]), places[row], places[row + 1]
         while at < end and key <= last:
             number, at = next_number(data, at, end)
             counts[row] += max(number, 0)
-            key += max(-number, 1)
+            key += advance(number)
     return counts
 
 

@@ -330,3 +330,20 @@ class Backend(Protocol):
         list of str
             A sentence for everything that is damaged or lost.
         """
+
+
+@runtime_checkable
+class KeepsResults(Protocol):
+    """What a backend has beside, that keeps results of levels in plain tables: see `tiltframe.store.export`."""
+
+    def flat_parts(self, level: str) -> Mapping[str, Range] | None:
+        """Return what a level's plain table was made from: a part's name -> starts of its windows, end exclusive.
+
+        None where there is no such table.
+        """
+
+    def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
+        """Replace the rows of the windows that start in ranges, and note what the table was made from, at once.
+
+        Raises `Conflict` where someone else was faster.
+        """

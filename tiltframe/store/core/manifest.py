@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +42,8 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that JSON has."""
+        from importlib.metadata import version
+
         functions = {column.measure.function.name: column.measure.function.version for column in self.frame.states}
         held = {
             "format": FORMAT,

@@ -10,6 +10,7 @@ from tiltframe.store.core.backend import Range
 _EPOCH = dt.datetime(1970, 1, 1)
 EVER: Range = (-(2**62), 2**62)
 FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a year after the first that windows know
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # no window that windows know starts later
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:

@@ -53,13 +53,25 @@ class LevelReport:
     expired: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """What a store holds."""
 
     uri: str
     manifest: Manifest
     levels: tuple[LevelReport, ...]
+
+    def __repr__(self) -> str:
+        """Show how much each level holds, in one line."""
+        levels = ", ".join(f"{level.level}: {level.windows:,} windows, {level.rows:,} rows" for level in self.levels)
+        return f"Report({self.uri!r}; {levels})"
+
+    def _repr_html_(self) -> str:
+        """Show the levels in a notebook."""
+        names = ("level", "windows", "rows", "bytes", "parts", "commits", "behind")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        rows = ("".join(f"<td>{getattr(level, name)}</td>" for name in names) for level in self.levels)
+        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
     def to_json(self) -> str:
         """Say it as JSON: times in microseconds UTC."""

@@ -13,6 +13,7 @@ writers, visible at once. A file that no transaction names is read by nobody, an
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -36,11 +37,11 @@ from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.delta.durable import sync_commit
 from tiltframe.store.delta.ends import Ends, check_ends, ends_of, log_problems
 from tiltframe.store.delta.files import bucket_of_file, data_files, read_files, reason, stored_rows, write_file
+from tiltframe.store.delta.flat_tables import clean_flat, flat_parts, write_flat
 from tiltframe.store.delta.folder import table_path, whole_path
 from tiltframe.store.delta.log import added, clear, described_by, removed
 from tiltframe.store.delta.table import Live, make_description, make_level
-
-DESCRIPTION = "tiltframe"  # the table whose configuration describes the store
+from tiltframe.store_folders import DESCRIPTION
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class DeltaBackend:
         """Read the description from the configuration of the table ``tiltframe``."""
         with clear(self.uri):
             try:
-                live = self._open_description()
+                live = self._live.get(DESCRIPTION) or self._open_description()
             except TableNotFoundError:
                 if self._ends().heads:
                     raise StoreError(f"the store {self.uri} is damaged: its description is lost") from None
@@ -251,7 +252,19 @@ class DeltaBackend:
                 with live.lock, clear(self.uri):
                     removed += live.vacuum(older_than)
                     self._written(live, live.table.version())
+            with clear(self.uri):
+                removed += clean_flat(self._flat(level.name), dict(self.options), math.ceil(older_than / 3600))
         return removed
+
+    def flat_parts(self, level: str) -> dict[str, Range] | None:
+        """Read what a level's plain table was made from; None where there is none."""
+        with clear(self.uri):
+            return flat_parts(self._flat(level), dict(self.options))
+
+    def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
+        """Replace rows of a level's plain table, and note what it is made from."""
+        with clear(self.uri):
+            write_flat(self._flat(level), dict(self.options), ranges, results, parts)
 
     def size(self, level: str) -> int:
         """Sum the sizes of a level's files."""
@@ -293,6 +306,9 @@ class DeltaBackend:
 
     def _path(self, name: str) -> str:
         return table_path(self.uri, name)
+
+    def _flat(self, level: str) -> str:
+        return self._path(f"{self._name(level)}_flat")
 
     def _name(self, level: str) -> str:
         return f"{self._described().name}_{level}"

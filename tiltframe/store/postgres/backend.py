@@ -27,12 +27,14 @@ from tiltframe.store.core.buckets import bucket_names
 from tiltframe.store.core.manifest import check_name
 from tiltframe.store.core.narrowing import key_bounds
 from tiltframe.store.core.stored_types import stored, stored_schema
+from tiltframe.store.postgres import flat_tables
+from tiltframe.store.postgres.address import checked_address, shown, without_password
 from tiltframe.store.postgres.commit import commit, last_numbers, readable
 from tiltframe.store.postgres.flat import flatten
 from tiltframe.store.postgres.limits import PART, ROW, WRITTEN, check_values
 from tiltframe.store.postgres.reading import read_level
 from tiltframe.store.postgres.schema import Layout, find, make_registry, register
-from tiltframe.store.postgres.session import Session, listed, quoted, session, shown, without_password
+from tiltframe.store.postgres.session import Session, listed, quoted, session
 
 _INCOMING = "tiltframe_incoming"
 _SAME_TEXT = "SELECT " + ", ".join(  # the same values are the same text in every session
@@ -53,7 +55,7 @@ class PostgresBackend:
     Parameters
     ----------
     uri : str
-        As libpq takes it: ``postgresql://user:password@host/database``.
+        As libpq takes it: ``postgresql://user:password@host/database``, each of ``@/?#%`` in a name as its code.
     name : str
         Of the store; may be left out where the database holds one store only.
     durable : bool
@@ -63,6 +65,10 @@ class PostgresBackend:
     uri: str = field(repr=False)
     name: str = ""
     durable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the URI."""
+        checked_address(self.uri)
 
     @property
     def place(self) -> str:
@@ -173,6 +179,17 @@ class PostgresBackend:
                 )
                 removed += rows[0]["rows"]
         return removed
+
+    def flat_parts(self, level: str) -> dict[str, Range]:
+        """Read what a level's plain table was made from."""
+        with self._store(snapshot=True) as (db, layout):
+            return flat_tables.read_parts(db, layout.flat_parts, level)
+
+    def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
+        """Replace rows of a level's plain table, and note what it is made from; writers take turns."""
+        with self._store() as (db, layout):
+            db.lock(layout.name, level, "flat", 0)
+            flat_tables.replace(db, layout.flat(level), layout.flat_parts, level, ranges, results, parts)
 
     def size(self, level: str) -> int:
         """Return the bytes that a level's table takes, with its index."""

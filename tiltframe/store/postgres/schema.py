@@ -4,6 +4,8 @@ tiltframe               name, format, description            one row a store
 <name>_<level>          window, keys, states as flat columns, writer, commit, the row's part and its identity
 <name>_parts            which parts of which level are readable
 <name>_covers           the last commit of each writer, for each level
+<name>_<level>_flat     results as plain columns, as old as the last compaction or export
+<name>_flat             the parts that these were made from
 <name>_<level>_current  a view of results, for tools that only speak SQL
 """
 
@@ -21,10 +23,11 @@ from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import COMMIT, WRITER
 from tiltframe.store.core.backend import StoreError
 from tiltframe.store.core.stored_types import stored_schema
+from tiltframe.store.postgres import flat_tables
 from tiltframe.store.postgres.flat import flat_schema, sql_type
 from tiltframe.store.postgres.limits import PART, ROW, WRITTEN, check_columns
 from tiltframe.store.postgres.session import Session, quoted
-from tiltframe.store.postgres.sql_view import sql_view
+from tiltframe.store.postgres.sql_view import Relations, sql_view
 
 _OLDEST = 150_000  # the oldest that is tested
 _REGISTRY = "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL)"
@@ -80,6 +83,21 @@ class Layout:
             raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
         return quoted(f"{self.name}_{level}")
 
+    @property
+    def flat_parts(self) -> str:
+        """The table of what plain tables were made from, quoted."""
+        return quoted(f"{self.name}_flat")
+
+    def flat(self, level: str) -> str:
+        """Return the plain table of a level, quoted."""
+        self.table(level)
+        return quoted(f"{self.name}_{level}_flat")
+
+    def relations(self, level: str) -> Relations:
+        """Name what the view of a level reads, and the view."""
+        view = quoted(f"{self.name}_{level}_current")
+        return Relations(self.table(level), self.parts, self.txn_versions, self.flat(level), self.flat_parts, view)
+
     def create(self, session: Session) -> None:
         """Make the tables and the views."""
         version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
@@ -94,10 +112,11 @@ class Layout:
             f"CREATE TABLE {self.txn_versions} (level text NOT NULL, writer text NOT NULL, digest bytea NOT NULL, "
             "number bigint NOT NULL, PRIMARY KEY (level, digest))"
         )
+        session.run(flat_tables.create_parts(self.flat_parts))
         for level in self.levels:
             session.run(self._level(level))
-            view = sql_view(self.frame, self.schema, self.table(level), self.parts, f"{self.name}_{level}")
-            for statement in view:
+            session.run(flat_tables.create(self.frame, self.schema, self.flat(level)))
+            for statement in sql_view(self.frame, self.schema, self.relations(level), level):
                 session.run(statement)
 
     def _level(self, level: str) -> str:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 
 from tiltframe.store.core.backend import Conflict, StoreError
+from tiltframe.store.postgres.address import secrets, shown
 
 _RETRY = ("40001", "40P01")  # serialization failure, deadlock: nothing was written
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
@@ -135,48 +135,11 @@ def translated(uri: str, message: str, code: str | None) -> Exception:
     """
     found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
     reason = (found.group(1) if found else message.splitlines()[0]).strip()
-    for secret in sorted(_secrets(uri), key=len, reverse=True):
+    for secret in sorted(secrets(uri), key=len, reverse=True):
         reason = reason.replace(secret, "***")
     error = Conflict if code in _RETRY else StoreError
     what = "did not do what was asked" if found and code else "cannot be reached"
     return error(f"PostgreSQL at {shown(uri)} {what}: {reason}")
-
-
-def shown(uri: str) -> str:
-    """Show where a database is, and nothing of who asks.
-
-    >>> shown("postgresql://bob:pw@db:5433/x?sslmode=require")
-    'db:5433/x'
-    """
-    if "://" not in uri:
-        named = dict(re.findall(r"(host|dbname)\s*=\s*'?([^\s']+)", uri))
-        return "/".join(named.values()) or "its address"
-    place, _, query = _user_and_place(uri.split("://", 1)[1])[1].partition("?")
-    hosts = parse_qs(query).get("host", [""])
-    return place if not place.startswith("/") else f"{hosts[0]}{place}"
-
-
-def without_password(uri: str) -> str:
-    """Return a URI without its passwords, as a command takes it that finds them elsewhere.
-
-    >>> without_password("postgresql://bob:pw@db:5433/x?sslmode=require&password=pw")
-    'postgresql://bob@db:5433/x?sslmode=require'
-    >>> without_password("postgresql://postgres:@/x?host=/tmp/pg")
-    'postgresql://postgres@/x?host=/tmp/pg'
-    """
-    if "://" not in uri:
-        return f"postgresql://{shown(uri)}"
-    scheme, rest = uri.split("://", 1)
-    user, where = _user_and_place(rest)
-    where, _, query = where.partition("?")
-    options = [each for each in query.split("&") if each and "password" not in each.partition("=")[0].lower()]
-    return f"{scheme}://{user}{'@' * bool(user)}{where}{'?' * bool(options)}{'&'.join(options)}"
-
-
-def _user_and_place(rest: str) -> tuple[str, str]:
-    """Split what follows the scheme into the user and the rest, without the password, which may be any text."""
-    found = re.fullmatch(r"([^:/?@]*)(?::.*)?@([^@]*)", rest, re.DOTALL)
-    return (found.group(1), found.group(2)) if found else ("", rest)
 
 
 def quoted(name: str) -> str:
@@ -205,12 +168,3 @@ def moment(micros: str) -> str:
         f"(timestamptz 'epoch' + ({micros}) / {hour} * interval '1 hour' "
         f"+ ({micros}) % {hour} * interval '1 microsecond')"
     )
-
-
-def _secrets(uri: str) -> set[str]:
-    """Find the passwords that a connection string holds, in every way to write one."""
-    quoted_or_not = re.findall(r"password\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s&]+))", uri)
-    found = [secret for pair in quoted_or_not for secret in pair] + re.findall(r"//[^/@:]*:(.*)@", uri)
-    with suppress(ValueError):
-        found.append(urlsplit(uri).password or "")
-    return {text for secret in found for text in (secret, unquote(secret)) if text}

@@ -1,25 +1,51 @@
 """The current view: results of a level in plain SQL, merged over all readable rows, for tools that know nothing else.
 
-    window_start  window_end  keys…  requests  latency_count  latency_min  latency_max  latency_sum  latency_mean
+    window_start  window_end  keys…  requests  latency_count  latency_mean  latency_p50  latency_p99  partial
 
-`tiltframe.store.postgres.sql_results` says, function by function, which columns a measure has; the view's comment names
-what is left out. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
+Its columns are those of ``query(…, flat=True)``. What `tiltframe.store.postgres.sql_results` can read, function by
+function, is always new. The rest, such as quantiles, is of the level's plain table, which `FrameStore.compact` and
+`FrameStore.export` bring up to date; it is null for windows that have been written to since. The view's comment names
+these columns. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
 Of ``-0.0`` and ``0.0``, either may be the least. Whole sums are numeric: they cannot overflow.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 
 from tiltframe.frame import END, START, TiltFrame
+from tiltframe.names import PARTIAL
 from tiltframe.store.core.stored_types import stored_schema
+from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.postgres.flat import column_name, flat_schema
-from tiltframe.store.postgres.session import quoted
+from tiltframe.store.postgres.flat_tables import columns_of, results_of
+from tiltframe.store.postgres.session import moment, quoted
 from tiltframe.store.postgres.sql_results import sql_result
 from tiltframe.store.postgres.sql_terms import Merged
 
 
-def sql_view(frame: TiltFrame, schema: pa.Schema, table: str, parts: str, name: str) -> list[str]:
+class Relations(NamedTuple):
+    """What the view of a level reads, and the view, quoted."""
+
+    table: str
+    parts: str
+    numbers: str
+    flat: str
+    flat_parts: str
+    view: str
+
+
+class _Columns(NamedTuple):
+    """The columns of measures: always new, or kept; and what has none."""
+
+    columns: dict[str, str]
+    kept: list[str]
+    left_out: list[str]
+
+
+def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str) -> list[str]:
     """Write the statements that make the view of a level, and its comment.
 
     Parameters
@@ -27,42 +53,68 @@ def sql_view(frame: TiltFrame, schema: pa.Schema, table: str, parts: str, name: 
     frame : TiltFrame
     schema : schema
         Of the states of every level.
-    table, parts : str
-        The level's table and the table of parts, quoted.
-    name : str
-        The view is called ``<name>_current``.
+    names : Relations
+    level : str
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
-    columns, left_out = _columns(frame, schema, merged, {START, END, *keys, *frame.measures})
+    found = _columns(frame, schema, merged, {START, END, PARTIAL, *keys})
     own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
     by = ", ".join(f"s.{quoted(column)}" for column in own.values())
     named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
-    outside = ", ".join(f"{alias} AS {quoted(column)}" for alias, column in own.items())
+    outside = ", ".join(f"m.{alias} AS {quoted(column)}" for alias, column in own.items())
     inner = "".join(f", {sql} AS {alias}" for sql, alias in merged.names.items())
-    outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in columns.items())
-    view = quoted(f"{name}_current")
-    comment = f"Not in this view: {'; '.join(left_out)}" if left_out else "All measures are in this view"
+    outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in found.columns.items())
+    same = "".join(
+        f" AND coalesce(f.{quoted(column)}::text, '') = coalesce(m.{alias}::text, '') "
+        f"AND f.{quoted(column)} IS NOT DISTINCT FROM m.{alias}"
+        for alias, column in list(own.items())[2:]
+    )
+    expired = f"(SELECT {moment('max(n.number)')} FROM {names.numbers} AS n WHERE n.level = {_text(level)} "
+    expired += f"AND n.writer = {_text(EXPIRED)})"
+    partial = f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
     return [
-        f"CREATE VIEW {view} AS SELECT {outside}{outer} "
-        f"FROM (SELECT {named}{inner} FROM {table} AS s JOIN {parts} AS p ON p.part = s._part GROUP BY {by}) AS m",
-        f"COMMENT ON VIEW {view} IS '{comment.replace(chr(39), 2 * chr(39))}'",
+        f"CREATE VIEW {names.view} AS SELECT {outside}{outer}, {partial} AS {PARTIAL} "
+        f"FROM (SELECT {named}{inner}, bool_and(e.part IS NOT NULL) AS fresh FROM {names.table} AS s "
+        f"JOIN {names.parts} AS p ON p.part = s._part "
+        f"LEFT JOIN {names.flat_parts} AS e ON e.level = {_text(level)} AND e.part = p.part::text GROUP BY {by}) AS m "
+        f"LEFT JOIN {names.flat} AS f ON m.fresh AND f.{START} = m.k0{same}",
+        f"COMMENT ON VIEW {names.view} IS {_text(_comment(found))}",
     ]
 
 
-def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str]) -> tuple[dict[str, str], list[str]]:
-    """Choose the columns of measures, and say which parts of which measures have none."""
+def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str]) -> _Columns:
+    """Choose the columns of measures, and say which are kept, and which parts of which measures have none."""
     columns: dict[str, str] = {}
-    left_out = []
+    kept: list[str] = []
+    left_out: list[str] = []
+    there = columns_of(frame, schema)
     for measure_name, measure in frame.measures.items():
         state = frame.state_of(measure_name)
         result = sql_result(measure.function, merged, state, schema.field(state).type)
-        if result.left_out:
-            left_out.append(f"{measure_name} ({measure.function.name}): {result.left_out}")
-        for suffix, sql in result.columns.items():
-            name = column_name(measure_name + suffix)
-            if suffix and name in taken:
-                left_out.append(f"{measure_name} ({measure.function.name}): {suffix[1:]}, for {name} is another column")
+        live = {column_name(measure_name + suffix): sql for suffix, sql in result.columns.items()}
+        flat = results_of(frame, schema, measure_name)
+        others = {*taken, *frame.measures} - {measure_name}
+        for name in dict.fromkeys([*flat, *live]):
+            if name in live and name not in others and name not in columns:
+                columns[name] = live[name]
+            elif name in there and name not in live:
+                columns[name] = f"f.{quoted(name)}"
+                kept.append(name)
             else:
-                columns[name] = sql
-    return columns, left_out
+                left_out.append(f"{measure_name} ({measure.function.name}): {name}")
+        if not flat and not live:
+            left_out.append(f"{measure_name} ({measure.function.name}): all of it")
+    return _Columns(columns, kept, left_out)
+
+
+def _comment(found: _Columns) -> str:
+    said = [f"Not in this view: {'; '.join(found.left_out)}"] if found.left_out else ["All measures are in this view"]
+    if found.kept:
+        names = ", ".join(found.kept)
+        said.append(f"As of the last compact or export, and null where a window was written to since: {names}")
+    return ". ".join(said)
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

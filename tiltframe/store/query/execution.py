@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import answers, filled, ordered, requested_states
+from tiltframe.store.query.results import answers, filled, requested_states
 from tiltframe.store.query.time_range import read_moment
 
 
@@ -32,15 +31,13 @@ def execute(
     manifest: Manifest,
     plan: QueryPlan,
     fill: bool,
-    order: Sequence[tuple[str, str]],
-    limit: int | None,
     now: int,
 ) -> pa.Table:
     """Execute a query plan; see `tiltframe.FrameStore.query`."""
     states, held = read_states(backend, manifest, plan)
     if fill:
         states = filled(states, plan, now)
-    return ordered(answers(states, plan, held, now), order, limit)
+    return answers(states, plan, held, now)
 
 
 def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[pa.Table, int]:

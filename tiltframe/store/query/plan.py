@@ -96,8 +96,10 @@ def plan_query(
     where: str | None = None,
     measures: Sequence[str] | Mapping[str, Measure] | None = None,
     keys: Sequence[str] | None = None,
+    now: int | None = None,
+    timezone: str | None = None,
 ) -> QueryPlan:
-    """Check a query and plan it; parameters as for `tiltframe.FrameStore.query`.
+    """Check a query and plan it; parameters as for `tiltframe.FrameStore.query`, ``now`` in microseconds UTC.
 
     Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
     and conditions that cannot be read.
@@ -109,7 +111,7 @@ def plan_query(
             there = _list(frame.keys)
             raise ValueError(f"a condition can name the keys of the frame ({there}); got {shown(name)}")
     target = _target(frame, per)
-    span = None if within is None else read_time_range(within, frame.timezone)
+    span = None if within is None else read_time_range(within, timezone or frame.timezone, now)
     return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where)
 
 

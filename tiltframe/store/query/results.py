@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr import predicate
-from aggr.arguments import checked_names, shown
+from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
@@ -84,6 +85,34 @@ def answers(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.
     return results.append_column(PARTIAL, partial)
 
 
+def check_having(having: str | None, asked: QueryPlan, schema: pa.Schema) -> None:
+    """Raise ``ValueError`` unless a condition can be evaluated on the results of a query, for which nothing is read."""
+    if having is None:
+        return
+    if not is_name(having):
+        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
+    nothing = flattened(answers(requested_states(schema.empty_table(), asked, (0, 0)), asked, 0, 0))
+    for name in predicate.columns_of(having):
+        if name not in nothing.column_names:
+            raise ValueError(f"having names {shown(name)}, which is no result; {nearest(name, nothing.column_names)}")
+    predicate.rows_where(having, nothing)
+
+
+def found_having(results: pa.Table, having: str | None) -> pa.Table:
+    """Keep the results for which a condition on their flat columns is true."""
+    if having is None:
+        return results
+    return results.filter(pa.array(predicate.rows_where(having, flattened(results))))
+
+
+def in_zone(results: pa.Table, timezone: str | None) -> pa.Table:
+    """Give the windows' starts and ends in a zone; the instants stay the same."""
+    for name in (START, END) if timezone is not None else ():
+        at = results.column_names.index(name)
+        results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))
+    return results
+
+
 def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
     """Read what results are ordered by: columns or fields, each ``ascending`` or ``descending``.
 
@@ -120,7 +149,9 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
 
 
 def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
-    """Find a column, or a field of a record, by its name or path."""
+    """Find a column, or a field of a record, by its name, its flat name or its path."""
+    if path not in results.column_names and path in (flat := flattened(results)).column_names:
+        return flat.column(path)
     column, rest = None, path
     for name in results.column_names:
         if path == name or path.startswith(f"{name}."):
@@ -133,7 +164,7 @@ def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
     if column is None or pa.types.is_nested(column.type):
         raise ValueError(
             f"cannot order by {shown(path)}; there are {', '.join(results.column_names)}, and fields of records such "
-            "as latency.quantiles.0.99"
+            "as latency_p99"
         )
     return column
 

@@ -1,4 +1,4 @@
-"""within: a range of time, as people write it: two moments, or a pattern such as ``2018-01-** **:**:**``.
+"""within: a range of time, as people write it: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
 Local times that a zone's clock shows twice, or never: a time is the *first* instant at which the clock shows it, or
 a later one. So a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is
@@ -8,8 +8,10 @@ the repeated hour from 02:00 is two, and ``2024-10-27 02:**:**`` the first.
 
 from __future__ import annotations
 
+import calendar
 import datetime as dt
 import re
+import time
 from collections.abc import Sequence
 from typing import TypeAlias
 from zoneinfo import ZoneInfo
@@ -21,7 +23,7 @@ from windows import check_timezone, window
 from windows.timezone import clock
 
 Moment: TypeAlias = "dt.datetime | dt.date | np.datetime64 | str | int | np.integer"
-Within: TypeAlias = "str | Sequence[Moment]"
+Within: TypeAlias = "str | dt.date | Sequence[Moment]"
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -30,25 +32,33 @@ _OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
 _TIME = r"\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?"
 _ISO = re.compile(rf"(?P<date>\d{{4}}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?))(?:[Tt ](?P<time>{_TIME}))?\s*{_OFFSET}", re.A)
 _PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
+_PLAIN = re.compile(rf"(\d{{4}})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d))?)?)?\s*{_OFFSET})?)?", re.ASCII)
+_AGO = re.compile(r"-(\d{1,6})(s|m|h|d|w|mo|q|y)", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_MONTHS = {"mo": 1, "q": 3, "y": 12}
 _UNITS = ("y", "mo", "d", "h", "m", "s")
 _A_PATTERN = "'2024-05-** **:**:**' or '2024-05-01 12:00:** +05:30'"
 _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 or Z, or Unix milliseconds"
 
 
-def read_time_range(within: Within, timezone: str) -> tuple[int, int]:
+def read_time_range(within: Within, timezone: str, now: int | None = None) -> tuple[int, int]:
     """Read a range of time: start inclusive, end exclusive.
 
     Parameters
     ----------
-    within : pair or str
-        Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and
-        `numpy.datetime64` too), dates, ISO 8601 text, each with an offset or in the zone, or Unix milliseconds as a
-        whole number or its digits; eight digits of text are a date. Or a pattern, one text of the form
-        ``2018-01-02 03:04:05`` in which stars from some place to the end leave open what follows,
-        ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``: the year, month, day, hour,
-        minute or second that it names.
+    within : pair, str or date
+        - A year, month, day, hour, minute or second by itself, all of it: ``2026``, ``2026-03``, ``2026-03-28``,
+          ``2026-03-28 14``, ``2026-03-28 14:05 +01:00``; a `datetime.date`.
+        - How long ago it begins, until now: ``-24h``, in s, m, h, d (24 hours), w, and by the calendar mo, q and y.
+        - Two moments, as a tuple or list or as text ``START,END``: datetimes (`pandas.Timestamp` and
+          `numpy.datetime64` too), dates, ISO 8601 text, each with an offset or in the zone; Unix milliseconds as a
+          whole number or its digits, of which eight are a date; ``now``; a time ago: ``-24h,-1h``.
+        - A pattern, one text of the form ``2018-01-02 03:04:05`` in which stars from some place to the end leave open
+          what follows, ``2018-01-** **:**:**``, and which may end with an offset, `` +05:30`` or `` Z``.
     timezone : str
         An IANA name, for moments and patterns without an offset.
+    now : int, optional
+        Microseconds UTC; the clock's time unless given.
 
     Returns
     -------
@@ -68,18 +78,50 @@ def read_time_range(within: Within, timezone: str) -> tuple[int, int]:
     25
     """
     check_timezone(timezone)
+    now = int(time.time() * 1e6) if now is None else now
+    if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
+        within = within.isoformat()
+    if isinstance(within, str) and _AGO.fullmatch(within.strip()):
+        within = (within, "now")
     if isinstance(within, str) and "," not in within:
-        return _read_pattern(within.strip(), timezone)
+        return _read_pattern(_as_pattern(within.strip()), timezone)
     parts = [part.strip() for part in within.split(",")] if isinstance(within, str) else within
     if not isinstance(parts, tuple | list) or len(parts) != 2:
         raise ValueError(
             f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
-            f"(start, end), or write a pattern such as {_A_PATTERN}"
+            f"(start, end), a day such as 2024-05-01, or write a pattern such as {_A_PATTERN}"
         )
-    start, end = (read_moment(part, timezone) for part in parts)
+    start, end = (read_moment(part, timezone, now) for part in parts)
     if end <= start:
         raise ValueError(f"the range {shown(within)} is empty: its end must come after its start")
     return start, end
+
+
+def _as_pattern(text: str) -> str:
+    """Write a unit of the calendar as a pattern; other text stays as it is.
+
+    >>> _as_pattern("2026-03"), _as_pattern("2026-03-28 14 +01:00")
+    ('2026-03-** **:**:**', '2026-03-28 14:**:** +01:00')
+    """
+    match = _PLAIN.fullmatch(text)
+    if match is None:
+        return text
+    year, month, day, hour, minute, second = (part or "**" for part in match.groups()[:6])
+    return f"{year}-{month}-{day} {hour}:{minute}:{second} {match['offset'] or ''}".rstrip()
+
+
+def _ago(count: int, unit: str, now: int, timezone: str) -> int:
+    """Count back from a moment; months and years by the clock of the zone, a day that a month lacks is its last."""
+    if unit in _SECONDS:
+        return now - count * _SECONDS[unit] * 1_000_000
+    zone = ZoneInfo(timezone)
+    local = (_EPOCH + dt.timedelta(microseconds=now)).replace(tzinfo=dt.UTC).astimezone(zone)
+    months = local.year * 12 + local.month - 1 - count * _MONTHS[unit]
+    if months < 24:
+        raise ValueError
+    year, month = divmod(months, 12)
+    day = min(local.day, calendar.monthrange(year, month + 1)[1])
+    return (local.replace(year=year, month=month + 1, day=day) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // _MICROSECOND
 
 
 def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
@@ -87,8 +129,9 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(
-            f"cannot read the range {shown(text)}; write START,END such as 2024-05-01,2024-05-02, or a pattern "
-            f"'YYYY-MM-DD hh:mm:ss' with ** for each part that is left open, such as {_A_PATTERN}"
+            f"cannot read the range {shown(text)}; write START,END such as 2024-05-01,2024-05-02, a day or month, a "
+            "time ago such as -24h, or a pattern 'YYYY-MM-DD hh:mm:ss' with ** for each part that is left open, such "
+            f"as {_A_PATTERN}"
         )
     parts = match.groups()[:6]
     given = parts.index("**") if "**" in parts else len(parts)
@@ -114,9 +157,18 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
     return start, int(window(size, timezone).ends(np.array([start]))[0])
 
 
-def read_moment(moment: object, timezone: str) -> int:
-    """Read one moment, microseconds UTC."""
+def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
+    """Read one moment, microseconds UTC; a time ago is counted back from now, the clock's unless given."""
     given = moment
+    if isinstance(moment, str) and (match := re.fullmatch(rf"\s*(?:{_AGO.pattern}|now)\s*", moment, re.ASCII)):
+        now = int(time.time() * 1e6) if now is None else now
+        try:
+            at = now if match[1] is None else _ago(int(match[1]), match[2], now, timezone)
+        except (ValueError, OverflowError):
+            raise _beyond(given) from None
+        if not _since(_FIRST) <= at <= _since(_END):
+            raise _beyond(given)
+        return at
     if isinstance(moment, str):
         moment = moment.strip()
         if re.fullmatch(r"-?[0-9]{1,30}", moment) and not re.fullmatch(r"[0-9]{8}", moment):

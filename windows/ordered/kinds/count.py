@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.ordered.contract import (
     Carry,
     Ints,
@@ -155,7 +156,7 @@ def weighted_count(n: int, weight: str) -> WeightedCount:
 def check_size(n: object, of: str) -> None:
     """Raise ``ValueError`` unless a size is a whole number from 1."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST:
-        raise ValueError(f"{of} takes a whole number of rows from 1; got {n!r}")
+        raise ValueError(f"{of} takes a whole number of rows from 1 to {_MOST:,}; got {shown(n)}")
 
 
 def _total(weights: Ints, before: Ints, rows: Rows) -> Ints:

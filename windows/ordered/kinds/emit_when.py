@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.ordered.contract import (
     Carry,
     Condition,
@@ -39,7 +40,7 @@ class EmitWhen(OrderedWindow):
         """Check the condition."""
         Condition(self.condition)
         if not isinstance(self.include, bool):
-            raise ValueError(f"include is True or False; got {self.include!r}")
+            raise ValueError(f"include is True or False; got {shown(self.include)}")
 
     @property
     def reads(self) -> tuple[Condition, ...]:

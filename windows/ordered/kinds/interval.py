@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.kinds.units import duration_text, read_duration
 from windows.ordered.contract import (
     Carry,
@@ -96,4 +97,4 @@ def interval(length: str) -> Interval:
 def check_length(length: object, what: str, example: str) -> None:
     """Raise ``ValueError`` unless a length of time is a whole number of microseconds from 1."""
     if isinstance(length, bool) or not isinstance(length, int) or length < 1:
-        raise ValueError(f"{what} must be at least one microsecond; got {length!r}: write {example}")
+        raise ValueError(f"{what} must be at least one microsecond; got {shown(length)}: write {example}")

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.kinds.units import duration_text, read_duration
 from windows.ordered.contract import (
     Carry,
@@ -60,8 +61,8 @@ class OrderedSession(OrderedWindow):
         for condition in (self.start_condition, self.end_condition):
             if condition is not None:
                 Condition(condition)
-        if self.bounds not in _BOUNDS:
-            raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {self.bounds!r}")
+        if not isinstance(self.bounds, str) or self.bounds not in _BOUNDS:
+            raise ValueError(f"the bounds of a session are one of {', '.join(_BOUNDS)}; got {shown(self.bounds)}")
 
     @property
     def reads(self) -> tuple[Condition, ...]:

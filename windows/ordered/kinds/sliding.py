@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from aggr.arguments import shown
 from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows, positions
 from windows.ordered.kinds.count import check_size
 from windows.ordered.ticks import Tick
@@ -43,7 +44,7 @@ class Sliding(OrderedWindow):
         if self.condition is not None:
             Condition(self.condition)
         if self.tick is not None and not isinstance(self.tick, Tick):
-            raise ValueError(f"a tick is such as hourly() or daily('UTC'); got {self.tick!r}")
+            raise ValueError(f"a tick is such as hourly() or daily('UTC'); got {shown(self.tick)}")
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -161,7 +162,7 @@ def _parts(resets: tuple[str | Tick, ...], of: str) -> tuple[str | None, Tick | 
     ticks = [reset for reset in resets if isinstance(reset, Tick)]
     conditions = [reset for reset in resets if not isinstance(reset, Tick)]
     if len(ticks) > 1 or len(conditions) > 1:
-        raise ValueError(f"{of} takes one condition and one tick at most; got {', '.join(map(str, resets))}")
+        raise ValueError(f"{of} takes one condition and one tick at most; got {', '.join(map(shown, resets))}")
     for condition in conditions:
         Condition(condition)
     return (conditions[0] if conditions else None), (ticks[0] if ticks else None)

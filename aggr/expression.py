@@ -1,0 +1,96 @@
+"""Inputs: a column by its name, or the value of an expression in SQL over columns.
+
+A text that is the name of a column is that column, however odd the name; any other text is an expression, as
+`docs/conditions.md` describes them. So which of the two a text is, is known when the columns are. A text that could be
+meant either way is refused: one that names a column and is an expression of others that are there too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+import pyarrow as pa
+
+from aggr import predicate
+from aggr.arguments import nearest, shown
+from aggr.kernels.normalize import one_array
+
+_WORDS = re.compile(r"\w+(\.\w+)*")  # what is a name however it is read, or, with digits and such, a constant
+
+
+def is_column(text: str, names: Collection[str]) -> bool:
+    """Say whether a text is the name of a column; raises ``ValueError`` where it could be meant either way.
+
+    >>> is_column("latency ms", ["latency ms"]), is_column("price * 2", ["price"])
+    (True, False)
+    """
+    if text not in names:
+        return False
+    if not _WORDS.fullmatch(text):
+        read = _read_by(text)
+        if read and all(name in names for name in read):
+            raise ValueError(
+                f"{shown(text)} is a column, and an expression of {' and '.join(read)} as well; write "
+                f"{quoted(text)} for the column, ({text}) for the expression"
+            )
+    return True
+
+
+def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
+    """Name the columns that a text reads, among those of these names.
+
+    Raises ``ValueError`` for a text that is neither a column nor an expression, or could be meant either way, and for
+    an expression of a column that is not there.
+
+    >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
+    (('price', 'quantity'), ('latency ms',))
+    """
+    if is_column(text, names):
+        return (text,)
+    try:
+        read = predicate.columns_of(text, "expression")
+    except ValueError as error:
+        raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
+    for name in read:
+        if name not in names:
+            of = "" if predicate.column_of(text) else f", which {shown(text)} reads"
+            raise ValueError(f"the data has no column {shown(name)}{of}; {nearest(name, names)}")
+    return read
+
+
+def type_in(text: str, schema: pa.Schema) -> pa.DataType:
+    """Tell the type of a column or an expression; raises as `columns_in`, and where types do not fit."""
+    if is_column(text, schema.names):
+        return schema.field(text).type
+    columns_in(text, schema.names)
+    return predicate.value_type(text, schema)
+
+
+def values_in(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+    """Return a column, or compute an expression; raises ``ValueError`` where it cannot be computed."""
+    names = table.schema.names
+    return one_array(table.column(text)) if is_column(text, names) else predicate.evaluate(text, table)
+
+
+def may_read(text: str) -> tuple[str, ...]:
+    """Name the columns that a text may read, before it is known which there are: itself, or those of its expression."""
+    return (text,) if _WORDS.fullmatch(text) else (text, *_read_by(text))
+
+
+def quoted(name: str) -> str:
+    """Write the name of a column so that an expression reads it: in backquotes where it is no plain word.
+
+    >>> quoted("route"), quoted("latency ms")
+    ('route', '`latency ms`')
+    """
+    escaped = name.replace("`", "``")
+    return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else f"`{escaped}`"
+
+
+def _read_by(text: str) -> tuple[str, ...]:
+    """Name the columns of an expression that is more than a column; none of what is no expression."""
+    try:
+        return () if predicate.column_of(text) else predicate.columns_of(text, "expression")
+    except ValueError:
+        return ()

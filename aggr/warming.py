@@ -1,0 +1,76 @@
+"""Warming: compile what functions need before anybody waits for it, in an image say, or as a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.function import EVENT_TIME, Function
+from aggr.kernels.groups import Groups
+from aggr.kernels.jit import cache_folders
+from aggr.registry import get, names
+
+_ROWS, _GROUPS = 64, 4
+
+
+def warm(functions: Sequence[str] | None = None) -> list[str]:
+    """Reduce, merge and finish a few values of each kind, so that the loops which this takes are compiled and kept.
+
+    Parameters
+    ----------
+    functions : names, optional
+        All that are registered unless given.
+
+    Returns
+    -------
+    folders in which the code is kept, for processes of the same user or image; none where no disk keeps it
+
+    Raises
+    ------
+    UnknownFunction
+        For a name that no function has.
+
+    Examples
+    --------
+    >>> folders = warm(["count"])
+    """
+    chosen = [get(name)() for name in (names() if functions is None else functions)]
+    for function in chosen:
+        for values in _samples():
+            try:
+                function.check_input(_input(function, values).type)
+                _run(function, _input(function, values))
+            except (TypeError, ValueError, OverflowError):
+                continue  # not of this kind: hdr takes no negative numbers
+    return cache_folders()
+
+
+def _samples() -> list[pa.Array]:
+    """Some values of each kind that has loops of its own: of one sign and of both, near each other and far apart."""
+    near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
+    whole = np.arange(_ROWS)
+    return [
+        pa.array(near),
+        pa.array(np.where(whole % 2, near, -near)),
+        pa.array(far),
+        pa.array(whole),
+        pa.array(whole << 40),
+    ]
+
+
+def _input(function: Function, values: pa.Array) -> pa.Array:
+    """Give a function its columns: the values, and times or small numbers beside them."""
+    if len(function.inputs) == 1:
+        return values
+    times = pa.array(np.arange(_ROWS)).cast(pa.timestamp("us", "UTC"))
+    others = [times if name == EVENT_TIME else pa.array(np.ones(_ROWS)) for name in function.inputs[1:]]
+    return pa.StructArray.from_arrays([values, *others], names=list(function.inputs))
+
+
+def _run(function: Function, values: pa.Array) -> None:
+    apart = Groups(np.arange(_ROWS) % _GROUPS, _GROUPS)
+    states = function.reduce(values, apart)
+    merged = function.merge(pa.concat_arrays([states, states]), Groups.single(2 * _GROUPS))
+    function.finish(pa.concat_arrays([states, merged]))

@@ -1,0 +1,74 @@
+"""Cold and warm: seconds from a fresh process to its first answers, without compiled code on disk and with it.
+
+python -m benchmarks.cold [ROUNDS]
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+ALL = "count min max sum avg var stdev dds hdr"
+CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL}
+MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # seconds, cold, on two quiet cores
+WARM_MAY_TAKE = {"import aggr": 0.25, "rollup": 0.3}
+ANSWER = """
+import time
+begun = time.perf_counter()
+import aggr
+imported = time.perf_counter()
+names = {names!r}
+if names:
+    import numpy as np, pyarrow as pa
+    from tiltframe import TiltFrame, finish, rollup
+    more = {{"hdr": {{"unit": 0.001}}}}
+    calls = {{n: aggr.count() if n == "count" else getattr(aggr, n)("x", **more.get(n, {{}})) for n in names.split()}}
+    frame = TiltFrame(["10s", "1m"], time="ts", measures={{f"of_{{name}}": call for name, call in calls.items()}})
+    rows = pa.table({{"ts": np.arange(1000) * 100, "x": np.random.default_rng(1).lognormal(3, 1, 1000)}})
+    imported_all = time.perf_counter()
+    finish(rollup(rows, frame), frame)
+    print(imported - begun, time.perf_counter() - imported_all)
+else:
+    print(imported - begun, 0.0)
+"""
+
+
+def ask(names: str | None, cache: str) -> tuple[float, float, float]:
+    """Run one process; return the seconds of its import, of its rollup with results, and of all its life."""
+    begun = os.times().elapsed
+    script = ANSWER.format(names=names)
+    environment = os.environ | {"NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+    imported, answered = map(float, said.split())
+    return imported, answered, os.times().elapsed - begun
+
+
+def main(rounds: int) -> None:
+    """Print seconds cold and warm, and their ratio; each round has an empty folder of its own for each case."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+    print(f"load before: {load:.1f}; medians of {rounds}")
+    for case, names in CASES.items():
+        cold, warm, imports, rollups = [], [], [], []
+        for _ in range(rounds):
+            with tempfile.TemporaryDirectory() as cache:
+                cold.append(ask(names, cache)[2])
+                imported, answered, whole = ask(names, cache)
+            warm.append(whole)
+            imports.append(imported)
+            rollups.append(answered)
+        first, again = statistics.median(cold), statistics.median(warm)
+        limit = f", at most {MAY_TAKE[case]}" if case in MAY_TAKE else ""
+        print(
+            f"{case:12} cold {first:5.2f} s{limit}; warm {again:5.2f} s ({first / again:.1f} ×), of which "
+            f"import {statistics.median(imports):.2f} and rollup with results {statistics.median(rollups):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if sys.argv[1:] else 3)

@@ -1,0 +1,216 @@
+"""Written by `python -m tests.test_function_signatures`, from the registry."""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import DataType
+
+class Functions:
+    def __init__(self, df: DataFrame) -> None: ...
+    @staticmethod
+    def arg_max(
+        column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def arg_min(
+        column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def avg(
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def collect(
+        column: Column | str,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def collect_set(
+        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def count(
+        column: Column | str | None = None,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def count_distinct(
+        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def dds(
+        column: Column | str,
+        quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+        relative_accuracy: float = 0.01,
+        max_bins: int | None = None,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def first(
+        column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def hdr(
+        column: Column | str,
+        quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+        digits: int = 3,
+        unit: float | None = None,
+        rank: str = "nearest",
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def last(
+        column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def max(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def min(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def stdev(
+        column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def sum(
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        dtype: str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def var(
+        column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def weighted_avg(
+        column: Column | str,
+        weight: Column | str,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    def __getattr__(self, name: str) -> Callable[..., Column]: ...
+
+def of(df: DataFrame) -> Functions: ...
+def arg_max(
+    column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def arg_min(
+    column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def avg(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def collect(
+    column: Column | str,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def collect_set(
+    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def count(
+    column: Column | str | None = None,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def count_distinct(
+    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def dds(
+    column: Column | str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+    relative_accuracy: float = 0.01,
+    max_bins: int | None = None,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def first(
+    column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def hdr(
+    column: Column | str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+    digits: int = 3,
+    unit: float | None = None,
+    rank: str = "nearest",
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def last(
+    column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def max(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def min(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def stdev(
+    column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def sum(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    dtype: str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def var(
+    column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def weighted_avg(
+    column: Column | str, weight: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def __getattr__(name: str) -> Callable[..., Column]: ...

@@ -1,0 +1,193 @@
+"""Calls of functions on Columns: what `spark_udaf.functions` gives for `agg()` and `over()`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+import aggr
+from aggr import Function
+from aggr.function import EVENT_TIME, WEIGHT, column_keywords
+from spark_udaf.udaf import typed_udf
+from spark_udaf.udaf.aggregate_function import Reading, arrow_type, is_free, of_lists, of_rows, reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CALL = "_tiltframe_call"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function over Columns.
+
+    Parameters
+    ----------
+    function : Function
+    columns : Columns
+        One for each input of the function; none where rows are counted.
+    weight : Column or None
+        How many rows each stands for.
+    where : Column or None
+    label : str
+        The call as it was written, which is the result's name unless it is given another.
+    """
+
+    function: Function
+    columns: tuple[Column, ...]
+    weight: Column | None
+    where: Column | None
+    label: str
+
+    @property
+    def given(self) -> Column:
+        """What Python gets of a row; null where the condition is not true."""
+        columns = dict(zip(self.function.inputs, self.columns or (F.lit(1),), strict=True))
+        if self.weight is not None:
+            columns[WEIGHT] = self.weight
+        named = [column.alias(name) for name, column in columns.items()]
+        values = F.struct(*named) if len(named) > 1 else next(iter(columns.values()))
+        return values if self.where is None else F.when(self.where, values)
+
+
+def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
+    """Make the aggregate function of a registered function's name; with a DataFrame its schema tells types."""
+    measure_of = aggr.caller(name)
+    words = column_keywords(aggr.get(name))
+    timed = EVENT_TIME in aggr.get(name).inputs
+
+    def call(
+        column: Column | str | None = None,
+        *parameters: Any,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+        **named: Any,
+    ) -> Column:
+        given: list[Any] = [None if column is None else "value", *parameters]
+        takes = inspect.signature(measure_of)
+        try:
+            arguments = takes.bind(*given, **named).arguments
+        except TypeError as error:
+            raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
+        others = {word: arguments[word] for word in words if arguments.get(word) is not None}
+        function = measure_of(**{**arguments, **dict.fromkeys(others, "other")}).function
+        if timed and "by" not in others:
+            raise ValueError(f"{name} needs event times: name their column as by='…'")
+        given_by = {word: typed_udf.column(each) for word, each in others.items()}
+        weight = given_by.pop(WEIGHT, None) if function.takes_weights() else None
+        columns = () if column is None else (typed_udf.column(column), *given_by.values())
+        label = f"{name}({'' if column is None else _text(column)})"
+        condition = None if where is None else _condition(where)
+        asked = Call(function, columns, weight, condition, label)
+        return _column(asked, _reading(asked, type, df))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = _describe(name)
+    call.__dict__["__signature__"] = signature(name)
+    return call
+
+
+def call_of(column: Any) -> tuple[Call, str] | None:
+    """Read from a Column which call made it, and its name; None where no call of ours did."""
+    found: tuple[Call, str] | None = vars(column).get(_CALL) if isinstance(column, Column) else None
+    return found
+
+
+def signature(name: str) -> inspect.Signature:
+    """Write the signature of an aggregate function: that of `aggr`, with Columns for names, and ``type``."""
+    columns = ("column", "where", *column_keywords(aggr.get(name)))
+    parameters = [
+        each.replace(annotation=str(each.annotation).replace("str", "Column | str")) if each.name in columns else each
+        for each in inspect.signature(aggr.caller(name)).parameters.values()
+    ]
+    kind = "DataType | str | None"
+    dtype = inspect.Parameter("type", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+    return inspect.Signature([*parameters, dtype], return_annotation="Column")
+
+
+def _reading(asked: Call, type: DataType | str | None, df: DataFrame | None) -> Reading:
+    """Choose what the column is read as, by the schema where that is known and nothing else was said."""
+    if type is None and df is not None and asked.columns:
+        found = df.select(asked.columns[0]).schema.fields[0].dataType
+        if not is_free(asked.function):
+            type = found
+        elif asked.function.name != "count":
+            asked.function.check_input(arrow_type(found))
+    return reading(asked.function, asked.label, type, weighted=asked.weight is not None)
+
+
+def _column(asked: Call, read: Reading) -> Column:
+    """Make the Column; over a window it is another function of Spark's, for there are no lists there."""
+
+    def over(window: Any) -> Column:
+        return of_rows(read)(asked.given).over(window)
+
+    return _named(of_lists(read)(asked.given), asked, asked.label, over)
+
+
+def _named(column: Column, asked: Call, name: str, over: Callable[[Any], Column]) -> Column:
+    """Note at a Column which call it is, so that `su.group_by` can plan the same by itself."""
+    made = column.alias
+
+    def alias(*names: str, **metadata: Any) -> Column:
+        return _named(made(*names, **metadata), asked, names[0] if names else name, over)
+
+    vars(column).update({_CALL: (asked, name), "alias": alias, "name": alias, "over": over})
+    return column
+
+
+def _condition(given: Column | str) -> Column:
+    if isinstance(given, str):
+        return F.expr(given)
+    if isinstance(given, Column):
+        return given
+    raise TypeError(f"where must be a Column or a condition in SQL; got {given!r}")
+
+
+def _text(given: Column | str) -> str:
+    """Write a column as Spark shows it."""
+    return given if isinstance(given, str) else str(given).removeprefix("Column<'").removesuffix("'>")
+
+
+def _describe(name: str) -> str:
+    function = aggr.get(name)
+    return f"""{(function.__doc__ or name).splitlines()[0]}
+
+    Parameters
+    ----------
+    column : Column or name
+        A name as Spark reads one: in backticks where it has a dot in it. Nulls are skipped. Only count takes none: it
+        counts rows.
+    parameters
+        As `aggr.{name}` takes them.
+    by : Column or name
+        For first and last, the event times; for arg_min and arg_max, what is least or greatest. Other functions of
+        several inputs take these by their names as well.
+    weight : Column or name
+        For count, sum, avg, dds and hdr, how many rows each row stands for: whole numbers from 0.
+    where : Column or SQL condition
+        Only rows for which it is true.
+    type : Spark type or its name, say 'bigint'
+        What the column is read as; needed where the result's type depends on it, unless the function is one of
+        ``A.of(df)``. A value that would change is an error in the job, never rounded.
+
+    Returns
+    -------
+    Column
+        {function.returns}. For `agg()`, beside Spark's own functions as well, and for `over()`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For a bad argument, at once. An error in a worker names the function and the column.
+
+    Guarantee
+    ---------
+    {function.guarantee}
+    """

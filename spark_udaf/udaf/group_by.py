@@ -1,0 +1,227 @@
+"""group_by: answers by any keys and expressions, in the two-phase plan: rows are reduced where they are.
+
+    su.group_by(df, "host", F.window("ts", "1 minute")).agg(p=aggr.dds("latency_ms / 1000", [0.99]))
+
+Keys and inputs are evaluated by Spark, each once, and cross to Python as numbered columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from aggr import Measure, predicate
+from aggr.arguments import is_name, shown
+from spark_udaf.jobs.aggregate import aggregate
+from spark_udaf.jobs.columns import check_distinct
+from spark_udaf.jobs.finish import finish
+from spark_udaf.udaf.call import Call, call_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Rows of a DataFrame by keys; `group_by` makes it, and `agg` gives its answers."""
+
+    df: DataFrame
+    keys: tuple[Column, ...]
+
+    def agg(
+        self, *calls: Column | Measure, having: Column | str | None = None, **measures: Column | Measure
+    ) -> DataFrame:
+        """Answer for each group.
+
+        Parameters
+        ----------
+        calls : what `spark_udaf.functions` or `aggr` gives
+            ``A.dds(F.col("latency_ms") / 1000, [0.99]).alias("p")``, or ``aggr.dds("latency_ms / 1000", [0.99])``. Text
+            is the name of a column, or an expression in Spark's SQL.
+        having : Column or SQL condition, optional
+            Only groups whose keys and results make it true.
+        measures : the same by name
+            ``p=aggr.dds("latency_ms / 1000", [0.99])``; the name of the result.
+
+        Returns
+        -------
+        DataFrame
+            The keys, and one column a result, whose type follows from the schema. A call that was given no name has
+            that of the function and its column, ``dds(latency_ms / 1000)``.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For what is no call, two results of one name, or a column of a type that a function does not take; at once.
+
+        Guarantee
+        ---------
+        The same bits as `aggregate` and `finish` give, whatever the partitions.
+
+        Examples
+        --------
+        The docs have one that runs::
+
+            su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
+        """
+        asked = _named(calls, measures)
+        made = _Columns(self.df)
+        keys = made.keys(self.keys)
+        check_distinct([*(key.name for key in keys), *asked], self.df.sparkSession)
+        for name in asked:
+            if name in {key.name for key in keys}:
+                raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
+        wanted = {f"result {place}": made.measure(call) for place, call in enumerate(asked.values())}
+        rows, by = made.rows(), [part for key in keys for part in key.parts]
+        answers = finish(aggregate(rows, by, wanted), wanted)
+        places = {name: F.col(f"`{name}`") for name in answers.columns}
+        results = [places[inner].alias(name) for inner, name in zip(wanted, asked, strict=True)]
+        named = answers.select(*(key.read(places) for key in keys), *results)
+        if having is None:
+            return named
+        return named.where(F.expr(having) if isinstance(having, str) else having)
+
+
+def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
+    """Group rows by keys, to be aggregated where they are: for many rows or many groups the fast way to answers.
+
+    Parameters
+    ----------
+    df : DataFrame
+    keys : Columns, names of columns, or expressions in Spark's SQL
+        ``"host"``, ``F.window("ts", "1 minute")``, ``"date_trunc('hour', ts) AS hour"``; none gives one row.
+
+    Returns
+    -------
+    Grouped
+        Whose ``agg`` takes functions.
+
+    Raises
+    ------
+    TypeError
+        For what is no DataFrame, or no key.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.group_by(df, "host", F.window("ts", "1 minute")).agg(aggr.dds("latency_ms / 1000", [0.5, 0.99]))
+    """
+    if not hasattr(df, "mapInArrow") or isinstance(df, type):
+        raise TypeError(f"give a Spark DataFrame; got {type(df).__name__}")
+    return Grouped(df, tuple(_expression(df, key) for key in keys))
+
+
+@dataclass(frozen=True)
+class _Key:
+    """A key by its name, and the columns it is grouped by: of a struct, its fields and whether it is null."""
+
+    name: str
+    parts: tuple[str, ...]
+    fields: tuple[str, ...] = ()
+
+    def read(self, places: Mapping[str, Column]) -> Column:
+        """Make the key of its parts."""
+        if not self.fields:
+            return places[self.parts[0]].alias(self.name)
+        missing, *parts = (places[part] for part in self.parts)
+        whole = F.struct(*(part.alias(name) for part, name in zip(parts, self.fields, strict=True)))
+        return F.when(~missing, whole).alias(self.name)
+
+
+class _Columns:
+    """What Spark evaluates of each row: keys, inputs, conditions, and the columns that conditions of `aggr` read."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self._df = df
+        self._made: dict[str, Column] = {}
+        self._texts: dict[str, str] = {}
+
+    def keys(self, given: Sequence[Column]) -> list[_Key]:
+        """Evaluate keys first: a window among them may give several rows for one."""
+        if not given:
+            return []
+        fields = self._df.select(*given).schema.fields
+        names = [f"key {place}" for place in range(len(given))]
+        evaluated = [column.alias(name) for column, name in zip(given, names, strict=True)]
+        self._df = self._df.select("*", *evaluated)
+        found = []
+        for field, name in zip(fields, names, strict=True):
+            column = F.col(f"`{name}`")
+            if not isinstance(field.dataType, StructType):
+                self._made[name] = column
+                found.append(_Key(field.name, (name,)))
+                continue
+            inside = field.dataType.names
+            parts = {f"{name} null": column.isNull()}
+            parts |= {f"{name} field {place}": column.getField(part) for place, part in enumerate(inside)}
+            self._made |= parts
+            found.append(_Key(field.name, tuple(parts), tuple(inside)))
+        return found
+
+    def measure(self, call: Call | Measure) -> Measure:
+        """Evaluate what a call reads, and name it so in a measure."""
+        if isinstance(call, Measure):
+            column = None if call.column is None else self._text(call.column)
+            weight = None if call.weight is None else self._text(call.weight)
+            others = tuple(None if name is None else self._text(name) for name in call.others)
+            for name in () if call.where is None else predicate.columns_of(call.where):
+                if name in self._df.columns and name not in self._made:
+                    self._made[name] = F.col(_quoted(name))
+            return replace(call, column=column, others=others, weight=weight)
+        columns = [self._evaluated(column) for column in call.columns]
+        condition = None if call.where is None else f"`{self._evaluated(call.where)}`"
+        weight = None if call.weight is None else self._evaluated(call.weight)
+        return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]), weight)
+
+    def rows(self) -> DataFrame:
+        """Select all of them."""
+        made = self._made or {"nothing": F.lit(1)}
+        return self._df.select(*(column.alias(name) for name, column in made.items()))
+
+    def _text(self, text: str) -> str:
+        if text not in self._texts:
+            self._texts[text] = self._evaluated(_expression(self._df, text))
+        return self._texts[text]
+
+    def _evaluated(self, column: Column) -> str:
+        name = f"input {len(self._made)}"
+        self._made[name] = column
+        return name
+
+
+def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure]:
+    """Name each call, and refuse what is none."""
+    found: dict[str, Call | Measure] = {}
+    for name, given in [*((None, call) for call in calls), *measures.items()]:
+        noted = call_of(given)
+        if noted is None and not isinstance(given, Measure):
+            raise TypeError(
+                f"agg takes calls of aggr or of spark_udaf.functions, say aggr.dds('x', [0.99]); got {shown(given)}"
+            )
+        call, own = noted if noted is not None else (given, f"{given.function.name}({given.column or ''})")
+        name = name or own
+        if name in found:
+            raise ValueError(f"two results are called {name!r}; name one, say p99={name}")
+        found[name] = call
+    if not found:
+        raise ValueError("agg needs at least one call, say p=aggr.dds('latency_ms', [0.99])")
+    return found
+
+
+def _expression(df: DataFrame, given: Column | str) -> Column:
+    """Take a Column, the name of one, or an expression in Spark's SQL."""
+    if isinstance(given, Column):
+        return given
+    if not is_name(given):
+        raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(given)}")
+    return F.col(_quoted(given)) if given in df.columns else F.expr(given)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

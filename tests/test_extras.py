@@ -1,0 +1,92 @@
+"""Extras: what is not installed is one sentence that names the extra, and the rest works without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CORE = ("pyarrow", "numpy", "numba", "sqlglot", "tzdata")
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+OTHERS = (
+    "deltalake",
+    "adbc_driver_postgresql",
+    "click",
+    "rich",
+    "pandas",
+    "pyspark",
+    "matplotlib",
+    "ddsketch",
+    "hdrh",
+    "google",
+)
+
+
+def run(script, *names):
+    done = subprocess.run([sys.executable, "-c", WITHOUT.format(names=names) + script], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_core_is_what_local_frames_need():
+    assert sorted(text.partition(">")[0] for text in PROJECT["dependencies"]) == sorted(CORE)
+
+
+def test_frames_and_a_store_in_memory_need_the_core_alone():
+    script = """
+import aggr, pyarrow as pa, tiltframe
+from tiltframe.store.testing import MemoryBackend
+frame = tiltframe.TiltFrame(["1s", "1m"], "ts", {"n": aggr.count(), "x": aggr.hdr("x")}, ["k"])
+rows = pa.table({"ts": [0, 1500], "k": ["a", "b"], "x": [1, 2]})
+store = tiltframe.FrameStore(MemoryBackend("m"), frame)
+store.append(tiltframe.rollup(rows, frame), "w", 1)
+print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
+"""
+    assert run(script, *OTHERS) == (0, "[2]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("script", "missing", "extra"),
+    [
+        ("import tiltframe; tiltframe.FrameStore('somewhere')", "deltalake", "delta"),
+        ("import tiltframe; tiltframe.FrameStore('postgresql://h/d')", "adbc_driver_postgresql", "postgres"),
+        ("from tiltframe.command import main; main()", "click", "cli"),
+        ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
+        ("import spark_udaf", "pyspark", "spark-local"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(script, missing, extra):
+    status, out, err = run(script, missing)
+    assert status != 0
+    assert out == ""
+    assert f"pip install 'tiltframe[{extra}]'" in err.splitlines()[-1]
+    assert extra in PROJECT["optional-dependencies"]
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    extras = PROJECT["optional-dependencies"]
+    asked = [
+        *PROJECT["dependencies"],
+        *(text for name in extras if name not in ("bench", "dev") for text in extras[name]),
+    ]
+    for text in asked:
+        name, _, bound = text.partition(">=")
+        bound = bound.partition(",")[0]
+        if bound:
+            assert pinned[name.partition("[")[0]].startswith(bound), text

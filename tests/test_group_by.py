@@ -1,0 +1,171 @@
+"""Answers by the two-phase plan: group_by, finish where states are merged, rows that travel, shards spread evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.kernels.digest import digest
+from aggr.state_plan import plan
+from aggr.states.grouped_tables import key_column, reduce_by
+from tests import engines
+from tiltframe import TiltFrame, finish, rollup
+
+SEVEN = {
+    "n": aggr.count(),
+    "d": aggr.dds("x", [0.5, 0.99]),
+    "h": aggr.hdr("i", [0.5], where="i >= 0"),
+    "s": aggr.sum("i"),
+    "word": aggr.last("word", by="ts"),
+    "lo": aggr.min("price"),
+}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Few groups in the first half, a group of its own for nearly every row of the second."""
+    table = engines.rows(6000)
+    spread = np.where(np.arange(6000) < 3000, np.arange(6000) % 7, np.arange(6000) % 2900)
+    return table.append_column("k", pa.array(spread))
+
+
+@pytest.fixture(scope="module")
+def df(spark, rows):
+    return spark.createDataFrame(rows).coalesce(1).union(spark.createDataFrame(rows.slice(3000)))
+
+
+def ordered(table: pa.Table, *by: str) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in by])
+
+
+def digests(table: pa.Table) -> dict[str, str]:
+    return {name: digest(table[name]) for name in table.column_names}
+
+
+@pytest.mark.spark
+def test_rows_that_travel_give_the_same_bits(df, rows):
+    import spark_udaf as su
+
+    both = pa.concat_tables([rows, rows.slice(3000)])
+    for by in (["k"], ["k", "host"]):
+        found = ordered(su.aggregate(df, by, SEVEN).toArrow(), *by)
+        wanted = reduce_by(both, {name: key_column(both[name]) for name in by}, plan(SEVEN))
+        assert digests(found) == digests(wanted)
+    frame = TiltFrame(["1m", "1h", "1d"], "ts", SEVEN, ["k", "host"])
+    order = ("level", "window_start", "k", "host")
+    states = su.rollup(df, frame)
+    assert digests(ordered(states.toArrow(), *order)) == digests(ordered(rollup(both, frame), *order))
+    wanted = ordered(finish(rollup(both, frame), frame), *order)
+    assert digests(ordered(su.finish(states, frame).toArrow(), *order)) == digests(wanted)
+
+
+@pytest.mark.spark
+def test_finish_crosses_to_python_once_less(df, capsys):
+    import spark_udaf as su
+
+    def crossings(asked):
+        asked.explain()
+        return capsys.readouterr().out.count("MapInArrow")
+
+    frame = TiltFrame(["1h", "1d"], "ts", SEVEN, ["host"])
+    for states, measures in ((su.rollup(df, frame), frame), (su.aggregate(df, ["host"], SEVEN), SEVEN)):
+        assert crossings(su.finish(states, measures)) == crossings(states) == 2
+        assert crossings(su.finish(states.where("host = 'a'"), measures)) == 3
+        kept = states.cache()
+        once = su.finish(kept, measures)
+        once.explain()
+        assert "InMemoryTableScan" in capsys.readouterr().out
+        kept.unpersist()
+
+
+@pytest.mark.spark
+def test_shards_are_spread_evenly_by_the_hash_of_spark(spark):
+    from pyspark.sql import functions as F
+
+    from spark_udaf.jobs.hash_partition import shard_numbers
+
+    for shards, partitions in ((64, 4), (66, 3), (200, 200), (70, 7), (64, 1)):
+        numbers = shard_numbers(shards, partitions)
+        assert len(set(numbers.tolist())) == shards
+        given = spark.createDataFrame(pa.table({"n": pa.array(numbers, pa.int32())})).coalesce(1)
+        places = [row[0] for row in given.select(F.pmod(F.hash("n"), F.lit(partitions))).collect()]
+        assert places == (np.arange(shards) % partitions).tolist()
+
+
+def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
+    from aggr.states.partial_aggregation import adaptive_states
+
+    spread, dense = pa.table({"k": range(1000)}), pa.table({"k": [1] * 1000})
+
+    def run(tables):
+        batches = [batch for table in tables for batch in table.to_batches()]
+        return list(adaptive_states(batches, reduce, lambda t: t, None, lambda t: len(set(t["k"].to_pylist()))))
+
+    def reduce(table):
+        return table.group_by("k").aggregate([])
+
+    import aggr.states.partial_aggregation as module
+
+    before = module._REDUCE_ROWS, module._MOST_ROWS
+    module._REDUCE_ROWS = module._MOST_ROWS = 1000
+    try:
+        found = run([spread, spread, dense, dense, spread, spread])
+    finally:
+        module._REDUCE_ROWS, module._MOST_ROWS = before
+    # the fifth is reduced, for the fourth had few groups; the sixth is looked at again
+    assert [(reduced, table.num_rows) for reduced, table in found] == [
+        (False, 1000), (False, 1000), (False, 1000), (True, 1002),
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_group_by_answers_as_spark_does(df):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    keys = ("shelf", F.window("ts", "1 day"), F.upper("host").alias("HOST"))
+    found = su.group_by(df, *keys).agg(
+        aggr.count(),
+        aggr.max("ts"),
+        A.min(F.concat("word", F.lit("!")), type="string").alias("least"),
+        A.count(where=F.col("i") > 5).alias("some"),
+        tenth=aggr.sum("i * 10"),
+        big=aggr.sum("i", where="i > 500000"),
+        far=aggr.max("abs(i)"),
+        having="some > 20 AND window.start < timestamp'2100-01-01'",
+    )
+    assert found.columns == ["shelf", "window", "HOST", "count()", "max(ts)", "least", "some", "tenth", "big", "far"]
+    theirs = df.groupBy(*keys).agg(
+        F.count(F.lit(1)), F.max("ts"), F.min(F.concat("word", F.lit("!"))), F.count_if(F.col("i") > 5).alias("some"),
+        F.sum(F.col("i") * 10), F.sum(F.when(F.col("i") > 500000, F.col("i"))), F.max(F.abs("i")),
+    ).where("some > 20")  # fmt: skip
+    assert sorted(map(str, map(tuple, found.collect()))) == sorted(map(str, map(tuple, theirs.collect())))
+    everything = su.group_by(df).agg(n=A.count(), d=A.dds("x", [0.5])).first()
+    assert (everything.n, everything.d) == df.agg(A.count(), A.dds("x", [0.5])).first()[:]
+
+
+MISTAKES = {
+    "su.group_by(df, 'host').agg()": (ValueError, "agg needs at least one call"),
+    "su.group_by(df, 'host').agg(F.max('i'))": (TypeError, "agg takes calls of aggr or of spark_udaf.functions"),
+    "su.group_by(df, 'host').agg(aggr.count(), aggr.count())": (ValueError, "two results are called 'count\\(\\)'"),
+    "su.group_by(df, 'host').agg(host=aggr.count())": (ValueError, "'host' is taken twice among keys and results"),
+    "su.group_by(df, 'host').agg(aggr.sum('word'))": (TypeError, "sum cannot take a column of type string"),
+    "su.group_by(df, 3)": (TypeError, "give Columns, names of columns or expressions in SQL; got 3"),
+    "su.group_by(3, 'host')": (TypeError, "give a Spark DataFrame; got int"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("call", MISTAKES)
+def test_mistakes_are_told_at_once(call, df):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    error, message = MISTAKES[call]
+    with pytest.raises(error, match=message):
+        eval(call, {"su": su, "df": df, "F": F, "aggr": aggr})

@@ -1,0 +1,79 @@
+"""What is shown in notebooks: HTML of frames, results, states, reports and stores; plots; DataFrames."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import FrameStore, TiltFrame, finish, rollup, show, to_pandas
+
+FRAME = TiltFrame(
+    ["1m", "1h"], "ts", {"n": aggr.count(), "ms": aggr.dds("ms", [0.5, 0.99]), "who": aggr.last("host")}, ["host"]
+)
+ROWS = pa.table(
+    {
+        "ts": [60_000 * i for i in range(240)],
+        "host": ["<b>&"[: i % 4] for i in range(240)],
+        "ms": [float(i) for i in range(240)],
+    }
+)
+STATES = rollup(ROWS, FRAME)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = FrameStore(tmp_path / "store", FRAME)
+    store.append(STATES, "test", 1)
+    return store
+
+
+def test_everything_is_well_formed_html(store):
+    for shown in (FRAME, show(STATES), show(finish(STATES, FRAME)), store, store.inspect()):
+        html = ElementTree.fromstring(f"<div>{shown._repr_html_()}</div>")
+        assert html.find(".//tr") is not None, type(shown)
+    html = show(finish(STATES, FRAME))._repr_html_()
+    assert "<th>ms_p99</th>" in html
+    assert "&lt;b&gt;" in html
+    assert f"and {STATES.num_rows - 20:,} more rows" in html
+
+
+def test_a_report_is_short(store):
+    assert repr(store.inspect()) == f"Report({store.uri!r}; 1m: 240 windows, 240 rows, 1h: 4 windows, 16 rows)"
+
+
+def test_pandas_gets_plain_columns():
+    flat = to_pandas(finish(STATES, FRAME))
+    assert flat["ms_count"].sum() == 480
+    assert set(flat.columns) >= {"n", "ms_p50", "ms_p99", "who"}
+    assert "ms" in to_pandas(finish(STATES, FRAME), flat=False).columns
+    assert show(finish(STATES, FRAME)).to_pandas().equals(flat)
+
+
+def test_a_plot_shows_what_a_query_gives(store):
+    matplotlib.use("Agg")
+    axes = store.plot("ms", [0.25, 0.9], per=["1h", "1m"], where="host = ''")
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert set(lines) == {f"ms_{p} per {level}" for p in ("p25", "p90") for level in ("1h", "1m")}
+    new = {"ms": aggr.dds("ms", [0.25, 0.9])}
+    for level in ("1h", "1m"):
+        asked = store.query(level, measures=new, keys=[], where="host = ''", flat=True)
+        assert lines[f"ms_p90 per {level}"].get_ydata().tolist() == asked.column("ms_p90").to_pylist()
+    assert lines["ms_p90 per 1m"].get_alpha() != lines["ms_p90 per 1h"].get_alpha()
+    assert [line.get_label() for line in store.plot("n", points=5).get_lines()] == ["n per 1h"]
+    with pytest.raises(ValueError, match="no measure 'mss'"):
+        store.plot("mss")
+    with pytest.raises(ValueError, match="has no quantiles"):
+        store.plot("n", [0.5])
+    matplotlib.pyplot.close("all")
+
+
+def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):
+    made = FrameStore(tmp_path / "new", FRAME, rows=ROWS.schema)
+    assert FrameStore(made.uri).query("1h").num_rows == 0
+    assert FrameStore(made.uri, FRAME, rows=ROWS.schema).append(STATES, "test", 1)
+    with pytest.raises(ValueError, match="holds nothing yet: its first commit makes it, or FrameStore"):
+        FrameStore(tmp_path / "later", FRAME).query("1h")

@@ -1,0 +1,29 @@
+"""tiltframe doctor: what this machine has, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+from tiltframe.doctor import as_rows, examine
+
+
+@click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
+@click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
+def doctor(form: str) -> None:
+    """Look whether this machine has what is needed: Java, Spark, packages, workers, memory, the compiled loops' cache.
+
+    Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
+    """
+    findings = examine()
+    for finding, row in zip(findings, as_rows(findings), strict=True):
+        if form == "json":
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            click.echo(f"{'ok ' if finding.ok else 'NO '} {finding.about}: {finding.found}")
+            if finding.do:
+                click.echo(f"    {finding.do}")
+    if not all(finding.ok for finding in findings):
+        sys.exit(1)

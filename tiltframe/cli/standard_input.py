@@ -1,0 +1,89 @@
+"""Standard input as a file: what comes through a pipe, in a temporary file while it is rolled up."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+STANDARD_INPUT = Path("-")
+INPUT_FORMATS = ("csv", "tsv", "json", "parquet")
+_SHOWN = "standard input"
+_UNPACK: dict[bytes, tuple[str, Callable[[bytes], bytes]]] = {
+    b"\x1f\x8b": (".gz", lambda head: _first_of(gzip.open, head)),
+    b"BZh": (".bz2", lambda head: _first_of(bz2.open, head)),
+}
+_HEAD = 1 << 16
+
+
+@contextmanager
+def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tuple[list[Path], Path | None]]:
+    """Put a file in the place of ``-`` among inputs: everything that standard input gives, until its end.
+
+    The format is told, or seen from the first bytes: Parquet and JSON by what they begin with, tab-separated values by
+    a tab in the first line, where there is no comma; anything else is CSV. Errors name standard input.
+
+    Yields
+    ------
+    the inputs, and the file; None where ``-`` is none of them
+    """
+    if STANDARD_INPUT not in inputs:
+        yield list(inputs), None
+        return
+    if sys.stdin is None or sys.stdin.isatty():
+        raise ValueError("standard input is a terminal; send something through a pipe: cat events.jsonl | tiltframe …")
+    with tempfile.TemporaryDirectory(prefix="tiltframe") as folder:
+        file = _kept(Path(folder).resolve(), form)
+        given = list(dict.fromkeys(file if path == STANDARD_INPUT else path for path in inputs))
+        try:
+            yield given, file
+        except (ValueError, TypeError, OverflowError) as error:
+            if str(file) not in str(error):
+                raise
+            raise ValueError(str(error).replace(str(file), _SHOWN)) from None
+
+
+def _kept(folder: Path, form: str | None) -> Path:
+    """Write standard input into a file that is named by its format."""
+    stream = sys.stdin.buffer
+    head = stream.read(_HEAD)
+    if not head:
+        raise ValueError(f"{_SHOWN} is empty: it has no columns, let alone rows")
+    ending, unpacked = next(
+        ((ending, unpack(head)) for magic, (ending, unpack) in _UNPACK.items() if head.startswith(magic)), ("", head)
+    )
+    file = folder / f"input.{form or _format_of(unpacked)}{ending}"
+    with open(file, "wb") as kept:
+        kept.write(head)
+        shutil.copyfileobj(stream, kept)
+    return file
+
+
+def _format_of(head: bytes) -> str:
+    """Tell a format by how it begins.
+
+    >>> [_format_of(head) for head in (b"PAR1", b' {"a": 1}', b"a\\tb\\n1\\t2,5", b"a,b\\n1,2")]
+    ['parquet', 'json', 'tsv', 'csv']
+    """
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    first = text.split(b"\n", 1)[0]
+    return "json" if text.startswith(b"{") else "tsv" if b"\t" in first and b"," not in first else "csv"
+
+
+def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
+    """Unpack the first bytes of a stream that is cut off."""
+    import io
+
+    try:
+        with opened(io.BytesIO(head)) as stream:  # type: ignore[attr-defined]
+            first: bytes = stream.read1(_HEAD) if hasattr(stream, "read1") else stream.read(1 << 10)
+            return first
+    except (OSError, EOFError):
+        return b""

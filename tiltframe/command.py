@@ -1,0 +1,19 @@
+"""The command ``tiltframe``: the command line, where it is installed."""
+
+from __future__ import annotations
+
+import sys
+
+from tiltframe.extras import MissingExtra
+
+
+def main() -> None:
+    """Run the command line, or say in one sentence which extra it needs."""
+    try:
+        from tiltframe.cli import main as run
+    except ImportError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        sys.stderr.write(f"tiltframe: {MissingExtra('the command line', 'cli', error)}\n")
+        sys.exit(2)
+    run()

@@ -1,0 +1,159 @@
+"""Doctor: whether this machine has what tiltframe and Spark need, and what to do where it has not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+_JAVA = 17  # the oldest that Spark 4 runs on
+_MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    about : str
+    ok : bool
+    found : str
+    do : str
+        What to do; empty where nothing is wrong.
+    """
+
+    about: str
+    ok: bool
+    found: str
+    do: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at everything; starts Java to ask for its version, and no Spark."""
+    return [*_packages(), _java(), _workers(), _memory(), _cache()]
+
+
+def as_rows(findings: list[Finding]) -> list[dict[str, object]]:
+    """Return findings as plain data."""
+    return [asdict(finding) for finding in findings]
+
+
+def _packages() -> Iterator[Finding]:
+    """Look at Python, and at each package that tiltframe names, in the bounds it names."""
+    yield Finding(
+        "Python",
+        sys.version_info >= (3, 11),
+        sys.version.split()[0],
+        "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer",
+    )
+    seen = set()
+    for text in requires("tiltframe") or []:
+        match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)(?:;\s*extra == [\"']([^\"']+)[\"'])?", text)
+        if match is None or match[1] == "tiltframe" or match[3] in ("dev", "bench") or match[1] in seen:
+            continue
+        seen.add(match[1])
+        yield _package(match[1], match[2].strip(), match[3])
+
+
+def _package(name: str, bounds: str, extra: str | None) -> Finding:
+    try:
+        there = version(name)
+    except PackageNotFoundError:
+        if extra is None:
+            return Finding(name, False, "not installed", f"pip install '{name}{bounds}'")
+        return Finding(name, True, f"not installed; the extra {extra} has it: pip install 'tiltframe[{extra}]'")
+    lowest = re.search(r">=([0-9.]+)", bounds)
+    if lowest and _numbers(there) < _numbers(lowest[1]):
+        return Finding(name, False, there, f"pip install --upgrade '{name}{bounds}'")
+    return Finding(name, True, there)
+
+
+def _java() -> Finding:
+    """Ask the Java that Spark would start for its version."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is None or not Path(program).exists():
+        where = f"JAVA_HOME={home} has none" if home else "there is no java on the PATH"
+        return Finding("Java", False, where, f"for Spark install Java {_JAVA} or newer, say openjdk-17-jre-headless")
+    try:
+        said = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Java", False, f"{program} does not run: {error}", "set JAVA_HOME to a Java that does")
+    return java_finding(said.stderr + said.stdout, program)
+
+
+def java_finding(said: str, program: str) -> Finding:
+    """Read what ``java -version`` says.
+
+    >>> java_finding('openjdk version "1.8.0_392"', "java").do
+    'Spark 4 needs Java 17 or newer: install one, and set JAVA_HOME to it'
+    >>> java_finding('openjdk version "21.0.2" 2024-01-16', "java").ok
+    True
+    """
+    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    if match is None:
+        return Finding("Java", False, f"{program} tells no version", "set JAVA_HOME to a Java that does")
+    ok = int(match[1]) >= _JAVA
+    do = "" if ok else f"Spark 4 needs Java {_JAVA} or newer: install one, and set JAVA_HOME to it"
+    return Finding("Java", ok, f"{match[1]} at {program}", do)
+
+
+def _workers() -> Finding:
+    """Look whether Spark's Python workers would be this Python, of this version, with these packages."""
+    python = os.environ.get("PYSPARK_PYTHON")
+    if python is None:
+        return Finding("Spark's Python workers", True, "python3 of the PATH, unless spark.pyspark.python says which")
+    script = "import sys, aggr, pyarrow; print('.'.join(map(str, sys.version_info[:2])), pyarrow.__version__)"
+    do = f"set PYSPARK_PYTHON={sys.executable}, or install the same packages for {python}"
+    try:
+        said = subprocess.run([python, "-c", script], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("Spark's Python workers", False, f"{python} does not run: {error}", do)
+    if said.returncode:
+        last = (said.stderr.strip().splitlines() or ["it fails"])[-1]
+        return Finding("Spark's Python workers", False, f"{python}: {last}", do)
+    mine = ".".join(map(str, sys.version_info[:2]))
+    same = said.stdout.split()[0] == mine
+    found = f"{python}: Python {said.stdout.split()[0]}, pyarrow {said.stdout.split()[1]}"
+    return Finding("Spark's Python workers", same, found, "" if same else f"the driver is Python {mine}: {do}")
+
+
+def _memory() -> Finding:
+    """Look at the memory of the machine, or of the container."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    told = limit.read_text().strip() if limit.exists() else "max"
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return Finding("memory", True, "not known")
+    there = min(there, int(told)) if told.isdigit() else there
+    settings = [f"{n}={os.environ[n]}" for n in ("SPARK_DRIVER_MEMORY", "SPARK_EXECUTOR_MEMORY") if n in os.environ]
+    found = ", ".join([f"{there / (1 << 30):.1f} GiB", *settings])
+    do = "" if there >= _MEMORY else "a JVM and a Python worker want 2 GiB: set spark.driver.memory, and use local[1]"
+    return Finding("memory", there >= _MEMORY, found, do)
+
+
+def _cache() -> Finding:
+    """Look whether compiled loops can be kept, where numba keeps them."""
+    import aggr.kernels.jit
+
+    beside = Path(aggr.kernels.jit.__file__).parent
+    named = os.environ.get("NUMBA_CACHE_DIR")
+    home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    for folder in [Path(named)] if named else [beside, home]:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if os.access(there, os.W_OK):
+            return Finding("cache of compiled loops", True, f"below {folder}")
+    do = "every process compiles for some ten seconds: set NUMBA_CACHE_DIR to a folder that can be written"
+    return Finding("cache of compiled loops", False, "no folder can be written", do)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])

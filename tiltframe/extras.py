@@ -1,0 +1,15 @@
+"""Extras: what is installed only where it is used, and how it is asked for."""
+
+from __future__ import annotations
+
+
+class MissingExtra(ImportError):
+    """Something is not installed; the message names the extra that has it.
+
+    >>> print(MissingExtra("a store in a folder", "delta", ImportError("No module named 'deltalake'")))
+    a store in a folder needs the extra delta: pip install 'tiltframe[delta]' (No module named 'deltalake')
+    """
+
+    def __init__(self, what: str, extra: str, error: ImportError) -> None:
+        """Say what needs which extra."""
+        super().__init__(f"{what} needs the extra {extra}: pip install 'tiltframe[{extra}]' ({error})", name=error.name)

@@ -1,0 +1,110 @@
+"""Notebooks: tables of results and states to look at, as HTML or as pandas DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.states.flat_results import flattened
+from tiltframe.tabular import table_of
+
+_ROWS = 20  # that are shown
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table to look at: its first rows, records as plain columns, states by what they count.
+
+    Parameters
+    ----------
+    table : table
+        Of results, or of states.
+
+    Examples
+    --------
+    >>> Shown(pa.table({"n": [1, 2]}))._repr_html_()
+    '<table><tr><th>n</th></tr><tr><td>1</td></tr><tr><td>2</td></tr></table>'
+    """
+
+    table: pa.Table
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook."""
+        head = _plain(self.table.slice(0, _ROWS))
+        rows = zip(*(map(_cell, column.to_pylist()) for column in head.columns), strict=True)
+        left = self.table.num_rows - head.num_rows
+        more = f"<p>and {left:,} more rows</p>" if left else ""
+        return html_table(head.column_names, rows) + more
+
+    def to_pandas(self, flat: bool = True) -> Any:
+        """Return a pandas DataFrame; raises ``ImportError`` without pandas."""
+        return to_pandas(self.table, flat)
+
+
+def show(table: Any) -> Shown:
+    """Show a table of results or of states in a notebook.
+
+    Parameters
+    ----------
+    table : table, DataFrame, stream or dataset
+        As `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query` give it.
+    """
+    return Shown(table_of(table, "table"))
+
+
+def to_pandas(results: Any, flat: bool = True) -> Any:
+    """Return results as a pandas DataFrame.
+
+    Parameters
+    ----------
+    results : table
+        As `tiltframe.finish` or `tiltframe.FrameStore.query` give it.
+    flat : bool
+        Records as plain columns, ``latency_p99``; otherwise as dicts.
+
+    Raises
+    ------
+    ImportError
+        Without pandas, as Arrow says it.
+
+    Examples
+    --------
+    >>> to_pandas(pa.table({"ms": [{"count": 2, "quantiles": {"0.5": 1.5}}]})).to_dict("list")
+    {'ms_count': [2], 'ms_p50': [1.5]}
+    """
+    table = table_of(results, "results")
+    return (flattened(table) if flat else table).to_pandas()
+
+
+def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Write a table; every cell is escaped."""
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Flatten results; a state, which says its version, is shown by its bytes alone."""
+    columns = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_struct(column.type) and column.type.get_field_index("version") >= 0:
+            said = f"state, some {column.nbytes // max(len(column), 1):,} bytes"
+            column = pa.chunked_array([pa.repeat(pa.scalar(said), len(column))])
+        columns[name] = column
+    return flattened(pa.table(columns))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "·"
+    return (
+        f"{value:,.6g}"
+        if isinstance(value, float)
+        else value.isoformat()
+        if hasattr(value, "isoformat")
+        else str(value)
+    )

@@ -1,0 +1,74 @@
+"""Plain tables of results, as Delta tables of their own beside the levels: no states, no seals.
+
+What a table was made from is in the commit that wrote it, so that both change at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from aggr.kernels.normalize import one_array
+from tiltframe.frame import START
+from tiltframe.level_chain import instants_of
+from tiltframe.store.core.backend import Conflict, Range
+from tiltframe.store.core.stored_types import stored, stored_schema
+
+_MADE_FROM = "tiltframe"
+
+
+def flat_parts(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
+    """Read what a table was made from; None where there is none."""
+    table = _open(path, options)
+    if table is None:
+        return None
+    told = json.loads(table.history(1)[0].get(_MADE_FROM, "{}"))
+    return {name: (low, high) for name, (low, high) in told.items()}
+
+
+def write_flat(
+    path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]
+) -> None:
+    """Replace the rows of ranges, and note what the table is made from; raises `Conflict` if it changed meanwhile."""
+    columns = [stored(one_array(column)) for column in results.columns]
+    fresh = pa.table(columns, schema=stored_schema(results.schema))
+    table = _open(path, options)
+    if table is not None:
+        fresh = pa.concat_tables([_outside(table.to_pyarrow_table().cast(fresh.schema), ranges), fresh])
+    told = CommitProperties({_MADE_FROM: json.dumps(parts)}, max_commit_retries=0)
+    try:
+        write_deltalake(
+            path if table is None else table,
+            fresh.sort_by(START),
+            mode="error" if table is None else "overwrite",
+            storage_options=dict(options),
+            commit_properties=told,
+        )
+    except CommitFailedError as error:
+        raise Conflict(f"{path} has been written meanwhile: {error}") from None
+
+
+def clean_flat(path: str, options: Mapping[str, str], hours: int) -> int:
+    """Remove files that no version of the last hours names."""
+    table = _open(path, options)
+    return 0 if table is None else len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+
+
+def _outside(rows: pa.Table, ranges: Sequence[Range]) -> pa.Table:
+    starts = instants_of(rows)
+    inside = np.zeros(len(starts), np.bool_)
+    for low, high in ranges:
+        inside |= (starts >= low) & (starts < high)
+    return rows.filter(pa.array(~inside))
+
+
+def _open(path: str, options: Mapping[str, str]) -> DeltaTable | None:
+    with suppress(TableNotFoundError):
+        return DeltaTable(path, storage_options=dict(options))
+    return None

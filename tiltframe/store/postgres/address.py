@@ -1,0 +1,87 @@
+"""Where a database is: a URI as libpq takes it, read by urllib, and shown without its passwords.
+
+libpq ends the user and the password at the first ``@``, urllib at the last one before a ``/``: a URI in which these
+differ is refused, so that no part of a password is ever taken for a host and shown.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+_SECRETS = re.compile("password|secret|^scram_")  # the names of options that libpq shows nobody
+
+
+def checked_address(uri: str) -> SplitResult:
+    """Split a URI; raises ``ValueError``, without a word of what was given, where libpq would read it otherwise.
+
+    Parameters
+    ----------
+    uri : str
+        ``postgresql://user:password@host:port/database?option=value``; all but the scheme may be left out, and there
+        may be several hosts with commas between them.
+
+    Examples
+    --------
+    >>> checked_address("postgresql://bob@db:5433/x?sslmode=require").path
+    '/x'
+    """
+    try:
+        if not uri.startswith(("postgresql://", "postgres://")) or not uri.isprintable() or " " in uri:
+            raise ValueError("it is no URI")
+        parts = urlsplit(uri, allow_fragments=False)
+        if uri.count("@") != parts.netloc.count("@") or uri.count("@") > 1 or parts.path[:1] not in ("", "/"):
+            raise ValueError("an @ that does not end the user")
+        if "#" in parts.netloc + parts.path or re.search("%(?![0-9A-Fa-f]{2}|00)", uri):
+            raise ValueError("a character that is not encoded")
+    except ValueError:
+        raise ValueError(
+            "cannot read the address of PostgreSQL; write postgresql://user@host/database, and each of @ / ? # % and "
+            "blanks in a name or password as its code, such as %40 for @"
+        ) from None
+    return parts
+
+
+def shown(uri: str) -> str:
+    """Show where a database is, and nothing of who asks.
+
+    >>> shown("postgresql://bob:pw@db:5433/x?sslmode=require")
+    'db:5433/x'
+    >>> shown("postgresql:///x?host=/tmp/pg")
+    '/tmp/pg/x'
+    """
+    parts = checked_address(uri)
+    options = dict(_options(parts))
+    hosts = parts.netloc.rpartition("@")[2] or options.get("host", "")
+    return f"{hosts}{parts.path if len(parts.path) > 1 else '/' * ('dbname' in options) + options.get('dbname', '')}"
+
+
+def without_password(uri: str) -> str:
+    """Return a URI without its passwords, as a command takes it that finds them elsewhere.
+
+    >>> without_password("postgresql://bob:pw@db:5433/x?sslmode=require&password=pw")
+    'postgresql://bob@db:5433/x?sslmode=require'
+    >>> without_password("postgresql://postgres:@/x?host=/tmp/pg")
+    'postgresql://postgres@/x?host=/tmp/pg'
+    """
+    parts = checked_address(uri)
+    user, place = parts.username or "", parts.netloc.rpartition("@")[2]
+    options = [(name, value) for name, value in _options(parts) if not _SECRETS.search(name)]
+    query = urlencode(options, quote_via=quote, safe="/")
+    return f"{parts.scheme}://{user}{'@' * bool(user)}{place}{parts.path}{'?' * bool(query)}{query}"
+
+
+def secrets(uri: str) -> set[str]:
+    """Find the passwords that a URI holds, as they are written and as they are meant.
+
+    >>> sorted(secrets("postgresql://bob:pw@db/x?sslpassword=q"))
+    ['pw', 'q']
+    """
+    parts = checked_address(uri)
+    found = {parts.password or "", *(value for name, value in _options(parts) if _SECRETS.search(name))}
+    return {text for secret in found for text in (secret, unquote(secret), quote(secret)) if text}
+
+
+def _options(parts: SplitResult) -> list[tuple[str, str]]:
+    """Return the options of a URI; a plus sign in them is a plus sign to libpq."""
+    return parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)

@@ -1,0 +1,181 @@
+"""Tabular inputs: whatever holds a table, as Arrow batches of one schema.
+
+    pyarrow Table, RecordBatch, dataset, scanner     polars, pandas, DuckDB, RecordBatchReader: Arrow's C stream
+    paths of files and folders: Parquet, CSV, JSON lines
+
+A stream is read once, batch by batch; of a dataset and of files only the columns that are needed are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from aggr.arguments import because, shown
+from aggr.kernels.normalize import normalized_type
+from tiltframe.files.inputs import open_source
+
+_ALLOWED = (
+    "a pyarrow.Table, a DataFrame of polars or pandas, a DuckDB relation or anything else that gives an Arrow stream, "
+    "a pyarrow dataset, or the path of a file or folder"
+)
+Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
+
+
+class Batches(NamedTuple):
+    """A stream of batches of one schema; perhaps none."""
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+
+
+def is_tabular(given: object) -> bool:
+    """Say whether something is taken for one table, rather than for its batches.
+
+    >>> is_tabular(pa.table({"a": [1]})), is_tabular("rows.csv"), is_tabular([pa.record_batch({"a": [1]})])
+    (True, True, False)
+    """
+    if isinstance(given, type):
+        return False
+    return isinstance(given, str | os.PathLike) or any(
+        hasattr(given, way) for way in ("__arrow_c_stream__", "__arrow_c_array__", "to_reader", "scanner")
+    )
+
+
+def rows_of(given: Any, what: str, columns: Columns | None, time: str, keys: Sequence[str] = ()) -> Batches:
+    """Read rows of whatever holds a table.
+
+    Parameters
+    ----------
+    given : table, DataFrame, stream, dataset or path
+        See above; a list of paths stands for all of their files.
+    what : str
+        What messages call it.
+    columns : function of the names that there are, or None for all
+        Names the columns that are needed, and refuses data without them.
+    time : str
+        The column of event times, which text files may write in several ways.
+    keys : names
+        Whose values must be the digits that a text file writes.
+
+    Returns
+    -------
+    Batches
+        Of the columns that are needed, where they can be chosen before anything is read; else of all.
+
+    Raises
+    ------
+    ValueError
+        For what holds no table, and for files that cannot be read.
+
+    Examples
+    --------
+    >>> schema, batches = rows_of(pa.table({"ts": [0], "a": [1]}), "data", lambda names: ["ts", "a"], "ts")
+    >>> [batch.num_rows for batch in batches]
+    [1]
+    """
+    paths = _paths(given, what)
+    if not paths:
+        return _stream(given, what, columns)
+    try:
+        source = open_source(paths, time, keys)
+    except OSError as error:
+        raise ValueError(f"{what} cannot be read: {because(error)}") from None
+    needed = source.schema.names if columns is None else columns(source.schema.names)
+    names = [name for name in source.schema.names if name in needed]
+    return Batches(pa.schema([source.schema.field(name) for name in names]), source.batches(names))
+
+
+def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str]) -> Any:
+    """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
+    if isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
+        is_tabular(given) or _paths(given, what)
+    ):
+        return given
+    schema, batches = rows_of(given, what, None, time, keys)
+    return pa.Table.from_batches(batches, schema)
+
+
+def table_of(given: Any, what: str) -> pa.Table:
+    """Read a whole table, such as one of states; of files only Parquet's, whose types are known.
+
+    Raises ``ValueError`` for what holds no table.
+    """
+    if isinstance(given, pa.Table):
+        return given
+    for path in (paths := _paths(given, what)):
+        if path.is_file() and path.suffix.lower() not in (".parquet", ".pq"):
+            raise ValueError(f"{what} must be {_ALLOWED} of Parquet; got {shown(str(path))}")
+    if paths:
+        import pyarrow.dataset as ds  # a quarter of a second, which other inputs need not wait for
+
+        try:
+            given = ds.dataset([str(path) for path in paths] if len(paths) > 1 else str(paths[0]), format="parquet")
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
+    schema, batches = _stream(given, what, None)
+    plain = pa.schema([field.with_type(_plain(field.type)) for field in schema], schema.metadata)
+    return pa.Table.from_batches(batches, schema).cast(plain)
+
+
+def _plain(dtype: pa.DataType) -> pa.DataType:
+    """Give texts and instants within states the types that we write: other tools have several for the same."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(_plain(field.type)) for field in dtype])
+    is_text = pa.types.is_large_string(dtype) or pa.types.is_string_view(dtype)
+    is_bytes = pa.types.is_large_binary(dtype) or pa.types.is_binary_view(dtype)
+    return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
+
+
+def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
+    if isinstance(given, pa.Table):
+        return Batches(given.schema, given.to_batches())
+    if isinstance(given, pa.RecordBatch):
+        return Batches(given.schema, [given])
+    if not is_tabular(given):
+        raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}")
+    of_dataset = hasattr(given, "scanner") and isinstance(getattr(given, "schema", None), pa.Schema)
+    needed = list(columns(given.schema.names)) if of_dataset and columns is not None else None
+    try:
+        given = given.scanner(columns=needed) if of_dataset else given
+        if hasattr(given, "to_reader"):
+            reader = given.to_reader()
+        elif hasattr(given, "__arrow_c_stream__"):
+            reader = pa.RecordBatchReader.from_stream(given)
+        else:
+            batch = pa.record_batch(given)
+            return Batches(batch.schema, [batch])
+        return Batches(reader.schema, _read(reader, what))
+    except (pa.ArrowException, TypeError, ValueError, AttributeError):
+        raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}") from None
+
+
+def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from reader
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{what} cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _paths(given: Any, what: str) -> list[Path]:
+    """Read paths, each of which must be there; none for what is no path."""
+    if isinstance(given, str | os.PathLike):
+        given = [given]
+    if not isinstance(given, list | tuple) or not all(isinstance(path, str | os.PathLike) for path in given):
+        return []
+    paths = [Path(path) for path in given]
+    for path in paths:
+        if not _is_there(path):
+            raise ValueError(f"{what} must be {_ALLOWED}; got {shown(str(path))}, where there is none")
+    return paths
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
