@@ -10,6 +10,7 @@ su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
 su.read_states(spark, store.uri, per="1h")     # or states
+su.stream_into(stream, store, name=…, checkpoint=…)  # a stream into a store
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
@@ -31,6 +32,8 @@ from spark_udaf.jobs.scan import scan_parquet
 from spark_udaf.jobs.warm import warm
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
+from spark_udaf.streaming.progress import progress
+from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
 from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
@@ -48,6 +51,7 @@ __all__ = [
     "mean",
     "merge",
     "ordered_rollup",
+    "progress",
     "quantile",
     "rank",
     "read",
@@ -58,6 +62,7 @@ __all__ = [
     "running",
     "scan_parquet",
     "stdev",
+    "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
     "warm",

@@ -68,6 +68,7 @@ LAYERS = [
     ["tiltframe.command"],
     ["spark_udaf.jobs"],
     ["spark_udaf.store"],
+    ["spark_udaf.streaming"],
     ["spark_udaf.udaf"],
     ["spark_udaf"],
     ["spark_udaf.demo"],

@@ -34,7 +34,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.rollup(type(df), FRAME)": "give a Spark DataFrame",
     "su.rollup(df, None)": "give a tiltframe.TiltFrame; got None",
     "su.rollup(df, MEASURES)": "give a tiltframe.TiltFrame",
-    "su.rollup(stream, FRAME)": "this is a streaming DataFrame; in foreachBatch",
+    "su.rollup(stream, FRAME)": "this is a streaming DataFrame; su.stream_into",
     "su.rollup(df.drop('host'), FRAME)": "the data has no column 'host'",
     "su.rollup(df.withColumn('host', F.array('host')), FRAME)": "the key 'host' has type list",
     "su.rollup(df.withColumn('x', F.col('word')), FRAME)": "d: dds cannot take a column of type string",
@@ -139,6 +139,19 @@ CALLS = {  # what is called -> how the sentence begins
     "su.rollup_into(df, store, 'w', True)": NUMBER + "; got True",
     "su.rollup_into(3, store, 'w', 7)": "give a Spark DataFrame",
     "su.rollup_into(stream, store, 'w', 7)": "this is a streaming DataFrame",
+    "su.stream_into(df, store, name='s', checkpoint='c')": "this DataFrame is no stream; su.rollup_into",
+    "su.stream_into(3, store, name='s', checkpoint='c')": "give a streaming DataFrame, as spark.readStream makes it",
+    "su.stream_into(stream, store, name='s', checkpoint='c')": "the data has no column 'ts'",
+    "su.stream_into(stream, 'folder', name='s', checkpoint='c')": "give a store, say tiltframe.FrameStore(",
+    "su.stream_into(stream, store, name=' ', checkpoint='c')": "name, which the stream and its writer are called by,",
+    "su.stream_into(stream, store, name='tiltframe:x', checkpoint='c')": "a writer is named by text that does not",
+    "su.stream_into(stream, store, name='s', checkpoint=None)": "checkpoint, the folder in which Spark keeps",
+    "su.stream_into(stream, store, name='s', checkpoint='')": "checkpoint, the folder in which Spark keeps",
+    "su.stream_into(stream, store, name='s', checkpoint='c', trigger='soon')": "cannot read",
+    "su.stream_into(stream, store, name='s', checkpoint='c', trigger=5)": "cannot read",
+    "su.stream_into(stream, store, name='s', checkpoint='c', trigger='1mo')": "the trigger '1mo' has no fixed length",
+    "su.stream_into(stream, store, name='s', checkpoint='c', compact_every=0)": "compact_every, a number of batches,",
+    "su.progress(3)": "progress takes a query that su.stream_into started in this process; got 3",
     "su.append(rows, store, 'w', 7)": "give a Spark DataFrame",
     "su.append(df, store, 'w', 7)": "these are not states of this frame",
     "su.append(states, None, 'w', 7)": "give a store",
@@ -297,7 +310,7 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
     for number, (frame, kind, sentence) in enumerate(
         [
             (read, "noop", "^tiltframe is no source of streams; read what a store holds now by su.read or spark.read"),
-            (rate, "tiltframe", "^the format tiltframe is only read; a stream gets into a store by foreachBatch"),
+            (rate, "tiltframe", "^the format tiltframe is only read; a stream gets into a store by su.stream_into"),
         ]
     ):
         writer = frame.writeStream.format(kind).option("checkpointLocation", str(tmp_path / str(number)))

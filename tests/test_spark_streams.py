@@ -2,47 +2,175 @@
 
 from __future__ import annotations
 
+import shutil
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
 from tests import engines
 from tests.engines import KEPT, kept
-from tiltframe import FrameStore, rollup
+from tiltframe import FrameStore, StoreError, rollup
 
 pytestmark = pytest.mark.spark
 
 FILES, ROWS = 4, 500
-FAILS_AT = 2
+LEVELS = [level.name for level in KEPT.levels]
 
 
-def test_a_batch_that_is_run_again_counts_once(spark, tmp_path):
-    """The process dies between the store's commit and the stream's: Spark runs the same batch again, by its number."""
+@dataclass(frozen=True)
+class Stream:
+    """A folder that files arrive in, one a batch, and a store."""
+
+    spark: Any
+    folder: Path
+
+    @cached_property
+    def store(self) -> FrameStore:
+        return FrameStore(self.folder / "store", KEPT)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def arrive(self, name: str, rows: pa.Table) -> None:
+        (self.folder / "rows").mkdir(exist_ok=True)
+        pq.write_table(rows, self.folder / "rows" / f"{name}.parquet")
+
+    def start(self, store: FrameStore | None = None, **given: Any) -> Any:
+        import spark_udaf as su
+
+        path = str(self.folder / "rows")
+        schema = self.spark.read.parquet(path).schema
+        stream = self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(path)
+        settings = {"name": "hosts", "checkpoint": self.checkpoint, "trigger": "available_now", **given}
+        return su.stream_into(stream, store or self.store, **settings)
+
+    def run(self, store: FrameStore | None = None, **given: Any) -> Any:
+        query = self.start(store, **given)
+        query.awaitTermination()
+        return query
+
+    def holds(self, rows: pa.Table) -> bool:
+        """Say whether the store has the bits of a batch rollup of the same rows, under any numbers of commits."""
+        whole = FrameStore(self.folder / "whole", KEPT)
+        whole.append(rollup(rows, KEPT), "once", 0)
+        same = kept(FrameStore(self.store.uri)) == kept(whole)
+        shutil.rmtree(self.folder / "whole")
+        return same
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    given = Stream(spark, tmp_path)
+    for at in range(FILES):
+        given.arrive(str(at), engines.rows(FILES * ROWS).slice(at * ROWS, ROWS))
+    return given
+
+
+@dataclass
+class FailsAfterCommit:
+    """A store whose process dies between its own commit of a batch and the stream's."""
+
+    store: FrameStore
+    batch: int
+
+    def __call__(self, *given: Any, **named: Any) -> bool:
+        from spark_udaf.store.write import rollup_into
+
+        added = rollup_into(*given, **named)
+        if given[3] == self.batch:
+            raise OSError("the power went out")
+        return added
+
+
+@pytest.mark.slow
+def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stream, monkeypatch):
     import spark_udaf as su
 
     rows = engines.rows(FILES * ROWS)
-    folder, checkpoint = tmp_path / "rows", str(tmp_path / "checkpoint")
-    folder.mkdir()
-    for at in range(FILES):
-        pq.write_table(rows.slice(at * ROWS, ROWS), folder / f"{at}.parquet")
-    store = FrameStore(tmp_path / "store", KEPT)
-    added: list[tuple[int, bool]] = []
+    with monkeypatch.context() as patched:
+        patched.setattr("spark_udaf.streaming.stream_into.rollup_into", FailsAfterCommit(stream.store, 2))
+        with pytest.raises(StreamingQueryException, match="the power went out"):
+            stream.run(compact_every=None)
+    query = stream.run(compact_every=None)  # batch 2 is in the store, and Spark runs it again
+    assert query.name == "hosts"
+    state = su.progress(query)
+    assert (state.writer, state.batch) == (f"hosts {query.id}", FILES - 1)
+    assert state.waiting_parts.keys() == set(LEVELS)
+    assert all(count >= FILES for count in state.waiting_parts.values())
+    assert state.as_dict()["batch"] == FILES - 1
+    assert stream.holds(rows)
 
-    def into(batch, number: int) -> None:
-        added.append((number, su.rollup_into(batch, store, "hosts", number)))
-        if len(added) == FAILS_AT + 1:
-            raise OSError("the power went out")
+    late = engines.rows(100, seed=1)  # of the same three days: windows that are long over
+    stream.arrive("late", late)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stream.run(FrameStore(stream.store.uri), compact_every=1)
+    assert stream.holds(pa.concat_tables([rows, late]))
+    assert stream.store.numbers([state.writer]) == {state.writer: FILES}
+    assert set(su.progress(query).waiting_parts.values()) == {0}
 
-    def run() -> None:
-        stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema).option("maxFilesPerTrigger", 1)
-        writer = stream.parquet(str(folder)).writeStream.option("checkpointLocation", checkpoint)
-        writer.trigger(availableNow=True).foreachBatch(into).start().awaitTermination()
 
-    with pytest.raises(StreamingQueryException, match="the power went out"):
-        run()
-    run()
-    assert added == [(0, True), (1, True), (2, True), (2, False), (3, True)]
-    assert store.numbers(["hosts"]) == {"hosts": FILES - 1}
-    whole = FrameStore(tmp_path / "whole", KEPT)
-    whole.append(rollup(rows, KEPT), "once", 0)
-    assert kept(store) == kept(whole)
+@pytest.mark.slow
+def test_a_new_checkpoint_is_a_new_writer_and_says_so(stream):
+    import spark_udaf as su
+
+    rows = engines.rows(FILES * ROWS)
+    first = stream.run()
+    shutil.rmtree(stream.checkpoint)
+    with pytest.warns(UserWarning, match=f"by the writer 'hosts {first.id}', and .* begins anew as 'hosts"):
+        second = stream.run(compact_every=FILES)
+    assert second.id != first.id
+    assert stream.holds(pa.concat_tables([rows, rows]))
+    with warnings.catch_warnings():  # to go on is no new beginning, whichever of the two it is
+        warnings.simplefilter("error")
+        stream.run()
+    states = [su.progress(query) for query in (first, second)]
+    assert [state.writer for state in states] == [f"hosts {query.id}" for query in (first, second)]
+    assert [state.batch for state in states] == [FILES - 1, FILES - 1]
+    assert stream.holds(pa.concat_tables([rows, rows]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", ["store", "name"])
+def test_batches_that_the_store_has_not_are_missed(stream, changed):
+    """A checkpoint says that batches are done: in another store, or under another name, they are not there."""
+    stream.run()
+    stream.arrive("more", engines.rows(50, seed=2))
+    other = FrameStore(stream.folder / "other", KEPT) if changed == "store" else stream.store
+    before = None if changed == "store" else kept(stream.store)
+    name = "hosts" if changed == "store" else "guests"
+    wanted = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
+    with pytest.raises(StreamingQueryException, match=wanted):
+        stream.run(other, name=name)
+    assert other.numbers([f"{name} queries"]) == {}
+    assert before is None or kept(stream.store) == before
+
+
+def test_rows_that_the_store_cannot_take_start_nothing(stream):
+    frame_rows = engines.rows(10)
+    wider = frame_rows.set_column(frame_rows.column_names.index("price"), "price", frame_rows["i"])
+    stream.store.append(rollup(wider, KEPT), "w", 1)
+    with pytest.raises(StoreError, match="money"):
+        stream.run()
+    assert not stream.checkpoint.exists()
+    assert not stream.spark.streams.active
+
+
+def test_ids_of_queries_are_noted_in_numbers(tmp_path):
+    from spark_udaf.streaming.writers import note, noted_ids
+
+    store = FrameStore(tmp_path / "s", KEPT)
+    ids = ["00000000-0000-0000-0000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff"]
+    for at, given in enumerate(ids, 1):
+        assert noted_ids(store, "hosts") == ids[: at - 1]
+        store.append(rollup(engines.rows(3), KEPT), f"hosts {given}", 0, note("hosts", given, at))
+    assert noted_ids(store, "hosts") == ids
+    assert noted_ids(store, "host") == []

@@ -445,3 +445,11 @@ def test_expiry_counts_what_goes_from_the_middle_of_a_part(place):
     with pytest.warns(Expired):
         assert_same(store.query("10s"), late)
     assert_holds(store, [rows(0)], ["1m", "10m", "1h"])
+
+
+def test_a_store_that_someone_else_has_made_meanwhile_tells_its_numbers(place):
+    early = FrameStore(place, FRAME)
+    assert early.numbers(["w"]) == {}
+    FrameStore(place, FRAME).append(rollup(rows(0), FRAME), "w", 3)
+    assert early.numbers(["w", "no"]) == {"w": 3}
+    assert early.holds("w", 3)

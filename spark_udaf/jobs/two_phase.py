@@ -96,7 +96,8 @@ def source_of(
         raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type(given).__name__}")
     if given.isStreaming:
         raise TypeError(
-            "this is a streaming DataFrame; in foreachBatch each batch is an ordinary one, for su.rollup_into"
+            "this is a streaming DataFrame; su.stream_into writes it into a store; in foreachBatch each batch is an "
+            "ordinary one"
         )
     prepare(given.sparkSession)
     return Rows(given), arrow_schema(given, None if read is None else read(given.columns))

@@ -99,7 +99,7 @@ class TiltframeSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Say how a stream gets into a store instead."""
         raise ValueError(
-            "the format tiltframe is only read; a stream gets into a store by foreachBatch and "
+            "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
             "su.rollup_into(batch, store, writer, batch_id)"
         )
 

@@ -96,7 +96,8 @@ def append(
 
         su.append(su.rollup(df, store.frame), store, writer="nightly", commit=20240501)
     """
-    _check(store, writer, commit)
+    check_store(store)
+    check_writer(writer, commit)
     source, given = source_of(states, lambda names: store.frame.states_columns)
     wanted, kept = store.check_states(given), store.prepare(given)
     frame = kept.frame
@@ -167,7 +168,8 @@ def rollup_into(
 
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
-    _check(store, writer, commit)
+    check_store(store)
+    check_writer(writer, commit)
     source, given = source_of(rows, store.frame.columns_in)
     store.frame.check(given)
     kept = store.prepare(store.frame.states_schema(given))
@@ -184,10 +186,10 @@ def rollup_into(
     return _committed(store, kept, plan, writer, commit, made_from)
 
 
-def _check(store: FrameStore, writer: str, commit: int) -> None:
+def check_store(store: FrameStore) -> None:
+    """Raise ``TypeError`` for what is no store."""
     if not isinstance(store, FrameStore):
         raise TypeError(f"give a store, say tiltframe.FrameStore('s3://bucket/path', frame); got {store!r}")
-    check_writer(writer, commit)
 
 
 def _write(store: FrameStore, kept: Manifest, writer: str, commit: int) -> Callable[[pa.Table], pa.Table]:

@@ -206,9 +206,10 @@ class FrameStore(Maintenance):
             If the store cannot be read.
         """
         writers = checked_names(writers, "writers")
-        if self._manifest is None:
+        kept = self._manifest or described(self._backend, None)  # someone may have made it since it was opened here
+        if kept is None:
             return {}
-        txn_versions = self._backend.view([self.frame.levels[0].name], writers)[0].txn_versions
+        txn_versions = self._backend.named(kept.name).view([kept.frame.levels[0].name], writers)[0].txn_versions
         return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
 
     def append(self, states: Any, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:

@@ -1,0 +1,1 @@
+"""streaming: Structured Streaming queries into a frame store."""

@@ -1,0 +1,81 @@
+"""Progress of a stream into a store: how far it is there, and how many parts wait to be merged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from aggr.arguments import shown
+from spark_udaf.streaming.writers import writer_of
+from tiltframe import FrameStore
+from tiltframe.store.core.writers import MERGED
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# What each query writes into, by its id: a StreamingQuery has no place for it, and Spark makes a new one when asked.
+_started: dict[str, tuple[FrameStore, str]] = {}
+
+
+@dataclass(frozen=True)
+class IntoProgress:
+    """How far a stream into a store is.
+
+    Parameters
+    ----------
+    writer : str
+        Under which its batches are in the store.
+    batch : int, optional
+        The number of the last batch in the store; None before the first.
+    waiting_parts : level -> int
+        Parts that no compaction has merged yet, whoever wrote them. Results take longer to read the more there are.
+    """
+
+    writer: str
+    batch: int | None
+    waiting_parts: Mapping[str, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give the numbers as plain data, for JSON."""
+        return asdict(self)
+
+
+def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
+    """Keep what a query writes into, for `progress`."""
+    _started[query.id] = (store, stream)
+
+
+def progress(query: StreamingQuery) -> IntoProgress:
+    """Say how far a stream into a store is; it may run, or have ended.
+
+    Parameters
+    ----------
+    query : StreamingQuery
+        As `stream_into` returned it in this process; ``query.lastProgress`` has Spark's own numbers.
+
+    Returns
+    -------
+    IntoProgress
+        ``writer``, ``batch``, ``waiting_parts``.
+
+    Raises
+    ------
+    ValueError
+        For anything else.
+    StoreError
+        If the store cannot be read.
+
+    Examples
+    --------
+    docs/streams.md has one that runs::
+
+        su.progress(query).waiting_parts
+    """
+    if getattr(query, "id", None) not in _started:
+        raise ValueError(f"progress takes a query that su.stream_into started in this process; got {shown(query)}")
+    store, stream = _started[query.id]
+    names, writer = [level.name for level in store.frame.levels], writer_of(stream, query.id)
+    views = store.backend.view(names, [writer])
+    waiting = {view.level: sum(part.writer != MERGED for part in view.parts) for view in views}
+    return IntoProgress(writer, views[0].txn_versions.get(writer), waiting)
