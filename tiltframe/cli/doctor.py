@@ -7,8 +7,6 @@ import sys
 
 import click
 
-from tiltframe.doctor import as_rows, examine
-
 
 @click.command(epilog="\b\nExamples:\n  tiltframe doctor\n  tiltframe doctor --format json")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
@@ -17,6 +15,8 @@ def doctor(form: str) -> None:
 
     Says what to do for each thing that is wrong, and ends with exit status 1 then. Starts no Spark.
     """
+    from tiltframe.doctor import as_rows, examine  # reads what is installed, which no other command needs
+
     findings = examine()
     for finding, row in zip(findings, as_rows(findings), strict=True):
         if form == "json":
