@@ -97,7 +97,7 @@ OPTIONS = {
         "--store",
         "new",
         "--replace-within",
-        "2024-05-01",
+        "2024-05-01T",
     ],
     "query --out": ["query", "st", "--per", "7s", "--out", "out.json", "--format", "json"],
 }

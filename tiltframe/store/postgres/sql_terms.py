@@ -20,14 +20,15 @@ _PLACES = 1000  # of a quotient, as many as PostgreSQL computes
 class Merged:
     """The merged fields of a level's states, by the aggregate that merges each, so that none is computed twice.
 
-    Inside the view keys are called ``k0, k1, …`` and aggregates ``a0, a1, …``: no name of a user's is there.
+    Inside the view keys are called ``k0, k1, …`` and aggregates ``a0, a1, …``, all of the subquery ``m``: no name of a
+    user's is there.
     """
 
     names: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, aggregate: str) -> str:
-        """Name the column of an aggregate."""
-        return self.names.setdefault(aggregate, f"a{len(self.names)}")
+        """Name the column of an aggregate, in the subquery ``m`` that has them all."""
+        return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
 
     def add(self, *path: str) -> str:
         """Add up the whole numbers of a field."""
