@@ -88,9 +88,10 @@ def plan_rollup(
             yield reduced, with_coarsest(table, frame) if reduced and together else table
 
     def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
-        found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
-        rows = taken(rows, found.rows)
-        coarse = [pa.array(found.starts).cast(INSTANT)] if together else []
+        coarse = []
+        if together:  # each row is in one window, of one shard; where windows overlap, a shard has whole keys
+            found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
+            rows, coarse = taken(rows, found.rows), [pa.array(found.starts).cast(INSTANT)]
         return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, ()).keys)]
 
     def reduce_late(rows: pa.Table) -> pa.Table:
