@@ -370,7 +370,7 @@ def test_a_store_is_a_table(spark, local):
 @pytest.mark.spark
 def test_tasks_write_into_postgresql_and_read_it(spark, rows, wanted, postgres):
     store = FrameStore(postgres, KEPT, name="web")
-    df = spark.createDataFrame(rows.select(KEPT.columns)).repartition(3)
+    df = spark.createDataFrame(rows.select(KEPT.columns_in(rows.column_names))).repartition(3)
     assert su.rollup_into(df, store, "w", 1)
     assert not su.rollup_into(df, store, "w", 1)
     assert kept(FrameStore(postgres)) == wanted
