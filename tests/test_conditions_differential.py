@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,8 @@ def plain(value):
     """Give a value as one that compares with other types of numbers: NaN equals itself, both zeros are one."""
     if isinstance(value, float):
         return "nan" if value != value else value + 0.0
+    if isinstance(value, datetime.datetime):  # Spark's are of a zone, here UTC
+        return value.replace(tzinfo=None)
     return value
 
 

@@ -52,6 +52,11 @@ def show(table: Any) -> Shown:
     ----------
     table : table, DataFrame, stream or dataset
         As `tiltframe.finish`, `tiltframe.rollup` or `tiltframe.FrameStore.query` give it.
+
+    Returns
+    -------
+    Shown
+        Which a notebook shows as HTML.
     """
     return Shown(table_of(table, "table"))
 
@@ -65,6 +70,10 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
         As `tiltframe.finish` or `tiltframe.FrameStore.query` give it.
     flat : bool
         Records as plain columns, ``latency_p99``; otherwise as dicts.
+
+    Returns
+    -------
+    pandas DataFrame
 
     Raises
     ------

@@ -300,11 +300,24 @@ def read_states(
 
     Parameters
     ----------
-    spark, uri, name, storage_options, rows_per_task
-        As for `read`.
-    per : level
-    within, where, now
-        As for `tiltframe.FrameStore.query`.
+    spark : SparkSession
+        Classic or Connect.
+    uri : str or path
+        Of the store; driver and tasks must reach it.
+    per : str or window
+        A level.
+    within : (start, end) or str, optional
+        Windows that start in this range, as for `tiltframe.FrameStore.query`.
+    where : str, optional
+        A condition in SQL on the keys.
+    now : moment, optional
+        For times ago; the clock's.
+    name : str, optional
+        Of the store, in a database with several.
+    rows_per_task : int
+        A task reads about so many rows of states.
+    storage_options : str -> str, optional
+        Of the object store, as deltalake names them.
 
     Returns
     -------

@@ -440,7 +440,28 @@ class FrameStore(Maintenance):
             raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
-        """Plot a measure over time; see `tiltframe.store.plot.plot`, which says what it takes."""
+        """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
+
+        Parameters
+        ----------
+        measure : str
+            Of the frame.
+        quantiles : numbers from 0 to 1, optional
+            In place of the measure's own.
+        asked : keyword arguments
+            ``ax`` to draw on, and what `query` takes: ``per``, or several of them, ``within``, ``where``, ``points``.
+
+        Returns
+        -------
+        matplotlib axes
+
+        Raises
+        ------
+        ValueError
+            For a measure that is not there, or is of no numbers.
+        MissingExtra
+            Without matplotlib.
+        """
         from tiltframe.store.plot import plot  # which needs matplotlib
 
         return plot(self, measure, quantiles, **asked)

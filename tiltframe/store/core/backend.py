@@ -337,13 +337,33 @@ class KeepsResults(Protocol):
     """What a backend has beside, that keeps results of levels in plain tables: see `tiltframe.store.export`."""
 
     def flat_parts(self, level: str) -> Mapping[str, Range] | None:
-        """Return what a level's plain table was made from: a part's name -> starts of its windows, end exclusive.
+        """Read what a level's plain table was made from.
 
-        None where there is no such table.
+        Parameters
+        ----------
+        level : str
+
+        Returns
+        -------
+        mapping, part's name -> starts of its windows, end exclusive
+            None where there is no such table.
         """
 
     def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
         """Replace the rows of the windows that start in ranges, and note what the table was made from, at once.
 
-        Raises `Conflict` where someone else was faster.
+        Parameters
+        ----------
+        level : str
+        ranges : sequence of (start, end)
+            Microseconds UTC, end exclusive.
+        results : table
+            Of these windows, in plain columns.
+        parts : mapping, part's name -> starts of its windows
+            What the whole table is made from then.
+
+        Raises
+        ------
+        Conflict
+            Where someone else was faster.
         """
