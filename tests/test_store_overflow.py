@@ -48,6 +48,7 @@ def test_a_commit_that_could_not_be_read_is_refused(data, where, finest_only, pl
     assert got["s"].type == pa.decimal128(38, 0)
 
 
+@pytest.mark.filterwarnings("ignore:the plain table of")  # which cannot hold this sum
 def test_what_two_commits_add_up_to_leaves_all_else_readable(place, capsys):
     store = FrameStore(place, FRAME)
     for number in range(2):
