@@ -15,7 +15,7 @@ help: ## List the targets
 demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at two levels
 	@$(BIN)/tiltframe demo
 
-test: java $(READY) ## Run every test, in two processes (half an hour on two cores; JOBS=1 for one)
+test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF tests with the oldest versions that are allowed
