@@ -74,6 +74,17 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert extra in PROJECT["optional-dependencies"]
 
 
+def test_an_old_pyspark_is_one_sentence():
+    from spark_udaf.jobs.session import is_old
+
+    assert all(map(is_old, ("3.5.9", "4.0.5", "4.1.4")))
+    assert not any(map(is_old, ("4.2.0", "4.10.0.dev1", "5.0.0")))
+    status, out, err = run("import pyspark; pyspark.__version__ = '4.1.4'; import spark_udaf")
+    assert (status, out) == (1, "")
+    said = "ImportError: spark_udaf needs PySpark 4.2 or newer; this is 4.1.4: upgrade pyspark"
+    assert err.splitlines()[-1] == said
+
+
 def test_the_oldest_versions_are_the_lower_bounds():
     pinned = dict(
         line.split("==")
@@ -83,7 +94,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     asked = [
         *PROJECT["dependencies"],
-        *(text for name in extras if name not in ("bench", "dev") for text in extras[name]),
+        *(text for name in extras if name not in ("bench", "test", "dev") for text in extras[name]),
     ]
     for text in asked:
         name, _, bound = text.partition(">=")
