@@ -17,7 +17,7 @@ su.register(spark)                             # and for SQL
 su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
-from tiltframe.extras import MissingExtra
+from aggr.extras import MissingExtra
 
 try:
     import pyspark

@@ -34,6 +34,9 @@ OTHERS = (
 )
 
 
+SKETCHES = "import pyarrow as pa; from aggr import Dds; from aggr.interchange.ddsketch_proto import *"
+
+
 def run(script, *names):
     done = subprocess.run([sys.executable, "-c", WITHOUT.format(names=names) + script], capture_output=True, text=True)
     return done.returncode, done.stdout, done.stderr
@@ -64,6 +67,9 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
         ("from tiltframe.command import main; main()", "click", "cli"),
         ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
         ("import spark_udaf", "pyspark", "spark-local"),
+        ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
+        (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
+        (f"{SKETCHES}; from_dds_proto(pa.array([b'']), Dds())", "google", "sketches"),
     ],
 )
 def test_what_is_missing_is_one_sentence(script, missing, extra):
@@ -72,6 +78,11 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert out == ""
     assert f"pip install 'tiltframe[{extra}]'" in err.splitlines()[-1]
     assert extra in PROJECT["optional-dependencies"]
+
+
+def test_spark_needs_no_other_extra():
+    status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))
+    assert (status, err) == (0, "")
 
 
 def test_an_old_pyspark_is_one_sentence():
