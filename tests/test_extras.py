@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -94,6 +99,27 @@ def test_an_old_pyspark_is_one_sentence():
     assert (status, out) == (1, "")
     said = "ImportError: spark_udaf needs PySpark 4.2 or newer; this is 4.1.4: upgrade pyspark"
     assert err.splitlines()[-1] == said
+
+
+def test_the_constraints_pin_all_that_development_installs():
+    """Follow the requirements of the extras dev and bench, as they are installed here, to their ends."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in lines)
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    extras = PROJECT["optional-dependencies"]
+    open_ends = [*PROJECT["dependencies"], *(text for name in extras for text in extras[name])]
+    seen = set()
+    while open_ends:
+        wanted = Requirement(open_ends.pop())
+        name = canonicalize_name(wanted.name)
+        if name == "tiltframe" or (name, *sorted(wanted.extras)) in seen:
+            continue
+        seen.add((name, *sorted(wanted.extras)))
+        assert name in pinned, f"constraints.txt has no {name}"
+        with suppress(PackageNotFoundError):  # of the extra bench, which `make bench` installs
+            asked = [Requirement(text) for text in requires(name) or ()]
+            sets = [{"extra": extra} for extra in ("", *wanted.extras)]
+            open_ends += [str(part) for part in asked if not part.marker or any(map(part.marker.evaluate, sets))]
 
 
 def test_the_oldest_versions_are_the_lower_bounds():

@@ -33,7 +33,11 @@ _GATHERED = 1 << 20  # bytes of a batch, unless the input pauses before
 _PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tail -F log.jsonl | tiltframe stream --time ts --measure 'n=count()' --levels 1s,1m\n  "
+    "tiltframe stream --time ts --key host --measure 'p=dds(ms)' --levels 10s,1h --disorder 5s < log.jsonl"
+)
 @click.option("--time", required=True, metavar="COL", help="The column of event times.")
 @click.option(
     "--key",
