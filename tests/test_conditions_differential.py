@@ -90,8 +90,11 @@ def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
             found = chosen_by_us(text, rows)
             if isinstance(found, str):
                 refused[found[-100:]] += 1
-            elif not np.array_equal(found, wanted) and not np.array_equal(found, chosen_pairwise(duck, text)):
+            elif not np.array_equal(found, wanted):
                 different.append(text)
+    different = [
+        text for text in different if not np.array_equal(chosen_by_us(text, rows), chosen_pairwise(duck, text))
+    ]
     shortest = "\n".join(sorted(different, key=len)[:5])
     assert not different, f"{len(different)} of {compared}:\n{shortest}"
     assert compared >= 0.9 * count
@@ -118,7 +121,7 @@ def test_null_beside_a_number_beyond_bigint_is_null(duck):
                 assert np.array_equal(chosen_by_us(text, table()), wanted), text
 
 
-def test_a_null_of_a_type_among_others_is_null(duck):
+def test_constants_of_a_type_among_others(duck):
     for text in (
         "f NOT IN (0e0, nullif(0e0, 0e0))",
         "f IN (1.5, nullif(1, 1))",
@@ -132,6 +135,9 @@ def test_a_null_of_a_type_among_others_is_null(duck):
         "i32 BETWEEN nullif(1, 1) AND 0",
         "NOT (i32 BETWEEN nullif(1, 1) AND 0)",
         "i32 IS NOT DISTINCT FROM nullif(1, 1)",
+        # and all of IN in one type: as doubles, 2^53 + 1 is 2^53
+        "i64 IN (d1, 9007199254740992, f)",
+        "i64 NOT IN (9007199254740993, 1.5e0)",
     ):
         (wanted,) = chosen_by_duckdb(duck, [text])
         assert np.array_equal(chosen_by_us(text, table()), wanted), text
