@@ -35,7 +35,7 @@ MAY_IMPORT = {
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments", "aggr.extras"],
+    ["aggr.arguments", "aggr.duration", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
