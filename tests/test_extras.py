@@ -101,6 +101,12 @@ def test_an_old_pyspark_is_one_sentence():
     assert err.splitlines()[-1] == said
 
 
+def test_the_readme_lists_the_extras():
+    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"})
+
+
 def test_the_constraints_pin_all_that_development_installs():
     """Follow the requirements of the extras dev and bench, as they are installed here, to their ends."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
