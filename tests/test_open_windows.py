@@ -195,7 +195,12 @@ def test_windows_that_close_one_another(batch):
         emitted += windows.results(windows.advance()).to_pylist()
     told = [(r["level"], int(r["window_start"].timestamp()) - six, r["n"]) for r in emitted]
     assert sorted(told) == [("1m", -60, 3), ("1s", -2, 2), ("1s", -1, 1), ("1s", 0, 1), ("1s", 1, 1)]
-    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 2}
+    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}  # nothing has come to the sixth hour yet
+    again = OpenWindows.from_ipc(windows.to_ipc())
+    again.add_rows(seconds(six + 60, six + 61))
+    told = again.results(again.advance()).to_pylist()
+    assert [(r["level"], r["n"]) for r in told] == [("1s", 1), ("1s", 1), ("1m", 3), ("1h", 3)]
+    assert again.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}
 
 
 def test_an_alert_before_its_window_closes():

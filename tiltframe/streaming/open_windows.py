@@ -24,8 +24,9 @@ from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
-from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows
+from tiltframe.level_chain import climb, columns_to_reduce, instants_of, merge_panes, reduce_keyed, reduce_rows
 from tiltframe.streaming import saved
+from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
 from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
@@ -122,7 +123,8 @@ class OpenWindows:
         Returns
         -------
         table
-            The rows that were dropped as late, as they were given.
+            The rows that were dropped as late, as they were given. They are judged in their order: however rows are
+            cut into batches between two calls of `advance`, the same are dropped.
 
         Raises
         ------
@@ -138,10 +140,11 @@ class OpenWindows:
             clock = clock.seen(int(self.frame.levels[0].starts(times).max()))
             dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
         kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        panes = merge_panes(reduce_rows(kept, self.partial_frame, times[~dropped]), self.partial_frame)
-        lost, levels, counts = self._merged(panes)
+        states, late = self._reduced(kept, times[~dropped])
+        lost, levels, counts = self._merged(merge_panes(states, self.partial_frame))
         if len(lost):
-            dropped[~dropped] = self._lie_in(lost, kept, times[~dropped])
+            late = self._lie_in(lost, kept, times[~dropped])
+        dropped[~dropped] = late
         counts |= {"moved_rows": shifted, "rows": len(times), "late_rows": int(dropped.sum())}
         self._keep(levels, clock, counts)
         return rows.filter(pa.array(dropped))
@@ -152,7 +155,8 @@ class OpenWindows:
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them.
+            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them. Their rows count as
+            having arrived at once: a row joins a session that any row of the batch keeps from being over.
 
         Raises
         ------
@@ -240,9 +244,10 @@ class OpenWindows:
         ends = [(level.held.ends, level.held.marks["closed_to"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
+        opened = [~c & self._begun(at) for at, c in enumerate(closed)]
         return Progress(
             **self._counts,
-            open_windows={n: int((~c).sum()) for n, c in zip(names, closed, strict=True)},
+            open_windows={n: int(o.sum()) for n, o in zip(names, opened, strict=True)},
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=self._keys_of([level.held.states for level in self._levels])[0].n if self._levels else 0,
             watermark=self._clock.watermark,
@@ -306,10 +311,38 @@ class OpenWindows:
             )
         return states.select(wanted)
 
+    def _reduced(self, rows: pa.Table, times: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
+        late, level = np.zeros(len(times), np.bool_), self._levels[0] if self._levels else None
+        found = self.frame.panes.assign(times) if level is not None and level.window.unites else None
+        if level is None or found is None or not self._rules.gone(found.ends, level.watermark).any():
+            return reduce_rows(rows, self.partial_frame, times), late
+        rows, owners, keys = keyed(rows, self.frame.keyed_by, columns_to_reduce(rows, self.partial_frame))
+        owners = np.arange(len(times)) if owners is None else owners
+        joins = self._join(level, keys, found.starts[owners], found.ends[owners])
+        late[owners] = True
+        late[owners[joins]] = False
+        chosen = pa.array(joins)
+        keys = {name: key.filter(chosen) for name, key in keys.items()}
+        return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
+
+    def _join(
+        self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, ends: Instants
+    ) -> NDArray[np.bool_]:
+        """Say which rows count, one after the other: their sessions are kept once they have joined them."""
+        held = level.held
+        both = {name: pa.chunked_array([key_column(held.states.column(name)), keys[name]]) for name in keys}
+        ids = group_by([key_column(column) for column in both.values()], len(held) + len(starts))[0].ids
+        of_held, of_rows = ids[: len(held)], ids[len(held) :]
+        own = ~self._rules.gone(ends, level.watermark)
+        own[~own] = meeting((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
+        return joining(own, of_rows, starts, int(level.window.length))
+
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
-        new = [(level, self._told(states)) for level, states in climb(panes, self.partial_frame)]
+        climbed = climb(panes, self.partial_frame)
+        new = [(level, self._with_firsts(self._told(states), level, panes)) for level, states in climbed]
         levels = self._levels or tuple(_no_windows(level, table, self.emit) for level, table in new)
         _check_types(levels[0].held.states, new[0][1].states)
         pane_table = self._told(panes)
@@ -329,6 +362,31 @@ class OpenWindows:
             else:
                 lost &= self._rules.gone(_latest_ends(level.window, panes.starts), level.watermark)
         return lost
+
+    def _begun(self, at: int) -> NDArray[np.bool_]:
+        """Say which windows of a level have begun: of a buffer's coarser levels, once one of the level below has closed.
+
+        Until then their rows are in windows of that level, and nothing has come to them.
+        """
+        level, below = self._levels[at], self._levels[at - 1]
+        firsts = level.held.marks["earliest"]
+        begun = np.ones(len(firsts), np.bool_)
+        if isinstance(self.late, Buffer) and at and below.window.aligned:
+            known = firsts < _UNKNOWN["earliest"]
+            begun[known] = self._rules.closed(below.window.ends(below.window.starts(firsts[known])), below.watermark)
+        return begun
+
+    def _with_firsts(self, table: WindowTable, level: TimeWindow, panes: pa.Table) -> WindowTable:
+        """Mark windows of a buffer's coarser levels by the start of the earliest pane in them."""
+        if not isinstance(self.late, Buffer) or not level.aligned or not len(table):
+            return table
+        starts = instants_of(panes)
+        at = [pa.array(np.concatenate([table.starts, level.starts(starts)]))]
+        keys = [pa.chunked_array([key_column(t.column(n)) for t in (table.states, panes)]) for n in self.frame.keys]
+        groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(starts))
+        firsts = np.full(groups.n, _UNKNOWN["earliest"])
+        np.minimum.at(firsts, groups.ids[len(table) :], starts)
+        return table.marked(earliest=firsts[groups.ids[: len(table)]])
 
     def _told(self, states: pa.Table) -> WindowTable:
         """Tell what policies need to know of rows from the states that say it."""

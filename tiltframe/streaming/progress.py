@@ -25,7 +25,8 @@ class Progress:
     emitted_rows : int
         Rows of emitted tables, retractions included.
     open_windows : level -> int
-        Windows and keys that are not closed.
+        Windows and keys that are not closed. Under a buffer a coarser window is open once a window of the level below
+        has closed in it: until then its rows are still in that one.
     kept_windows : level -> int
         Closed, and kept for late events.
     keys : int
