@@ -43,7 +43,8 @@ def joining(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    return _joining(own, ids, starts.astype(np.int64), np.append(False, after), np.append(after, False), length)
+    found: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
+    return found
 
 
 @compiled

@@ -11,11 +11,13 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import aggr
@@ -24,7 +26,15 @@ from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
-from tiltframe.level_chain import climb, columns_to_reduce, instants_of, merge_panes, reduce_keyed, reduce_rows
+from tiltframe.level_chain import (
+    climb,
+    columns_to_reduce,
+    instants_of,
+    merge_level,
+    merge_panes,
+    reduce_keyed,
+    reduce_rows,
+)
 from tiltframe.streaming import saved
 from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
@@ -32,7 +42,7 @@ from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
-from windows import BEGINNING, TimeWindow
+from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
@@ -133,6 +143,9 @@ class OpenWindows:
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time)
+        known = self._known(times)
+        if known.any():
+            rows, times = rows.filter(pa.array(~known)), times[~known]
         dropped, clock, shifted = np.zeros(len(times), np.bool_), self._clock, 0
         if isinstance(self.late, Buffer) and len(times):
             oldest = self.late.reached(self.frame.levels[0], times, clock.newest)
@@ -145,7 +158,8 @@ class OpenWindows:
         if len(lost):
             late = self._lie_in(lost, kept, times[~dropped])
         dropped[~dropped] = late
-        counts |= {"moved_rows": shifted, "rows": len(times), "late_rows": int(dropped.sum())}
+        counts |= {"moved_rows": shifted, "rows": len(known), "late_rows": int(dropped.sum())}
+        counts |= {"committed_rows": int(known.sum())}
         self._keep(levels, clock, counts)
         return rows.filter(pa.array(dropped))
 
@@ -164,13 +178,18 @@ class OpenWindows:
             If they are no such states, or their keys are more than ``max_keys``. Nothing has changed then.
         """
         panes = merge_panes(self._checked(states), self.partial_frame)
+        known, there = self._known(instants_of(panes)), 0
+        if known.any():
+            there = int(self._told(panes.filter(pa.array(known))).marks["pending"].sum())
+            panes = panes.filter(pa.array(~known))
         clock, shifted, dropped = self._clock, 0, 0
         if isinstance(self.late, Buffer) and panes.num_rows:
             panes, shifted, dropped = self._buffered(panes)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
         lost, levels, counts = self._merged(panes)
         counts["late_rows"] = dropped + int(lost.marks["pending"].sum())
-        self._keep(levels, clock, counts | {"moved_rows": shifted, "rows": counts["rows"] + dropped})
+        counts |= {"moved_rows": shifted, "committed_rows": there, "rows": counts["rows"] + dropped + there}
+        self._keep(levels, clock, counts)
 
     def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
         """Tell the time, and get what is to be emitted.
@@ -254,6 +273,18 @@ class OpenWindows:
             state_bytes=sum(t.states.nbytes for level in self._levels for t in (level.held, level.emitted)),
         )
 
+    @property
+    def closed_before(self) -> int | None:
+        """The moment by which all finest windows that end at or before it are closed, microseconds UTC."""
+        at = self._levels[0].watermark if self._levels else LOWEST
+        return None if at == LOWEST else at - self.emit.delay_us
+
+    @property
+    def last_end(self) -> int | None:
+        """The latest end of the finest windows that are held, microseconds UTC; None where none is."""
+        held = self._levels[0].held if self._levels else ()
+        return int(self._levels[0].held.ends.max()) if len(held) else None
+
     def to_ipc(self) -> bytes:
         """Write all that is held, and how it came to be, as one Arrow IPC stream; `from_ipc` goes on from there."""
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
@@ -298,6 +329,73 @@ class OpenWindows:
         saved.check_change(state, windows.frame, windows.emit)
         windows._levels, windows._clock, windows._counts = state.levels(windows.frame), state.clock, state.counts
         return windows
+
+    @classmethod
+    def from_committed(
+        cls,
+        states: pa.Table,
+        committed: int,
+        frame: TiltFrame,
+        emit: EmitPolicy | str = "after_close",
+        late: LatePolicy | str = "drop",
+        **bounds: Any,
+    ) -> OpenWindows:
+        """Go on from states of the finest level that are somewhere safe: open coarser windows are rebuilt from them.
+
+        Parameters
+        ----------
+        states : table of level, window_start, window_end, keys, states
+            As a store or a rollup gives them. A level is made of the one below, and that of the next one where it is
+            missing: at least what lies in windows that reach beyond ``committed``.
+        committed : int
+            A moment, microseconds UTC: rows of finest windows that end at or before it are in ``states``. Where such
+            rows come again, they are not taken, and counted in ``progress.committed_rows``.
+        frame, emit, late, **bounds : optional
+            As for a new `OpenWindows`.
+
+        Returns
+        -------
+        OpenWindows
+            With the watermark at ``committed`` and the delay of the emit policy.
+
+        Raises
+        ------
+        ValueError
+            If the states are not of the frame, or windows of a level do not follow each other.
+        """
+        windows = cls(frame, emit, late, **bounds)
+        others = [level.name for level in frame.levels if not level.aligned]
+        if others:
+            raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
+        committed = checked_whole(committed, "committed, a moment in microseconds,", BEGINNING, NEVER - 1)
+        frame.check_states(states.schema)
+        finest, there = frame.levels[0], states.select([LEVEL, START, END, *windows._rules.columns])
+        levels, at, below = [], committed, there
+        for level in frame.levels:
+            mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
+            if level == finest:
+                mine = mine.filter(pa.array(finest.ends(instants_of(mine)) <= committed))
+                table = merge_panes(mine, frame)
+            else:
+                table = merge_level(below, frame, level)
+            held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
+            held = held if level == finest else windows._with_firsts(held, level, below)
+            none = _no_windows(level, held, windows.emit)
+            levels.append(replace(none, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us))
+            if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
+                at = int(level.starts(level.starts(np.array([at])) - 1)[0])
+            below = mine if mine.num_rows else table
+        windows._levels = tuple(levels)
+        newest = windows.late.newest(finest, committed) if isinstance(windows.late, Buffer) else None
+        windows._clock = saved.Clock(committed + windows.emit.delay_us, newest=newest, committed=committed)
+        return windows
+
+    def _known(self, times: Instants) -> NDArray[np.bool_]:
+        """Say which rows are committed somewhere already, by their finest windows."""
+        committed = self._clock.committed
+        if committed is None or not len(times) or times.min() >= committed:
+            return np.zeros(len(times), np.bool_)
+        return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
     def _checked(self, states: pa.Table) -> pa.Table:
         """Check what `add` is given, by its columns."""
@@ -364,9 +462,9 @@ class OpenWindows:
         return lost
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
-        """Say which windows of a level have begun: of a buffer's coarser levels, once one of the level below has closed.
+        """Say which windows of a level have begun.
 
-        Until then their rows are in windows of that level, and nothing has come to them.
+        A buffer's coarser ones do when a window of the level below closes in them: until then nothing has come there.
         """
         level, below = self._levels[at], self._levels[at - 1]
         firsts = level.held.marks["earliest"]
