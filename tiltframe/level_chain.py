@@ -161,13 +161,21 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
     ``times``, microseconds UTC, are taken for the rows' event times where they are given.
     """
-    names = rows.column_names
-    needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
-    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame))
     if times is None:
         times = event_times(rows.column(frame.time), frame.time)
     elif places is not None:
         times = times[places]
+    return reduce_keyed(rows, keys, frame, times)
+
+
+def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
+    """Name the columns that are needed of rows to reduce them, but for keys."""
+    return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
+
+
+def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants) -> pa.Table:
+    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
