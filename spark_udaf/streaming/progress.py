@@ -82,7 +82,7 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
         return _into(query)
     for told in reversed(getattr(query, "recentProgress", None) or []):
         numbers = (told["observedMetrics"] or {}).get(OBSERVED)
-        if numbers is not None:
+        if numbers is not None and numbers["rows"] is not None:
             return read_counted(numbers.asDict())
     raise ValueError(
         "progress takes a query that su.stream_into started in this process, or one over su.stream whose first batch "

@@ -33,6 +33,7 @@ from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, IN, NO_TIME, OUT, ShardJob, ShardWindows
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
+from tiltframe.extras import MissingExtra
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of
 from tiltframe.names import PARTIAL, REASON, REVISION
@@ -61,7 +62,64 @@ def stream(
     max_keys: int | None = None,
     beyond: str = "error",
 ) -> DataFrame:
-    """Keep the windows of a stream open, and emit them as a policy says."""
+    """Keep the windows of a stream open, and emit them as a policy says: a streaming DataFrame for any sink.
+
+    Parameters
+    ----------
+    df : streaming DataFrame
+        Of any source, with the frame's time, keys and the columns of its measures. Its watermark, by
+        ``df.withWatermark``, closes windows.
+    frame : TiltFrame
+    emit : EmitPolicy or str
+        When windows are emitted, and what of them: of `tiltframe.streaming`, or text such as
+        ``periodic(1m, having='n > 300')``.
+    late : LatePolicy or str
+        How long closed windows are kept, and what becomes of events that come later.
+    states : bool
+        Give a struct for each state, as `rollup` does, in place of results.
+    flat : bool
+        Give results as plain columns in place of records: ``latency_count``, ``latency_p50``.
+    shards : int, optional
+        Into how many parts the keys are split, each a task's work at a time; as many as Spark shuffles into
+        (``spark.sql.shuffle.partitions``) unless given. Part of the checkpoint; 1 where the frame has no keys.
+    max_keys : int, optional
+        How many distinct keys one shard may hold at once.
+    beyond : str
+        What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+
+    Returns
+    -------
+    streaming DataFrame
+        ``level``, ``window_start``, ``window_end`` (both null of a window over all time), keys, a column for each
+        measure, ``span`` (of keys that expire), ``reason``, ``revision``, ``partial``, ``change`` (in a changelog), as
+        `tiltframe.streaming.OpenWindows.advance` explains them. Write it in the output mode ``append``. `progress` has
+        the numbers of the query that does.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If arguments cannot be read, rows do not fit the frame, or the policy emits by a watermark that ``df`` has not.
+        Nothing has started. A checkpoint of another frame or of other shards fails the query's first batch, and the
+        difference is named; measures may be added, and begin there.
+
+    Guarantee
+    ---------
+    The last that is emitted of a window in the mode ``accumulating`` is, bit for bit, what `rollup` makes of its rows,
+    those left out that were late for it, whatever the batches, partitions and shards, and the restarts between them.
+
+    Notes
+    -----
+    Spark keeps the state in RocksDB: this is set for the session, which only then can run it. Where a policy counts by
+    the clock (periods, timeouts), Spark runs a batch at every trigger, with rows or without: give the query a trigger
+    such as ``processingTime="1 second"``. ``availableNow`` would not end.
+
+    Examples
+    --------
+    docs/streams.md has one that runs::
+
+        emitted = su.stream(requests.withWatermark("ts", "10 seconds"), frame, emit="on_update(batch=2s)")
+        query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
+    """
     check_frame(frame)
     _check_stream(df)
     windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
@@ -205,3 +263,7 @@ def _prepare(spark: SparkSession) -> None:
         spark.conf.set(_PROVIDER, _ROCKS)
     if spark.conf.get(_CHANGELOG, None) is None:
         spark.conf.set(_CHANGELOG, "true")
+    try:
+        import google.protobuf  # noqa: F401
+    except ImportError as error:
+        raise MissingExtra("su.stream, whose state Spark asks for by protobuf,", "spark", error) from None
