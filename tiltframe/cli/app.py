@@ -65,7 +65,7 @@ for _command in (rollup, stream, query, inspect, check, compact, expire, warm, d
     cli.add_command(_command)
 
 
-@cli.command()
+@cli.command(epilog="\b\nExamples:\n  tiltframe functions\n  tiltframe functions | less -S")
 def functions() -> None:
     """List the functions: name, what it keeps, what it returns, its guarantee."""
     table = Table("function", "keeps", "returns", "guarantee", header_style="bold", box=SIMPLE_HEAD)
