@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.extras import MissingExtra
 from aggr.kernels.normalize import one_array
 from aggr.states.flat_results import flat_schema, flattened
 from aggr.states.keys import keyed
@@ -33,7 +34,6 @@ from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, IN, NO_TIME, OUT, ShardJob, ShardWindows
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
-from tiltframe.extras import MissingExtra
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of
 from tiltframe.names import PARTIAL, REASON, REVISION
