@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import aggr
 from tests.conftest import conformance
-from tests.test_open_windows import SCALE, compare, frame_of, policies_of, rows_of
+from tests.test_open_windows import SCALE, compare, frame_of, policies_of, rows_of, siddhi_policy
 from tests.test_stream_laws import FRAMES, assert_same, by_window, events, standing
 from tests.test_stream_laws import frame_of as law_frame
 from tiltframe import TiltFrame, rollup
@@ -166,3 +168,69 @@ def test_stream_is_batch(levels, shards):
     assert_same(standing(frame, pa.concat_tables(emitted), stream.job.emit.mode), by_window(rollup(rows, frame)))
     progress = read_counted(stream.numbers)
     assert (progress.rows, progress.late_rows) == (len(rows), 0)
+
+
+@conformance("siddhi.json", lambda case: case["late"]["policy"] == "buffer")
+def test_buffers(case):
+    """Each row is a batch: a buffer follows the events of all shards, so late ones go where one shard puts them."""
+    measures = {name: aggr.caller(f)(*[column] * bool(column)) for name, (f, column) in case["measures"].items()}
+    frame = TiltFrame([case["finest"]], "ts_ms", measures, case["keys"], case["timezone"])
+    rows = pa.Table.from_pylist(case["rows"])
+    stream = Shards(rows.schema, frame, "after_close", siddhi_policy(case), shards=3 if frame.keys else 1)
+    emitted = [stream.batch(rows.slice(at, 1)) for at in range(len(rows))]
+    stream.tell(watermark=2**62)
+    emitted.append(stream.batch())
+    got = [
+        {**r, "window_start_ms": r["window_start"].timestamp() * 1000} for r in pa.concat_tables(emitted).to_pylist()
+    ]
+    for want in case["expected"].get(case["finest"], []):
+        assert [row for row in got if all(row[k] == v for k, v in want.items())], (want, got)
+
+
+KEYED = TiltFrame(["10s"], "time", {"count": aggr.count()}, ["key"])
+
+
+def some(*keys: str, at: int = 1) -> pa.Table:
+    rows = rows_of([{"key": key, "time": at, "value": 1.0} for key in keys])
+    return shifted(rows, 10**15)
+
+
+def test_a_restart_takes_more_measures_and_refuses_other_streams():
+    stream = Shards(some().schema, KEYED, "after_close", "drop")
+    stream.batch(some("a", "b", "c"))
+    more = TiltFrame(["10s"], "time", {**KEYED.measures, "most": aggr.max("value")}, ["key"])
+    stream.restart(replace(stream.job, frame=more))
+    stream.batch(some("a", at=2))
+    stream.tell(watermark=10**15 + 10 * SCALE)
+    rows = stream.batch().select(["key", "count", "most"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in rows) == [("a", 2, 1.0), ("b", 1, None), ("c", 1, None)]
+    others = {
+        "has 2 shards of keys, and this stream 5; give shards=2": replace(stream.job, shards=5),
+        "measure 'most' was saved, and is missing now": replace(stream.job, frame=KEYED),
+        "mode accumulating, and now changelog": replace(stream.job, emit=read_emit("on_update(mode=changelog)")),
+    }
+    for message, job in others.items():
+        stream.restart(job)
+        with pytest.raises(ValueError, match=message):
+            stream.batch(some("a"))
+        stream.restart(replace(stream.job, shards=2, frame=more, emit=read_emit("after_close")))
+
+
+def test_keys_beyond_the_bound_of_a_shard():
+    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1, max_keys=2, beyond="drop")
+    assert stream.batch(some("a", "b", "c")).num_rows == 2
+    assert read_counted(stream.numbers).refused_rows == 1
+    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1, max_keys=2)
+    with pytest.raises(ValueError, match="3 keys in open windows, and max_keys is 2"):
+        stream.batch(some("a", "b", "c"))
+
+
+def test_state_is_kept_in_bounded_pieces(monkeypatch):
+    monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 1000)
+    stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1)
+    stream.batch(some(*"abcdef"))
+    ((pieces,),) = [state.state.values() for state in stream.tester.handle.list_states.values()]
+    assert len(pieces) > 1
+    assert max(len(piece) for (piece,) in pieces) <= 1000
+    stream.restart()
+    assert stream.batch(some("a"))["count"].to_pylist() == [2]

@@ -56,6 +56,11 @@ class ShardJob:
     beyond: str
     shards: int
 
+    def __post_init__(self) -> None:
+        """Find all schemas here, once: what is cached travels with the job, and every task would find them anew."""
+        for name in ("columns", "rows", "partial", "emitted", "numbers"):
+            getattr(self, name)
+
     @cached_property
     def partial_frame(self) -> TiltFrame:
         """The frame that rows are reduced by."""
