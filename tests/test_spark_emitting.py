@@ -110,7 +110,7 @@ POLICIES = {
     ],
     "on_update(mode=changelog)": [
         "a2 update 0 open 1, b1 update 0 open 1", "", "a2 update 0 open -1, a3 update 1 open 1", "", "",
-        "a3 update 1 open -1, a4 late 2 1",
+        "a3 late 1 -1, a4 late 2 1",
     ],
     "after_count(2, mode=discarding)": ["a2 count 0 open", "", "", "", "a1 close 1, b1 close 0", "a1 late 2"],
     "after_key_expire(8s, maxspan=2s)": ["", "", "", "b1 expired 0", "", ""],

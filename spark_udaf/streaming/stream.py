@@ -10,35 +10,26 @@ Spark keeps is a few values for each shard, not one for each key and window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole, shown
 from aggr.extras import MissingExtra
-from aggr.kernels.normalize import one_array
-from aggr.states.flat_results import flat_schema, flattened
-from aggr.states.keys import keyed
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
-from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.rollup import check_frame
-from spark_udaf.jobs.schema import as_schema, spark_schema
+from spark_udaf.jobs.schema import spark_schema
 from spark_udaf.jobs.session import prepare
-from spark_udaf.jobs.shard_messages import SHARD, read_message, shard_messages
+from spark_udaf.jobs.shard_messages import SHARD
 from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, kept_keys, rows_schema
+from spark_udaf.jobs.two_phase import Batches
 from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
-from spark_udaf.streaming.shards import ARRIVAL, EVENT, IN, NO_TIME, OUT, ShardJob, ShardWindows
+from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
+from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
 from tiltframe import TiltFrame
-from tiltframe.event_time import event_times
-from tiltframe.frame import LEVEL
-from tiltframe.level_chain import adaptive_states, instants_of
-from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming import AfterClose, AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, OpenWindows
-from tiltframe.streaming.open_level import CHANGE, SPAN
+from tiltframe.streaming import AfterClose, Buffer, EmitPolicy, LatePolicy, OpenWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,102 +118,35 @@ def stream(
     checked_truth(flat, "flat")
     spark = df.sparkSession
     _prepare(spark)
-    given = arrow_schema(df, frame.columns_in(df.columns))
+    given = arrow_schema(df, windows.partial_frame.columns_in(df.columns))
     timers = _timers(df, windows)
-    job = _job(given, windows, timers, _shards(shards, frame, spark))
-    told = _sharded(df, given, job)
-    return _read(told, given, job, windows, states, flat)
+    job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, _shards(shards, frame, spark))
+    schema = job.result(states, flat)
+    check_distinct(schema.names, spark)
+    return _read(_sharded(df, job, timers), job, schema, states, flat)
 
 
-def _job(given: pa.Schema, windows: OpenWindows, timers: str, shards: int) -> ShardJob:
-    frame = windows.frame
-    partial = [field for field in windows.partial_frame.states_schema(given) if field.name != LEVEL]
-    more = [(REASON, pa.string()), (REVISION, pa.int64()), (PARTIAL, pa.bool_())]
-    if isinstance(windows.emit, AfterKeyExpire):
-        more.insert(0, (SPAN, pa.duration("us")))
-    if windows.emit.mode == "changelog":
-        more.append((CHANGE, pa.int8()))
-    emitted = pa.schema([*frame.states_schema(given), *(pa.field(*each) for each in more)])
-    return ShardJob(
-        frame, windows.emit, windows.late, windows.max_keys, windows.beyond, shards, timers,
-        rows_schema(given, windows.partial_frame.columns_in(given.names)), pa.schema(partial), emitted,
-    )  # fmt: skip
-
-
-def _sharded(df: DataFrame, given: pa.Schema, job: ShardJob) -> DataFrame:
+def _sharded(df: DataFrame, job: ShardJob, timers: str) -> DataFrame:
     """Reduce rows where they are, and give them to the shards; what comes back are messages and numbers."""
-    numbers = shard_numbers(job.shards, job.shards)
 
     def reduce(batches: Batches) -> Batches:
-        from pyspark import TaskContext
-
         tune_worker()
-        newest: int | None = None
-        for reduced, table in adaptive_states(batches, job.empty.partial_frame, MOST_BYTES):
-            if isinstance(job.late, Buffer) and table.num_rows:
-                newest = max(_newest(table, job.frame, reduced), -(2**63) if newest is None else newest)
-            table, columns = _located(table, job, reduced)
-            for message in shard_messages(table, columns, numbers, reduced):
-                yield _with_newest(message, None)
         context = TaskContext.get()
-        if newest is not None or context is None or context.partitionId() == 0:
-            yield _wake(numbers, newest)
+        yield from job.reduced(batches, context is None or context.partitionId() == 0)
 
-    columns = job.empty.partial_frame.columns_in(given.names)
-    return (
-        map_columns(df, columns, reduce, IN)
-        .groupBy(SHARD)
-        .transformWithState(ShardWindows(job), job.out, "Append", job.timers)
-    )
+    processor = ShardWindows(job, timers)
+    messages = map_columns(df, job.columns, reduce, IN).groupBy(SHARD)
+    return messages.transformWithState(processor, given_by_shards(job.frame), "Append", timers)
 
 
-def _located(table: pa.Table, job: ShardJob, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
-    """Give states or rows their types, and the columns that tell their shards."""
-    if reduced:
-        table = as_schema(table, job.partial)
-        return table, [one_array(table.column(name)) for name in job.frame.keys]
-    table = as_schema(table, job.rows)
-    return table, kept_keys(keyed(table, job.frame.keyed_by, ()).keys)
-
-
-def _newest(table: pa.Table, frame: TiltFrame, reduced: bool) -> int:
-    """Find the start of the newest window of the finest level that rows or states are in."""
-    times = instants_of(table) if reduced else frame.levels[0].starts(event_times(table.column(frame.time), frame.time))
-    return int(times.max())
-
-
-def _with_newest(message: pa.RecordBatch, newest: int | None) -> pa.RecordBatch:
-    columns = [*message.columns, pa.array([newest] * message.num_rows, pa.int64())]
-    return pa.RecordBatch.from_arrays(columns, schema=IN)
-
-
-def _wake(numbers: np.ndarray, newest: int | None) -> pa.RecordBatch:
-    """Make a message for every shard that has no rows: it is told the time, as the others are."""
-    n = len(numbers)
-    columns = [pa.array(numbers), pa.nulls(n, pa.binary()), pa.nulls(n, pa.bool_()), pa.array([newest] * n, pa.int64())]
-    return pa.RecordBatch.from_arrays(columns, schema=IN)
-
-
-def _read(
-    told: DataFrame, given: pa.Schema, job: ShardJob, windows: OpenWindows, states: bool, flat: bool
-) -> DataFrame:
+def _read(told: DataFrame, job: ShardJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
     """Read what shards give: their numbers into the query's progress, their messages into rows."""
-    schema = job.emitted
-    if not states:
-        kept = job.frame.states_schema(given)
-        schema = pa.schema([*job.frame.results_schema(kept), *list(job.emitted)[len(kept) :]])
-        schema = flat_schema(schema) if flat else schema
-    check_distinct(schema.names, told.sparkSession)
 
-    def read(batches: Batches) -> Iterator[pa.RecordBatch]:
+    def read(batches: Batches) -> Batches:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                table = pa.Table.from_batches([read_message(message.as_buffer(), job.emitted)])
-                if not states:
-                    table = windows.results(table)
-                    table = flattened(table) if flat else table
-                yield from as_schema(table, schema).to_batches(max_chunksize=_GIVEN_ROWS)
+                yield from job.read(message.as_buffer(), states, flat).to_batches(max_chunksize=_GIVEN_ROWS)
 
     totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.frame)]
     return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
