@@ -13,6 +13,7 @@ import warnings
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -364,3 +365,47 @@ def test_a_manifest_says_what_was_and_comes_back():
     assert following.generation == 1
     assert following.unfilled == ("10m",)
     assert type(following).from_dict(following.to_dict(), "here") == following
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
+    import spark_udaf as su
+
+    early, late = (spark.createDataFrame(table(some)) for some in (EARLY, LATE))
+    store = FrameStore(tmp_path / "s", OLD)
+    assert su.rollup_into(early, store, "w", 1)
+    opened = FrameStore(store.uri)
+    store.evolve(TiltFrame(["10s", "1m", "10m"], "ts", {**BEFORE, "high": AFTER["high"]}, ["k"]), rows=ROWS)
+    assert not su.rollup_into(early, store, "w", 1)  # a job that is tried again, by the new frame
+    with pytest.raises(StoreError, match="holds other states under 'w', commit 1"):
+        su.rollup_into(late, store, "w", 1)
+    with pytest.raises(Evolved, match="open the store again"):
+        su.rollup_into(late, opened, "w", 2)
+    store.evolve(NEW, rows=ROWS)
+    assert su.append(su.rollup(late, store.frame), store, "w", 2)
+    for per in SIZES:
+        same(results(store, per), expected(per, EARLY, LATE))
+        read = su.read(spark, store.uri, per=per).toArrow().sort_by([("window_start", "ascending"), ("k", "ascending")])
+        wanted = store.query(per).sort_by([("window_start", "ascending"), ("k", "ascending")])
+        assert read.select(["n", "sd", "high"]).to_pylist() == wanted.select(["n", "sd", "high"]).to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_goes_on_into_a_store_that_has_evolved(spark, tmp_path):
+    import spark_udaf as su
+
+    folder = tmp_path / "rows"
+    store = FrameStore(tmp_path / "s", OLD)
+    for number, some in enumerate((EARLY, LATE)):
+        folder.mkdir(exist_ok=True)
+        pq.write_table(table(some), folder / f"{number}.parquet")
+        rows_of = spark.readStream.schema("ts long, k string, x double").parquet(str(folder))
+        into = {"name": "s", "checkpoint": str(tmp_path / "checkpoint"), "trigger": "available_now"}
+        su.stream_into(rows_of, FrameStore(store.uri, store.frame), **into).awaitTermination()
+        if not number:
+            store = FrameStore(store.uri)
+            store.evolve(NEW, rows=ROWS)
+    for per in SIZES:
+        same(results(store, per), expected(per, EARLY, LATE))

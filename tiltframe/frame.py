@@ -73,7 +73,6 @@ class TiltFrame:
     measures: Mapping[str, Measure]
     keyed_by: Mapping[str, str]
     timezone: str
-    _kept: tuple[StateColumn, ...] | None
 
     def __init__(
         self,
@@ -94,7 +93,6 @@ class TiltFrame:
         set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))
         set_field(self, "keyed_by", MappingProxyType(checked_keys(keys)))
         set_field(self, "timezone", timezone)
-        set_field(self, "_kept", None)
         self._check_levels()
         self._check_names()
 
@@ -115,8 +113,14 @@ class TiltFrame:
         TiltFrame
         """
         frame = TiltFrame(self.levels, self.time, self.measures, self.keyed_by, self.timezone)
-        object.__setattr__(frame, "_kept", None if tuple(states) == plan(self.measures) else tuple(states))
+        if tuple(states) != plan(self.measures):
+            frame.__dict__[_KEPT] = tuple(states)
         return frame
+
+    @property
+    def _kept(self) -> tuple[StateColumn, ...] | None:
+        """The columns of states that it was given, where these are others than its measures would choose."""
+        return self.__dict__.get(_KEPT)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -456,6 +460,7 @@ class TiltFrame:
         check_names(self.keys, self.measures)
 
 
+_KEPT = "columns of states"  # in a frame's dict, beside what the dataclass has
 _PARTS = ("levels", "time", "keys", "timezone", "measures")
 _SIZES = "window sizes, say ['10s', '1m', '1h']"
 _MEASURES = "name -> measure, say {'requests': aggr.count()}"

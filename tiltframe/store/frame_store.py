@@ -456,10 +456,11 @@ class FrameStore(Maintenance):
         Guarantee
         ---------
         It is one change of the store's description, at once or not at all: whoever opens the store sees one frame or
-        the other, and nothing that is stored changes. Others may read and write at the same time: who has opened the
-        store before goes on reading by his frame, and is told to open it again as he writes. An added measure that the
-        states do not answer is null in every window that has rows from before; a dropped one is forgotten as parts are
-        compacted. New levels have all that the coarsest one still holds. After a kill, evolve again, or `compact`.
+        the other, and nothing that is stored changes. Others may read and write at the same time: those that have
+        opened the store before go on reading by the frame it had, and are told to open it again where they write. An
+        added measure that the states do not answer is null in every window that has rows from before; a dropped one is
+        forgotten as parts are compacted. New levels have all that the coarsest one still holds. After a kill, evolve
+        again, or `compact`.
 
         Examples
         --------

@@ -1,8 +1,8 @@
 """Generations: who works by an earlier frame of a store does not commit by it.
 
-A frame has a number, its generation. Every commit to a level notes it in the level, so that whoever still works by an
-earlier one is told to open the store again: he would merge states without the measures that were added, or let go of
-what new levels have not taken over yet. Who reads by an earlier frame sees what that frame has.
+A frame has a number, its generation. Every commit to a level notes it in the level, so that a process that still works
+by an earlier one is told to open the store again: it would merge states without the measures that were added, or let go
+of what new levels have not taken over yet. Who reads by an earlier frame sees what that frame has.
 """
 
 from __future__ import annotations
