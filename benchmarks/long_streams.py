@@ -122,8 +122,8 @@ def flat(minutes: float, seed: int) -> bool:
     first, last = (max(m for m, _ in part) for part in (seen[: 2 * third], seen[-third:]))
     states = [max(s for _, s in part) for part in (seen[1 : 2 * third], seen[-third:])]
     good = last <= GROWTH * first and states[1] <= 2 * states[0]
-    verdict = "" if good else "  FAIL"
-    click.echo(f"RSS {first / 1e6:.1f} MB at most in the first two thirds, {last / 1e6:.1f} in the last{verdict}")
+    sizes = f"{first / 1e6:.1f} MB at most in the first two thirds, {last / 1e6:.1f} in the last"
+    click.echo(f"RSS {sizes}{'' if good else '  FAIL'}")
     return good
 
 

@@ -207,16 +207,23 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
 
 
 def merge_level(
-    states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0, *, trusted: bool = False
+    states: pa.Table,
+    frame: TiltFrame,
+    level: TimeWindow,
+    max_ratio: float = 1.0,
+    *,
+    trusted: bool = False,
+    unknown: bool = False,
 ) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
     With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
-    the level must be theirs then.
+    the level must be theirs then. Null states are ``unknown`` in a store, and count as identities elsewhere.
     """
     found = level.assign(instants_of(states, START))
     states = taken(states, found.rows)
-    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio, trusted=trusted)
+    keys = _frame_keys(states, frame)
+    return _merged(states, keys, frame, found.starts, found.ends, max_ratio, trusted=trusted, unknown=unknown)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
@@ -308,10 +315,11 @@ def _merged(
     max_ratio: float,
     *,
     trusted: bool,
+    unknown: bool = False,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted)
+    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted, unknown=unknown)
     return merged if merged is states else merged.select(_columns(frame))
 
 

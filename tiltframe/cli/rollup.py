@@ -74,7 +74,7 @@ def rollup(
         source = open_source(given, frame.time, columns_keys_may_read(frame.keyed_by), declared, encoding)
         frame.check(source.schema)
         source = replace(source, schema=settled(source.schema, frame, store))
-        store.check_states(frame.states_schema(source.schema))
+        store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
             append_new(source, filed, store, writable)

@@ -163,7 +163,7 @@ class OpenWindows:
         self._keep(levels, clock, counts)
         return rows.filter(pa.array(dropped))
 
-    def add(self, states: pa.Table) -> None:
+    def add(self, states: pa.Table, newest: int | None = None) -> None:
         """Take a batch as states of the finest panes; they need not be merged, and come in any order.
 
         Parameters
@@ -171,6 +171,9 @@ class OpenWindows:
         states : table of window_start, window_end, keys, states
             Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them. Their rows count as
             having arrived at once: a row joins a session that any row of the batch keeps from being over.
+        newest : int, optional
+            The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
+            UTC; a buffer follows it.
 
         Raises
         ------
@@ -186,6 +189,8 @@ class OpenWindows:
         if isinstance(self.late, Buffer) and panes.num_rows:
             panes, shifted, dropped = self._buffered(panes)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
+        if newest is not None:
+            clock = clock.seen(newest)
         lost, levels, counts = self._merged(panes)
         counts["late_rows"] = dropped + int(lost.marks["pending"].sum())
         counts |= {"moved_rows": shifted, "committed_rows": there, "rows": counts["rows"] + dropped + there}
