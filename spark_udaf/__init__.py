@@ -18,12 +18,17 @@ su.register(spark)                             # and for SQL
 su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
-from tiltframe.extras import MissingExtra
+from aggr.extras import MissingExtra
 
 try:
-    import pyspark  # noqa: F401
+    import pyspark
 except ImportError as error:
     raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
+
+from spark_udaf.jobs.session import is_old
+
+if is_old(pyspark.__version__):  # before what it lacks is imported
+    raise ImportError(f"spark_udaf needs PySpark 4.2 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
 from spark_udaf.jobs.aggregate import aggregate, merge
 from spark_udaf.jobs.finish import finish

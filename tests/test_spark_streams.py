@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +27,16 @@ from tiltframe import FrameStore, StoreError, rollup
 pytestmark = pytest.mark.spark
 
 FILES, ROWS = 4, 500
+KILLS = int(os.environ.get("KILLS", "1"))  # KILLS=15 makes 30 kills
+DRIVER = """
+import pathlib, sys
+from tests import engines
+from tests.test_spark_streams import Stream
+with engines.session("classic") as spark:
+    query = Stream(spark, pathlib.Path(sys.argv[1])).start(compact_every=3)
+    print("started", flush=True)
+    query.awaitTermination()
+"""
 LEVELS = [level.name for level in KEPT.levels]
 
 
@@ -174,3 +190,40 @@ def test_ids_of_queries_are_noted_in_numbers(tmp_path):
         store.append(rollup(engines.rows(3), KEPT), f"hosts {given}", 0, note("hosts", given, at))
     assert noted_ids(store, "hosts") == ids
     assert noted_ids(store, "host") == []
+
+
+def killed_driver(folder: Path, after: float) -> int:
+    """Start a driver with a JVM of its own, and kill both some seconds after its query has started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert any(line == "started\n" for line in process.stdout)
+        time.sleep(after)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+    return process.wait()
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
+    chance, files = random.Random(KILLS), FILES
+    for _ in range(2 * KILLS):
+        for _ in range(3):
+            stream.arrive(str(files), engines.rows(ROWS, seed=files))
+            files += 1
+        assert killed_driver(stream.folder, chance.random() * 6) == -signal.SIGKILL
+    query = stream.run(compact_every=3)
+    rows = [engines.rows(FILES * ROWS), *(engines.rows(ROWS, seed=seed) for seed in range(FILES, files))]
+    assert stream.holds(pa.concat_tables(rows))
+    writer = f"hosts {query.id}"
+    before = stream.store.numbers([writer])[writer]
+    assert before >= files - 1  # a batch a file, whatever was run again
+    stream.run()
+    assert stream.store.numbers([writer]) == {writer: before}
+    assert stream.holds(pa.concat_tables(rows))

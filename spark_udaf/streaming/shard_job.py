@@ -1,6 +1,6 @@
 """What the tasks of a stream do with rows, states and messages; nothing here needs a JVM.
 
-    rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ told ─▶ messages of emitted states ─ read ─▶ rows
+rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ told ─▶ messages of emitted states ─ read ─▶ rows
 """
 
 from __future__ import annotations

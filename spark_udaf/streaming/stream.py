@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.extras import MissingExtra
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.rollup import check_frame
 from spark_udaf.jobs.schema import spark_schema
@@ -28,7 +29,6 @@ from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
 from tiltframe import TiltFrame
-from tiltframe.extras import MissingExtra
 from tiltframe.streaming import AfterClose, Buffer, EmitPolicy, LatePolicy, OpenWindows
 
 if TYPE_CHECKING:
