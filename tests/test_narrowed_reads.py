@@ -270,8 +270,9 @@ def test_the_database_leaves_out_rows(postgres):
         "port = 3 AND host = 'a'": 1,
         "port BETWEEN 2 AND 4": 12,
         "port = 3 AND port = 4": 0,
-        "port % 2 = 0": 40,
     }
+    if hasattr(pc, "remainder"):
+        counts["port % 2 = 0"] = 40
     for where, rows in counts.items():
         read = store.backend.read(part_ranges, ["host", "port"], where)
         assert read.num_rows == rows, where

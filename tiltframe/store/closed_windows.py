@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_name, checked_whole
+from aggr.kernels import compute as pc
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import climb, instants_of, joined, labelled, merge_panes, reduce_rows

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import aggr
 from aggr.arguments import checked_type, checked_whole, shown
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
