@@ -78,7 +78,7 @@ def run(
 def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:
     """Open a source; of files Spark infers the columns from those that are there."""
     inference = "spark.sql.streaming.schemaInference"
-    before = spark.conf.get(inference)
+    before = str(spark.conf.get(inference))
     spark.conf.set(inference, "true")
     try:
         reader = spark.readStream.format(source).options(**settings)
