@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SECONDS = 5  # of event time in a batch
 MOST_US = 10  # of processor time a key, for a batch of count and sum at 10⁵ keys
@@ -44,7 +44,7 @@ def sparks(*names: str) -> Callable[[DataFrame], DataFrame]:
     """Make Spark's own aggregation of one level."""
     from pyspark.sql import functions as F
 
-    every = {"count": F.count, "sum": F.sum, "min": F.min, "max": F.max, "avg": F.avg}
+    every: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
     every["percentile_approx"] = lambda x: F.percentile_approx(x, [0.5, 0.99])
     return lambda df: df.groupBy(F.window("ts", "10 seconds"), "key").agg(*[every[n]("x").alias(n) for n in names])
 

@@ -29,7 +29,18 @@ MAY_IMPORT = {
         "aggr",
         "windows",
     },
-    "spark_udaf": {"pyarrow", "numpy", "click", "matplotlib", "pyspark", "pandas", "aggr", "windows", "tiltframe"},
+    "spark_udaf": {
+        "pyarrow",
+        "numpy",
+        "click",
+        "matplotlib",
+        "pyspark",
+        "pandas",
+        "google",
+        "aggr",
+        "windows",
+        "tiltframe",
+    },
 }
 
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for

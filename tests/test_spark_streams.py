@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import random
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import tiltframe.cli as cli
+from spark_udaf.streaming.writers import noted_ids
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, rollup
@@ -181,7 +185,7 @@ def test_rows_that_the_store_cannot_take_start_nothing(stream):
 
 
 def test_ids_of_queries_are_noted_in_numbers(tmp_path):
-    from spark_udaf.streaming.writers import note, noted_ids
+    from spark_udaf.streaming.writers import note
 
     store = FrameStore(tmp_path / "s", KEPT)
     ids = ["00000000-0000-0000-0000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff"]
@@ -227,3 +231,49 @@ def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
     stream.run()
     assert stream.store.numbers([writer]) == {writer: before}
     assert stream.holds(pa.concat_tables(rows))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Have the entry point as pyproject.toml says it, whenever the package was installed."""
+    group, asked = "tiltframe.streams", importlib.metadata.entry_points
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    point = importlib.metadata.EntryPoint("spark", project["entry-points"][group]["spark"], group)
+
+    def found(**given):
+        return [point] if given.get("group") == group else asked(**given)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", found)
+
+
+COMMAND = "stream --spark --time ts --key host --measure n=count() --levels 1m,1h"
+
+
+@pytest.mark.slow
+def test_the_command_streams_any_source_into_a_store(stream, installed):
+    cli.main(
+        [
+            *COMMAND.split(),
+            *f"{stream.folder}/rows --format parquet --option maxFilesPerTrigger=2 --once".split(),
+            *f"--store {stream.folder}/counts --state {stream.folder}/counted".split(),
+        ]
+    )
+    store = FrameStore(stream.folder / "counts")
+    assert sum(store.query("1h", keys=[]).column("n").to_pylist()) == FILES * ROWS
+    assert any(store.numbers([f"parquet {id}"]) == {f"parquet {id}": 1} for id in noted_ids(store, "parquet"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "say which: --format kafka"),
+        ("--format rate", "give --store and --state"),
+        ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
+        ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
+    ],
+)
+def test_what_the_command_cannot_stream(options, said, installed, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main([*COMMAND.split(), *options.split()])
+    assert said in capsys.readouterr().err
