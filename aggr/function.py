@@ -49,6 +49,8 @@ class Function(ABC):
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     answers_for : names of functions whose states this one's state contains, for the same column
+    checks_in_finish : fields whose ``check_type`` is enough before ``_finish``, which makes the rest of their check as
+        it reads them, and raises `DamagedState`
     version : of the state's layout
 
     Guarantee
@@ -67,6 +69,7 @@ class Function(ABC):
     answers_for: ClassVar[frozenset[str]] = frozenset()
     inputs: ClassVar[tuple[str, ...]] = ("value",)
     tolerates: ClassVar[frozenset[str]] = frozenset()
+    checks_in_finish: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -367,16 +370,22 @@ class Function(ABC):
         """
         states = self._received(states)
         kept = states.drop_null() if states.null_count else states
-        self.check_states(kept)
-        return with_nulls(self._finish(kept), states.is_valid())
+        self.check_states(kept, finishing=True)
+        return self._finished(states, kept)
 
     def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Read as `finish` does states that were checked, or that this job has made: see `_merge_trusted`."""
         if type(self).finish is not Function.finish:
             return self.finish(states)
         states = one_array(states)
-        kept = states.drop_null() if states.null_count else states
-        return with_nulls(self._finish(kept), states.is_valid()) if states.null_count else self._finish(kept)
+        return self._finished(states, states.drop_null() if states.null_count else states)
+
+    def _finished(self, states: pa.StructArray, kept: pa.StructArray) -> pa.Array:
+        try:
+            results = self._finish(kept)
+        except DamagedState as damage:
+            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
+        return with_nulls(results, states.is_valid()) if states.null_count else results
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
@@ -460,7 +469,7 @@ class Function(ABC):
         """
         return
 
-    def check_states(self, states: pa.StructArray, *, merging: bool = False) -> None:
+    def check_states(self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False) -> None:
         """Refuse states that this function cannot merge and finish.
 
         Parameters
@@ -469,6 +478,8 @@ class Function(ABC):
             None of them null.
         merging : bool
             Leave fields unchecked whose merge makes the same check.
+        finishing : bool
+            Check of the fields in `checks_in_finish` their type alone.
 
         Raises
         ------
@@ -512,7 +523,12 @@ class Function(ABC):
                         f"use the same {name} everywhere"
                     )
         for name, field in self.state_fields.items():
-            if check := None if merging and getattr(field, "checks_in_merge", False) else getattr(field, "check", None):
+            check = getattr(field, "check", None)
+            if merging and getattr(field, "checks_in_merge", False):
+                check = None
+            elif finishing and name in self.checks_in_finish:
+                check = getattr(field, "check_type", check)
+            if check:
                 try:
                     check(states.field(name))
                 except DamagedState as damage:

@@ -56,6 +56,7 @@ class Dds(Function):
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
     guarantee = "quantiles within α·|x| of the true one; the rest exact"
+    checks_in_finish = frozenset({"positive", "negative"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     def __post_init__(self) -> None:
@@ -77,8 +78,7 @@ class Dds(Function):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         """Counts, sums and buckets add up."""
-        lowest, highest = self.mapping.reach
-        buckets = Buckets(self.max_bins, lowest, highest)
+        buckets = self._field
         counts = {"zero": COUNT, "nan": COUNT, "positive_infinity": COUNT, "negative_infinity": COUNT}
         return {
             **counts,
@@ -88,6 +88,10 @@ class Dds(Function):
             "positive": buckets,
             "negative": buckets,
         }
+
+    @property
+    def _field(self) -> Buckets:
+        return Buckets(self.max_bins, *self.mapping.reach)
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals, as float64."""
@@ -189,7 +193,7 @@ class Dds(Function):
         array of float64, shape (rows,)
             Exact for some value within α of ``value``; null where there are no values.
         """
-        parts = _Parts.of(states)
+        parts = _Parts.of(states, self._field)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.mapping.least:
             key = int(self.mapping.keys(np.array([value]))[0]) if value < np.inf else 2**31
@@ -204,7 +208,7 @@ class Dds(Function):
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        parts = _Parts.of(states)
+        parts = _Parts.of(states, self._field)
         counts = parts.counts
         present = counts > 0
         limbs = Limbs.of_arrow(states.field("sum"))
@@ -229,7 +233,9 @@ class Dds(Function):
         middle = low + below  # where the zeros begin
         keys = parts.positive.keys_at(ranks - (middle + zero))
         mirrored = np.zeros(0, np.bool_)
-        if below.any():
+        if not below.any():
+            parts.negative.check()
+        else:
             mirrored = ranks < middle
             keys = np.where(mirrored, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
         values = self.mapping.values(keys)
@@ -261,13 +267,15 @@ class _Parts:
     counts: NDArray[np.int64]
 
     @classmethod
-    def of(cls, states: pa.StructArray) -> _Parts:
-        positive, negative = Packed.of(states.field("positive")), Packed.of(states.field("negative"))
+    def of(cls, states: pa.StructArray, field: Buckets) -> _Parts:
+        positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
         high, low, zero = (_whole(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
         counts = low
         for part in (negative.totals, zero, positive.totals, high):
             counts = counts + part
             if (counts < 0).any():
+                positive.check()
+                negative.check()
                 raise OverflowError("a count grew beyond int64")
         return cls(low, negative, zero, positive, high, counts)
 

@@ -22,9 +22,7 @@ from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.histogram.reading import Packed, next_number
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import Bytes, advance
 from aggr.kernels.numbers import as_floats
 from aggr.kernels.weights import Weights, chosen, count_rows
 from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, percentile, record
@@ -123,6 +121,7 @@ class Hdr(Function):
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     guarantee = "all but count, min and max to the given significant digits"
+    checks_in_finish = frozenset({"buckets"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
 
     def __post_init__(self) -> None:
@@ -148,7 +147,11 @@ class Hdr(Function):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         """Buckets add up."""
-        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": Buckets(None, 0, self.layout.last)}
+        return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self._field}
+
+    @property
+    def _field(self) -> Buckets:
+        return Buckets(None, 0, self.layout.last)
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals."""
@@ -234,21 +237,19 @@ class Hdr(Function):
         array of float64, shape (rows,)
             Exact for some value equal to ``value`` in the significant digits; null where there are no values.
         """
-        buckets = Packed.of(states.field("buckets"))
+        buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
         upto = buckets.up_to(int(self.layout.index(np.array([int(units)]))[0])) if units >= 0 else np.zeros_like(counts)
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        buckets = Packed.of(states.field("buckets"))
+        buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         present = counts > 0
         order = np.argsort(self.quantiles, kind="stable")
         ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
-        keys, mean, variance = _described(
-            buckets.low, counts, buckets.data, buckets.places, ranks, buckets.entries(), self.layout.half_magnitude
-        )
+        keys, mean, variance = buckets.described(ranks, self.layout.half_magnitude)
         unit, place = self.unit or 1.0, np.argsort(order)
         variance, mean = variance * unit * unit, mean * unit
 
@@ -300,45 +301,3 @@ def _whole(values: pa.Array) -> Whole:
 def _edge(states: pa.StructArray, name: str) -> tuple[Whole, NDArray[np.bool_]]:
     column = states.field(name)
     return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)
-
-
-@compiled
-def _described(
-    low: NDArray[np.int32],
-    totals: Whole,
-    data: Bytes,
-    places: Whole,
-    ranks: Whole,
-    entries: int,
-    half: int,
-) -> tuple[Whole, Floats, Floats]:
-    """Find the keys at ranks, as `Packed.keys_at`, and HdrHistogram's mean and variance, of the population.
-
-    Mean and variance are those of the middles of the buckets.
-    """
-    asked, n = ranks.shape
-    keys, means, variances = np.zeros((asked, n), np.int64), np.empty(n), np.empty(n)
-    middles, counts = np.empty(entries + 1), np.empty(entries + 1)
-    for row in range(n):
-        key, seen, at, end, found = np.int64(low[row]), np.int64(0), places[row], places[row + 1], 0
-        size, total = 0, 0.0
-        while at < end:
-            number, at = next_number(data, at, end)
-            count = max(number, 0)
-            seen += count
-            while found < asked and ranks[found, row] < seen:
-                keys[found, row] = key
-                found += 1
-            bucket: Int = max((key >> half) - 1, 0)
-            middle = np.float64(((key - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
-            middles[size], counts[size] = middle, count  # overwritten by the next, where this one is empty
-            total += middle * counts[size]
-            size += count > 0
-            key += advance(number)
-        values = np.float64(max(totals[row], 1))
-        mean, spread = total / values, 0.0
-        for i in range(size):
-            off = middles[i] - mean
-            spread += off * off * counts[i]
-        means[row], variances[row] = mean, spread / values
-    return keys, means, variances

@@ -190,7 +190,7 @@ class Var(_Summed):
     def _variance(self, states: pa.StructArray, root: bool) -> pa.Array:
         counts = _counts(states)
         enough = counts > self.ddof
-        few = states.filter(pa.array(enough))
+        few = states if enough.all() else states.filter(pa.array(enough))
         spread = variance(
             Limbs.of_arrow(few.field("sum")),
             Limbs.of_arrow(few.field("squares")),

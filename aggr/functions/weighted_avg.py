@@ -76,7 +76,7 @@ class WeightedAvg(Function):
         weights = Limbs.of_arrow(states.field("weights"))
         special, weight_special = (states.field(name).to_numpy() for name in ("special", "weight_special"))
         means = ratios(Limbs.of_arrow(states.field("products")), weights, scale_of(states.field("unit").type))
-        signs = np.sign(_leading(weights))
+        signs = weights.signs()
         infinite = np.where(special & POSITIVE, np.inf, -np.inf) * np.where(signs == 0, np.nan, signs)
         both = (special & (POSITIVE | NEGATIVE)) == (POSITIVE | NEGATIVE)
         poisoned = (special & NAN != 0) | both | (weight_special != 0)
@@ -93,11 +93,3 @@ def _special_products(values: pa.StructArray, names: tuple[str, ...]) -> Flags:
     flags = nan * NAN + (infinite & (signs > 0)) * POSITIVE + (infinite & (signs < 0)) * NEGATIVE
     special: Flags = flags.astype(np.int8)
     return special
-
-
-def _leading(numbers: Limbs) -> NDArray[np.int64]:
-    """Return the leading digit of each number, which has its sign; 0 for 0."""
-    used = numbers.digits != 0
-    top = len(numbers.digits) - 1 - np.argmax(used[::-1], axis=0)
-    leading: NDArray[np.int64] = numbers.digits[top, np.arange(len(top))]
-    return leading

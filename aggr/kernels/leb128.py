@@ -27,6 +27,13 @@ Whole = NDArray[np.int64]
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
+# eight bytes in one word: the same bits of each, and their sums by pairs of bytes
+WORD = 8
+LONGER = np.uint64(0x8080808080808080)
+_EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
+_PAIRS, _PAIR_SUM = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
+_ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.uint64(48)
+
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
     """Write the counts of histograms, each from a key ``first`` on that is not above its least.
@@ -113,6 +120,37 @@ def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
 def advance(number: Int) -> Int:
     """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
     return max(-number, 1)
+
+
+@compiled
+def word_at(data: Bytes, at: Int) -> Any:
+    """Show the eight bytes from a place on as one word, the first lowest; where none is `LONGER`, each is a number."""
+    word, place = np.uint64(0), np.uint64(at)  # without a sign: a place that may be negative takes longer to find
+    for i in range(WORD):
+        word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
+    return word
+
+
+@compiled
+def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
+    """Find which of eight numbers of a byte are gaps, a bit for each byte, and bits where there is what nobody writes.
+
+    That is a gap after a gap, and a gap of one key that is not written as 0; ``before`` is 1 where the number before
+    was a gap, otherwise 0.
+    """
+    empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
+    gaps = (word & _EACH) | empty
+    return gaps, (gaps & ((gaps << _BYTE) | before)) | ((((word ^ _EACH) + _BELOW) & LONGER) ^ LONGER)
+
+
+@compiled
+def sums_of(word: Any) -> tuple[Any, Any]:
+    """Add up eight numbers of a byte each: their counts, and the keys that they go on."""
+    halves = (word >> _ONE) & _HALVES
+    away = halves & ((word & _EACH) * _ALL)
+    counts = halves ^ away
+    keys = (((away & _PAIRS) + ((away >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR
+    return (((counts & _PAIRS) + ((counts >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR, keys + _BYTE
 
 
 @compiled

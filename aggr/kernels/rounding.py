@@ -14,15 +14,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.kernels.jit import Int, compiled
 from aggr.kernels.superaccumulator import BITS, HALF, Limbs
 
 Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 # Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
 # quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
 _SAFE = 2.0**-88
 _LEAST = -960  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
-_MOST_LEVELS = 6  # sums wider than this (192 bits) are squared by whole numbers: squares take levels² passes over all
+_WORDS = 4  # digits of a whole number of 128 bits
 
 
 class Pair(NamedTuple):
@@ -48,7 +50,7 @@ def quotient(limbs: Limbs, divisors: NDArray[np.int64], scale: int = 0) -> Float
 
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0) -> Floats:
     """Round ``top / (bottom · 10^scale)``, both exact; a bottom of 0 gives NaN."""
-    nothing = ~bottoms.digits.any(axis=0)
+    nothing = bottoms.signs() == 0
     by = _pair(bottoms)
 
     def exactly(i: int) -> float:
@@ -86,15 +88,7 @@ def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, 
         top = n * (square << (low_square - exponent)) - (total * total << (2 * low - exponent))
         return (root_of if root else ratio)(top, exponent, n * (n - ddof) * 100**scale)
 
-    narrow = np.flatnonzero((sums.lengths() <= _MOST_LEVELS) & (squares.lengths() <= 2 * _MOST_LEVELS))
-    if len(narrow) < len(counts):
-        results = np.empty(len(counts))
-        if len(narrow):
-            results[narrow] = variance(sums.of(narrow), squares.of(narrow), counts[narrow], ddof, scale, root)
-        for i in np.setdiff1d(np.arange(len(counts)), narrow).tolist():
-            results[i] = exactly(i)
-        return results
-    spread = _minus(_times(squares, counts), _squared(sums))
+    spread = Limbs(*_spreads(*_parts(sums), *_parts(squares), counts))
     pair = _divide(_divide(_pair(spread), counts, 2 * scale), counts - ddof, 0)
     return _decide(_root(pair) if root else pair, exactly)
 
@@ -127,7 +121,7 @@ def whole_number(limbs: Limbs, i: int) -> int:
 def _fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
     top = 0
-    for digit in limbs.digits[::-1, i].tolist():
+    for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
         top = (top << BITS) + digit
     return top, BITS * int(limbs.low[i])
 
@@ -146,19 +140,32 @@ def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
     return result
 
 
+def _parts(limbs: Limbs) -> tuple[NDArray[np.int32], Whole, Whole]:
+    return limbs.digits, limbs.places, limbs.low
+
+
 def _pair(limbs: Limbs) -> Pair:
     """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
-    width, n = limbs.digits.shape
-    used = limbs.digits != 0
-    top = width - 1 - np.argmax(used[::-1], axis=0)
-    high, low = np.zeros(n), np.zeros(n)
-    for step in range(4):
-        place = top - step
-        digit = np.where(place >= 0, limbs.digits[np.maximum(place, 0), np.arange(n)], 0)
-        high, error = _two_sum(high, digit * 2.0 ** (BITS * (3 - step)))
-        low = low + error
-    high, low = fast_two_sum(high, low)
-    return Pair(high, low, BITS * (top - 3 + limbs.low).astype(np.int64))
+    return Pair(*_leading(*_parts(limbs)))
+
+
+@compiled
+def _leading(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole]:
+    n = len(low)
+    high, rest, exponent = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+    for i in range(n):
+        first, top = places[i], places[i + 1] - 1
+        total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
+        for step in range(4):
+            if top - step >= first:
+                added = digits[top - step] * scale
+                after = total + added
+                shown = after - total
+                error += (total - (after - shown)) + (added - shown)
+                total, scale = after, scale * 2.0**-BITS
+        after = total + error
+        high[i], rest[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
+    return high, rest, exponent
 
 
 def _divide(pair: Pair, divisors: NDArray[np.int64], scale: int) -> Pair:
@@ -225,46 +232,57 @@ def _split(x: Floats) -> tuple[Floats, Floats]:
     return high, x - high
 
 
-def _times(limbs: Limbs, factors: NDArray[np.int64]) -> Limbs:
-    """Multiply each number by a whole number."""
-    width, n = limbs.digits.shape
-    out = np.zeros((width + 3, n), np.int64)
-    low = ((factors + HALF) & np.int64(0xFFFFFFFF)) - HALF
-    high = (factors - low) >> BITS
-    for j, digit in enumerate(limbs.digits):
-        _add_product(out, j, digit, low)
-        _add_product(out, j + 1, digit, high)
-    return Limbs(out, limbs.low).normalized()
+@compiled
+def _spreads(
+    digits: NDArray[np.int32],
+    places: Whole,
+    low: Whole,
+    square_digits: NDArray[np.int32],
+    square_places: Whole,
+    square_low: Whole,
+    counts: Whole,
+) -> tuple[NDArray[np.int32], Whole, Whole]:
+    """Compute ``n·Σx² − (Σx)²`` of each group exactly, as the digits, places and lowest levels of `Limbs`."""
+    n = len(counts)
+    first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+    for i in range(n):
+        size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
+        first[i] = min(2 * low[i], square_low[i])
+        room[i + 1] = room[i] + max(2 * (low[i] + size), square_low[i] + square_size) - first[i] + 3
+    cells = np.zeros(room[n], np.int64)
+    for i in range(n):
+        high = ((counts[i] >> (BITS - 1)) + 1) >> 1  # and the lower digit, between -2^31 and 2^31
+        count = counts[i] - (high << BITS)
+        at = room[i] + square_low[i] - first[i]
+        for j in range(square_places[i], square_places[i + 1]):
+            _add_product(cells, at, np.int64(square_digits[j]) * count)
+            _add_product(cells, at + 1, np.int64(square_digits[j]) * high)
+            at += 1
+        at = room[i] + 2 * low[i] - first[i]
+        for j in range(places[i], places[i + 1]):
+            for k in range(places[i], places[i + 1]):
+                _add_product(cells, at + j + k - 2 * places[i], -np.int64(digits[j]) * np.int64(digits[k]))
+    balanced, until, used = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
+    for i in range(n):
+        carry, end = np.int64(0), used
+        for j in range(room[i], room[i + 1]):
+            total = cells[j] + carry
+            carry = (total + HALF) >> BITS
+            balanced[used] = total - (carry << BITS)
+            used += 1
+            if balanced[used - 1]:
+                end = used
+        used = end  # without the zeros above
+        until[i + 1] = used
+    return balanced[:used].copy(), until, first
 
 
-def _squared(limbs: Limbs) -> Limbs:
-    """Square each number: the schoolbook convolution of its digits, all groups at once."""
-    width, n = limbs.digits.shape
-    out = np.zeros((2 * width + 1, n), np.int64)
-    for i in range(width):
-        for j in range(width):
-            _add_product(out, i + j, limbs.digits[i], limbs.digits[j])
-    return Limbs(out, 2 * limbs.low).normalized()
-
-
-def _add_product(out: NDArray[np.int64], at: int, a: NDArray[np.int64], b: NDArray[np.int64]) -> None:
+@compiled
+def _add_product(cells: Whole, at: Int, product: Int) -> None:
     """Add a product of two balanced digits as two digits."""
-    whole = a * b
-    carry = (whole + HALF) >> BITS
-    out[at] += whole - (carry << BITS)
-    out[at + 1] += carry
-
-
-def _minus(a: Limbs, b: Limbs) -> Limbs:
-    """Subtract number by number."""
-    low = np.minimum(a.low, b.low)
-    height = max(int((x.low - low).max(initial=0)) + len(x.digits) for x in (a, b))
-    out = np.zeros((height, len(low)), np.int64)
-    column = np.arange(len(low))
-    for number, sign in ((a, 1), (b, -1)):
-        for j, digit in enumerate(number.digits):
-            out[number.low - low + j, column] += sign * digit
-    return Limbs(out, low).normalized()
+    carry = (product + HALF) >> BITS
+    cells[at] += product - (carry << BITS)
+    cells[at + 1] += carry
 
 
 def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
@@ -277,22 +295,31 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
     fits : array of bool, shape (n,)
         Whether the number lies in ``[least, most]``, themselves within 127 bits.
     """
-    n = limbs.digits.shape[1]
-    words = np.zeros((6, n), np.int64)
-    for j, digit in enumerate(limbs.digits[:6]):
-        inside = np.flatnonzero((limbs.low + j >= 0) & (limbs.low + j < 6))
-        words[limbs.low[inside] + j, inside] = digit[inside]
-    borrow = np.zeros(n, np.int64)
-    for j in range(5):
-        total = words[j] + borrow
-        borrow = total >> BITS
-        words[j] = total - (borrow << BITS)
-    unsigned = words.view(np.uint64)
-    low = unsigned[0] | (unsigned[1] << np.uint64(32))
-    high = (unsigned[2] | (unsigned[3] << np.uint64(32))).view(np.int64)
-    near = np.ldexp(*_pair(limbs)[::2])
+    low, high = _words(*_parts(limbs))
+    with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
+        near = np.ldexp(*_pair(limbs)[::2])
     # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
     fits = (near > least * 0.999) & (near < most * 0.999)
     for i in np.flatnonzero(~fits).tolist():
         fits[i] = least <= whole_number(limbs, i) <= most
     return low, high, fits
+
+
+@compiled
+def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
+    """Read the lower 128 bits of whole numbers, as two's complement halves."""
+    n = len(low)
+    lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)
+    words = np.zeros(_WORDS, np.int64)
+    for i in range(n):
+        for level in range(_WORDS):
+            place = places[i] + level - low[i]
+            words[level] = digits[place] if places[i] <= place < places[i + 1] else 0
+        borrow = np.int64(0)
+        for level in range(_WORDS):
+            total = words[level] + borrow
+            borrow = total >> BITS
+            words[level] = total - (borrow << BITS)
+        lower[i] = np.uint64(words[0] | (words[1] << BITS))
+        upper[i] = words[2] | (words[3] << BITS)
+    return lower, upper

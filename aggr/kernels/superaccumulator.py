@@ -12,7 +12,6 @@ Source: Neal, "Fast exact summation using small and large superaccumulators" (20
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,48 +34,28 @@ Whole = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Limbs:
-    """``n`` exact numbers as a matrix of digits, ``value[i] = Σ digits[j, i] · 2^(32·(low[i] + j))``.
+    """``n`` exact numbers as their digits end to end, ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
 
-    ``digits`` has shape (levels, n), ``low`` shape (n,): numbers of very different size stand side by side without
-    making the matrix high.
+    ``digits`` are balanced, ``places`` has shape (n + 1,), ``low`` shape (n,).
     """
 
-    digits: NDArray[np.int64]
-    low: NDArray[np.int64]
+    digits: NDArray[np.int32]
+    places: Whole
+    low: Whole
 
     @classmethod
     def of_arrow(cls, sums: pa.StructArray) -> Limbs:
-        """Read a column of exact sums, one number a row."""
+        """Show a column of exact sums, one number a row."""
         sums = checked_type(sums, EXACT_TYPE)
-        lengths, limbs = Ragged.of(sums.field("limbs"))
-        digits = np.zeros((max(1, int(lengths.max(initial=0))), len(sums)), np.int64)
-        ragged = Ragged(lengths, limbs)
-        digits[ragged.positions(), ragged.rows()] = limbs
-        return cls(digits, sums.field("exponent").to_numpy().astype(np.int64)).normalized()
+        limbs = sums.field("limbs")
+        places = limbs.offsets.to_numpy().astype(np.int64)  # of 64 bits for every loop, so that each is compiled once
+        return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
 
-    def of(self, rows: NDArray[Any]) -> Limbs:
-        """Take some of the numbers, and no more levels than they need."""
-        digits = self.digits[:, rows]
-        used = np.flatnonzero(digits.any(axis=1))
-        return Limbs(digits[: used[-1] + 1 if len(used) else 1], self.low[rows])
-
-    def lengths(self) -> NDArray[np.int64]:
-        """Count the levels that each number reaches up to, shape (n,)."""
-        lengths: NDArray[np.int64] = len(self.digits) - np.argmax((self.digits != 0)[::-1], axis=0)
-        return lengths
-
-    def normalized(self) -> Limbs:
-        """Carry until every digit is balanced; digits must be below 2^62 in magnitude."""
-        rows: list[NDArray[np.int64]] = []
-        carry = np.zeros(self.digits.shape[1], np.int64)
-        for digit in self.digits:
-            total = digit + carry
-            carry = (total + HALF) >> BITS
-            rows.append(total - (carry << BITS))
-        while carry.any():
-            total, carry = carry, (carry + HALF) >> BITS
-            rows.append(total - (carry << BITS))
-        return Limbs(np.array(rows, np.int64).reshape(len(rows), self.digits.shape[1]), self.low)
+    def signs(self) -> NDArray[np.int32]:
+        """Tell -1, 0 or 1 of each number, shape (n,): its last digit, which is not 0, has its sign."""
+        signs, some = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
+        signs[some] = np.sign(self.digits[self.places[1:][some] - 1])
+        return signs
 
 
 @dataclass(frozen=True, slots=True)

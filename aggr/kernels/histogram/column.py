@@ -23,7 +23,18 @@ from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import add
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow
+from aggr.kernels.leb128 import (
+    FAR,
+    LONGER,
+    WORD,
+    Bytes,
+    advance,
+    gaps_of,
+    get_number,
+    of_arrow,
+    sums_of,
+    word_at,
+)
 from aggr.kernels.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
@@ -34,6 +45,8 @@ DAMAGED = "holds buckets that break off, do not end where they should, or do not
 
 MOST = np.int64(np.iinfo(np.int64).max)
 _MOST = np.uint64(MOST)
+NEVER = np.uint64(2**64 - 1)  # a rank that no histogram has
+LAST_BYTE = np.uint64(56)
 
 
 class Histograms(NamedTuple):
@@ -84,28 +97,38 @@ def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR,
     column = checked_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
     data, places = of_arrow(column.field("counts"))
-    if not _all_whole(low, high, totals, data, places, most, least, greatest):
+    none = np.zeros((0, len(low)), np.int64)
+    if not find_keys(low, high, totals, data, places, none, most, least, greatest)[1]:
         raise DamagedState(DAMAGED)
     return column
 
 
 @compiled
-def _all_whole(
+def find_keys(
     low: NDArray[np.int32],
     high: NDArray[np.int32],
     totals: Whole,
     data: Bytes,
     places: Whole,
+    ranks: Whole,
     most: Int,
     least: Int,
     greatest: Int,
-) -> bool:
-    for row in range(len(totals)):
-        if not within(low[row], high[row], totals[row], places[row + 1] - places[row], most, least, greatest):
-            return False
-        if totals[row] and not whole(low[row], high[row], totals[row], data, places[row], places[row + 1]):
-            return False
-    return True
+) -> tuple[Whole, bool]:
+    """Find the keys of the values at ``ranks`` in each histogram, and say whether all are sound: in the same pass.
+
+    Ranks are counted from 0 in key order, shape (asked, n), and never go down from one to the next that is asked. For
+    one outside ``[0, total)`` there is some key, or 0.
+    """
+    asked, n = ranks.shape
+    keys = np.zeros((asked, n), np.int64)
+    for row in range(n):
+        at, end, total = places[row], places[row + 1], totals[row]
+        if not within(low[row], high[row], total, end - at, most, least, greatest):
+            return keys, False
+        if total and not whole(low[row], high[row], total, data, at, end, ranks, row, keys):
+            return keys, False
+    return keys, True
 
 
 @compiled
@@ -117,10 +140,29 @@ def within(low: Int, high: Int, total: Int, size: Int, most: Int, least: Int, gr
 
 
 @compiled
-def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int) -> bool:
-    """Say whether the counts between two places are written as they must be, from one key to the other."""
-    key, seen, gap, wrong = np.int64(low), np.uint64(0), True, False
+def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole) -> bool:
+    """Say whether the counts between two places are written as they must be, from one key to the other.
+
+    The keys at the ``ranks`` of this row are put into ``keys`` on the way. Eight bytes are read at once where each is
+    a number and none of the ranks is among them.
+    """
+    key, seen, found, alone = np.int64(low), np.uint64(0), 0, at
+    wrong, before = np.uint64(0), np.uint64(1)  # as if a gap came before: the first number must be a count
+    rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
     while at < end:
+        if at >= alone and at + WORD <= end:
+            word = word_at(data, at)
+            if not word & LONGER:
+                counts, far = sums_of(word)
+                if seen + counts <= rank:
+                    gaps, never = gaps_of(word, before)
+                    wrong |= never
+                    before = gaps >> LAST_BYTE
+                    seen += counts
+                    key += np.int64(far)
+                    at += WORD
+                    continue
+            alone = at + WORD  # these one by one
         number: Int = np.int64(data[at])
         if number < 128:  # most are one byte
             number = (number >> 1) ^ -(number & 1)
@@ -131,10 +173,16 @@ def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int) -> bo
             if not long_enough(number, data[max(at, 1) - 1], at):
                 return False
             seen = saturated(seen, max(number, 0))
-        wrong |= (gap & (number <= 0)) | (number == -1)
-        gap = number <= 0
+        while seen > rank:
+            keys[found, row] = key
+            found += 1
+            rank = np.uint64(max(ranks[found, row], 0)) if found < len(ranks) else NEVER
+        gap = np.uint64(number <= 0)
+        wrong |= (gap & before) | np.uint64(number == -1)
+        before = gap
         key += advance(number)
-    return not (wrong or gap) and key == np.int64(high) + 1 and saturated(seen, np.int64(0)) == np.uint64(total)
+    sound = not (wrong or before) and key == np.int64(high) + 1
+    return sound and saturated(seen, np.int64(0)) == np.uint64(total)
 
 
 @compiled

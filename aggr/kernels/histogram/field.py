@@ -38,6 +38,7 @@ from aggr.kernels.histogram.loops import (
     tallied,
     write_cells,
 )
+from aggr.kernels.histogram.reading import Packed
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import FAR, Bytes, advance, get_number, of_arrow, to_arrow
 
@@ -123,6 +124,14 @@ class Buckets:
         ids = groups.ids[rows][given.rows()]
         return _put(merged, sparse, _listed(ids, np.maximum(given.keys, written[0][ids]), given.counts, sparse))
 
+    def packed(self, states: pa.StructArray, name: str) -> Packed:
+        """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
+        return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
+
+    def check_type(self, column: pa.StructArray) -> None:
+        """Raise `DamagedState` for what is no column of histograms: all of `check` that `packed` leaves open."""
+        checked_type(column, HISTOGRAM_TYPE)
+
     def check(self, column: pa.StructArray) -> None:
         """Raise `aggr.kernels.damage.DamagedState` for histograms that this field cannot hold."""
         check_histograms(column, self.most or FAR, self.least, self.greatest)
@@ -183,6 +192,7 @@ def _merged(
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
     line, used = np.zeros(FEW, np.int64), np.empty(FEW + 1, np.int64)
+    nothing = np.zeros((0, 0), np.int64)  # no ranks are asked for
     at: Int = np.int64(0)
     for group in range(n):
         least: Int
@@ -203,7 +213,9 @@ def _merged(
         if broken:
             break
         if only >= 0 and folded == least:  # alone: as it is
-            broken |= not whole(low[only], high[only], total[only], given, places[only], places[only + 1])
+            broken |= not whole(
+                low[only], high[only], total[only], given, places[only], places[only + 1], nothing, only, nothing
+            )
             for place in range(places[only], places[only + 1]):
                 data[at] = given[place]
                 at += 1
