@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest fast fuzz lint types bench dist java clean
+.PHONY: help demo test test-oldest fast fuzz lint types docs pages bench dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,16 @@ lint: $(READY) ## Check style and format
 
 types: $(READY) ## Check types, strictly
 	@$(BIN)/mypy
+
+docs: $(VENV)/.docs ## Make the documentation site, build/site/index.html (warnings are errors, links are checked)
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going -d build/docs docs build/site && echo build/site/index.html
+
+$(VENV)/.docs: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+pages: java ## Follow the how-tos word for word, each in a new environment (takes a network, and its time)
+	@$(PYTHON) tests/pages.py --fresh docs/start.md docs/how-to/*.md
 
 bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

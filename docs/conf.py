@@ -1,0 +1,39 @@
+"""How Sphinx makes the documentation site of these pages: ``make docs``."""
+
+from importlib.metadata import version as installed
+
+project = "tiltframe"
+copyright = "the authors of tiltframe"  # Sphinx's own name for it
+version = release = installed("tiltframe")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
+smartquotes = False  # which would make one dash of the two of an option
+html_theme = "furo"
+html_title = "tiltframe"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = True
+html_theme_options = {"top_of_page_buttons": ["view"]}
+
+myst_heading_anchors = 4  # links such as store.md#maintenance, as GitHub has them
+suppress_warnings = [
+    "ref.python",  # a name between backticks that several classes have
+    "misc.highlighting_failure",  # Grafana's variables in SQL
+]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # parameters have their types in the docstrings
+default_role = "py:obj"  # names between single backticks
+napoleon_google_docstring = False
+napoleon_use_rtype = False
+napoleon_use_ivar = True
+napoleon_custom_sections = [
+    "Guarantee",
+    ("Class attributes that a function sets", "params_style"),
+    ("Class attributes that a function sets, besides those of `Function`", "params_style"),
+]
+
+highlight_options = {"python": {"stripnl": True}}  # a block of prompts ends with an empty line
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True

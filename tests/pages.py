@@ -1,0 +1,178 @@
+"""Follow pages of the documentation word for word: save their files, run their commands and their Python, in order.
+
+python tests/pages.py PAGE…            in the environment that runs this, all pages in one process
+python tests/pages.py --fresh PAGE…    each page in a new, empty environment, with the wheel of this checkout
+
+Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
+anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+SHELL, NOT_RUN = ("console", "bash"), ("text",)
+GRAFANA = {  # what Grafana puts in, for a dashboard of two hours and the variable ``host``
+    r"\$__timeFilter\((\w+)\)": r"\1 BETWEEN '2024-05-01T10:00:00Z' AND '2024-05-01T12:00:00Z'",
+    r"\$__timeTo\(\)": "'2024-05-01T12:00:00Z'",
+    r"\$host": "a",
+}
+LIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the line of the page at which the text begins."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    """List the fenced blocks of a page."""
+    text = page.read_text()
+    found = re.finditer(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.M | re.S)
+    return [Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1) for m in found]
+
+
+def commands(block: Block) -> list[tuple[str, str]]:
+    """Cut a block of shell commands into commands, each with what it must print."""
+    parts = re.split(r"^\$ ", block.text, flags=re.M)
+    assert not parts[0].strip(), f"line {block.line}: a command begins with $"
+    found = []
+    for part in parts[1:]:
+        command, _, printed = re.sub(r"\\\n\s*", " ", part).partition("\n")
+        found.append((command, printed))
+    return found
+
+
+class Mistake(AssertionError):
+    """What a page says is not what happens."""
+
+
+def _run_command(command: str, expected: str, at: str) -> None:
+    """Run a command, and take over what it exports; what it leaves in the background lives on."""
+    with tempfile.TemporaryFile("w+") as printed, tempfile.NamedTemporaryFile("r") as after:
+        script = f"{command}\nstatus=$?\nenv -0 > {after.name}\nexit $status"
+        done = subprocess.run(["bash", "-c", script], stdout=printed, stderr=subprocess.STDOUT, check=False)
+        printed.seek(0)
+        got, exported = printed.read(), after.read()
+    if done.returncode:
+        raise Mistake(f"{at}: exit status {done.returncode} of {command}\n{got}")
+    if expected.strip() and not doctest.OutputChecker().check_output(expected, got, LIKE):
+        raise Mistake(f"{at}: {command}\nprints\n{got}\nand not\n{expected}")
+    os.environ.update(part.split("=", 1) for part in exported.split("\0") if "=" in part)
+
+
+def _run_python(block: Block, names: dict[str, Any], at: str) -> None:
+    test = doctest.DocTestParser().get_doctest(block.text, names, at, None, 0)
+    runner, said = doctest.DocTestRunner(verbose=False), []
+    runner.run(test, out=said.append, clear_globs=False)
+    names.update(test.globs)
+    if runner.failures:
+        raise Mistake(f"{at}:\n{''.join(said)}")
+
+
+def _run_sql(statement: str, address: str, at: str) -> None:
+    """Run SQL as Grafana would; what is selected must be something."""
+    from adbc_driver_postgresql import dbapi
+
+    for pattern, value in GRAFANA.items():
+        statement = re.sub(pattern, value, statement)
+    with dbapi.connect(address, autocommit=True) as database, database.cursor() as cursor:
+        for part in statement.split(";"):
+            cursor.execute(part)
+        rows = cursor.fetchall() if statement.startswith("SELECT") else [()]
+    if not rows or any(None in row for row in rows):
+        raise Mistake(f"{at}: no rows, or nulls, are selected by\n{statement}\n{rows}")
+
+
+@contextlib.contextmanager
+def _in_a_new_folder() -> Iterator[None]:
+    """Work in an empty folder; leave folder, environment and background processes as they were."""
+    before, environment = os.getcwd(), dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="page") as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+            for process in _left_behind():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGTERM)
+            os.environ.clear()
+            os.environ.update(environment)
+
+
+def _left_behind() -> list[int]:
+    """List the background processes of commands: those that were started by one that has ended, in this session."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,sid="], capture_output=True, text=True, check=True).stdout
+    rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    return [pid for pid, parent, session in rows if parent == 1 and session == os.getpid()]
+
+
+def follow(page: Path) -> None:
+    """Do what a page says, in a new folder; raises `Mistake` at the first block that does otherwise."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with _in_a_new_folder():
+        for block in blocks(page):
+            at = f"{page.name}, line {block.line}"
+            if named := re.match(r"# (\S+\.\w+)\n", block.text):
+                Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
+                Path(named[1]).write_text(block.text)
+            elif block.language in SHELL:
+                for command, expected in commands(block):
+                    _run_command(command, expected, at)
+            elif block.language == "python" and block.text.startswith(">>> "):
+                _run_python(block, names, at)
+            elif block.language == "sql":
+                _run_sql(block.text, names["address"], at)
+            elif block.language not in NOT_RUN:
+                raise Mistake(f"{at}: a block of {block.language} that nothing runs")
+
+
+def follow_fresh(page: Path, wheels: Path) -> None:
+    """Follow a page in an environment that has nothing but Python, and a wheel to install."""
+    with tempfile.TemporaryDirectory(prefix="venv") as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+        clean |= {"PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": folder, "PIP_QUIET": "1"}
+        clean |= {"PIP_FIND_LINKS": f"{os.environ.get('PIP_FIND_LINKS', '')} {wheels}".strip()}
+        subprocess.run([f"{folder}/bin/python", __file__, str(page)], env=clean, check=True, cwd=folder)
+
+
+def main(given: list[str]) -> None:
+    """Follow pages, and say which were."""
+    fresh = given[:1] == ["--fresh"]
+    pages = [Path(page).resolve() for page in given[fresh:]]
+    if os.getsid(0) != os.getpid():  # so that what commands leave in the background is known
+        sys.exit(subprocess.run([sys.executable, __file__, *given], start_new_session=True, check=False).returncode)
+    with tempfile.TemporaryDirectory(prefix="wheels") as wheels:
+        if fresh:
+            build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, str(ROOT)]
+            subprocess.run(build, check=True)
+        for page in pages:
+            try:
+                follow_fresh(page, Path(wheels)) if fresh else follow(page)
+            except (Mistake, subprocess.CalledProcessError) as mistake:
+                sys.exit(str(mistake))
+            if not fresh:  # otherwise the process that has followed it has said so
+                print(f"followed {page.name}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
