@@ -104,7 +104,7 @@ def test_an_old_pyspark_is_one_sentence():
 def test_the_readme_lists_the_extras():
     table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
     listed = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
-    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"})
+    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "docs", "test"})
 
 
 def test_the_constraints_pin_all_that_development_installs():
@@ -137,7 +137,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     asked = [
         *PROJECT["dependencies"],
-        *(text for name in extras if name not in ("bench", "test", "dev") for text in extras[name]),
+        *(text for name in extras if name not in ("bench", "dev", "docs", "test") for text in extras[name]),
     ]
     for text in asked:
         name, _, bound = text.partition(">=")
