@@ -104,7 +104,7 @@ def test_an_old_pyspark_is_one_sentence():
 def test_the_readme_lists_the_extras():
     table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
     listed = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
-    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "docs", "test"})
+    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"})
 
 
 def test_the_constraints_pin_all_that_development_installs():
