@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.fields import Field
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
@@ -328,10 +328,21 @@ class Function(ABC):
         if not isinstance(states, pa.Array | pa.ChunkedArray):
             raise TypeError(f"{self.name}: states are an Arrow column; got {type_name(states)}")
         try:
-            states.validate(full=True)
+            self._validate(states)
         except pa.ArrowException:
             raise DamagedState(f"a damaged state of {self.name}: the column leads out of its bounds") from None
         return normalize(states)
+
+    def _validate(self, states: pa.Array | pa.ChunkedArray) -> None:
+        """Validate in full what has offsets; numbers, and the function's own name in each row, need no second look."""
+        if not isinstance(states, pa.StructArray):
+            states.validate(full=True)
+            return
+        states.validate()
+        for field, column in zip(states.type, _fields(states), strict=True):
+            named = field.name == FUNCTION and _repeats(column, self.state_name)
+            if not named and not pa.types.is_primitive(field.type):
+                column.validate(full=True)
 
     def _damaged(self, name: str, damage: DamagedState) -> DamagedState:
         return DamagedState(f"a damaged state of {self.name}: its field {name!r} {damage}")
@@ -562,9 +573,27 @@ def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     return function._merge(pa.array([], dtype), Groups.of([], 0)).type
 
 
+def _fields(states: pa.StructArray) -> list[pa.Array]:
+    return [states.field(i) for i in range(states.type.num_fields)]
+
+
+def _repeats(column: pa.Array, text: str) -> bool:
+    """Say whether each row holds a text, by its bytes: at once, where `pa.compute` compares row by row."""
+    wanted, rows = text.encode(), len(column)
+    if column.type != pa.string() or column.null_count or not rows or not wanted:
+        return False
+    _, places, given = column.buffers()
+    offsets = np.frombuffer(places, np.int32, rows + 1, 4 * column.offset)
+    if offsets[0] < 0 or not (offsets[1:] - offsets[:-1] == len(wanted)).all():
+        return False
+    data = np.frombuffer(given, np.uint8)[int(offsets[0]) : int(offsets[0]) + rows * len(wanted)]
+    whole = len(data) == rows * len(wanted) and data[: len(wanted)].tobytes() == wanted
+    return whole and bool((data[len(wanted) :] == data[: -len(wanted)]).all())
+
+
 def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
     """List the functions that states name; comparing all with the one expected costs less than telling them apart."""
-    if column.type == pa.string() and pc.all(pc.equal(column, expected), skip_nulls=False).as_py():
+    if _repeats(column, expected):
         return [expected]
     names: list[Any] = pc.unique(column).to_pylist()
     return names

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from aggr.function import EVENT_TIME, Function
 from aggr.kernels.groups import Groups
-from aggr.kernels.jit import cache_folders
+from aggr.kernels.jit import cache_folders, compile_at_once
 from aggr.registry import get, names
 
 _ROWS, _GROUPS = 64, 4
@@ -41,7 +41,8 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
         for values in _samples():
             try:
                 function.check_input(_input(function, values).type)
-                _run(function, _input(function, values))
+                with compile_at_once():
+                    _run(function, _input(function, values))
             except (TypeError, ValueError, OverflowError):
                 continue  # not of this kind: hdr takes no negative numbers
     return cache_folders()

@@ -85,13 +85,13 @@ def read(path: str, acknowledge, levels: str = "all") -> None:
         acknowledge(most["10m"] // 4)
 
 
-GENERATIONS = 6
+GENERATIONS = 3
 
 
 def evolved_frame(generation: int) -> TiltFrame:
     """The frame of a store that has evolved so often: a measure more each time, and levels."""
     more = {f"m{i}": aggr.count(where=f"x > {i}") for i in range(1, generation + 1)}
-    levels = [*FRAME.levels, *(["1h"] if generation > 1 else []), *(["1d"] if generation > 3 else [])]
+    levels = [*FRAME.levels, *(["1h"] if generation > 1 else []), *(["1d"] if generation > 2 else [])]
     return TiltFrame(levels, FRAME.time, {**FRAME.measures, **more}, FRAME.keys)
 
 
@@ -100,6 +100,8 @@ def evolve(path: str, acknowledge) -> None:
         FrameStore(path).evolve(evolved_frame(generation + 1), rows("w", 0).schema)
         acknowledge(generation + 1)
         time.sleep(0.1)
+    FrameStore(path).evolve(evolved_frame(GENERATIONS), rows("w", 0).schema)
+    acknowledge(GENERATIONS)
     while True:
         time.sleep(1)
 
@@ -122,21 +124,25 @@ def append_on(path: str, acknowledge, writer: str = "w") -> None:
         assert not store.append(rollup(rows(writer, number), store.frame), writer, number)
 
 
-def keep_on(path: str, acknowledge, work: str) -> None:
-    """Compact or expire, by the frame that there is."""
+def keep_on(path: str, acknowledge) -> None:
+    """Compact and expire, by the frame that there is."""
+    store = FrameStore(path)
     while True:
         try:
-            {"compact": compact, "expire": expire}[work](path, acknowledge)
+            store.compact()
+            store.expire(now=BEGIN + max(store.numbers(["w0"]).values()) * 20_000)
         except Evolved:
-            acknowledge(1)
+            store = FrameStore(path)
+        acknowledge(0)
 
 
 def read_on(path: str, acknowledge) -> None:
-    """See whole commits that never shrink, at every level, by the frame that there is."""
+    """See whole commits that never shrink, at every level, by the first frame and by the one that there is."""
     most: dict[str, int] = {}
+    before = FrameStore(path)
     while True:
-        store = FrameStore(path)
-        for level in [level.name for level in store.frame.levels[2:]][::-1]:
+        now = FrameStore(path)
+        for store, level in [(before, "10m"), *((now, level.name) for level in now.frame.levels[:1:-1])]:
             total = sum(store.query(level, keys=[], measures=["n"])["n"].to_pylist())
             assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
             assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"

@@ -95,16 +95,36 @@ print(seen.hexdigest())
     answers = [
         subprocess.run(
             [sys.executable, "-W", "ignore", "-c", script],
-            env={**os.environ, "NUMBA_DISABLE_JIT": off},
+            env={**os.environ, "NUMBA_DISABLE_JIT": off, "TILTFRAME_COMPILE_FROM": few},
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-        for off in ("0", "1")
+        for off, few in (("0", "0"), ("1", "0"), ("0", "8192"))
     ]
     assert len(answers[0].strip()) == 64
-    assert answers[0] == answers[1]
+    assert answers == answers[:1] * 3
+
+
+def test_few_rows_wait_for_no_compiler():
+    script = """
+import math, sys, numpy as np, pyarrow as pa, aggr
+from aggr.kernels.jit import _interpreter, compile_at_once
+x = np.random.default_rng(1).normal(0, 1e9, 1000)
+states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
+print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
+print(_interpreter.takes([x]), _interpreter.takes([np.zeros(10**6)]), _interpreter.takes([7]))
+with compile_at_once():
+    print(_interpreter.takes([x]))
+_interpreter.left = 0.0
+print(_interpreter.takes([x]))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
+    said = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.split() == ["True", "False", "True", "False", "False", "False", "False"]
 
 
 def test_what_is_kept_on_disk_knows_what_it_calls():

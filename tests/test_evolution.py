@@ -23,6 +23,7 @@ from tiltframe.store.core.evolution import evolved
 from tiltframe.store.core.generations import Evolved
 from tiltframe.store.postgres.session import session
 from tiltframe.store.testing import MemoryBackend
+from tiltframe.streaming import OpenWindows
 
 BEFORE = {"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5])}
 AFTER = {"n": aggr.count(), "sd": aggr.stdev("x"), "p": aggr.dds("x", [0.5, 0.9]), "high": aggr.count(where="x > 5")}
@@ -150,6 +151,15 @@ def test_what_a_store_cannot_become_is_refused_by_naming_the_difference(frame, s
         store.evolve(frame, rows=ROWS)
     assert store.backend.describe() == described
     assert store.frame == OLD
+
+
+def test_open_windows_have_the_states_that_a_store_keeps():
+    store = FrameStore(MemoryBackend(), TiltFrame(["10s"], "ts", {"mean": aggr.avg("x")}, ["k"]), rows=ROWS)
+    store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "sd": aggr.stdev("x")}, ["k"]), rows=ROWS)
+    assert [column.name for column in store.frame.states] == ["mean", "sd"]
+    held = OpenWindows(store.frame).partial_frame
+    assert held.states[:2] == store.frame.states
+    assert TiltFrame.from_dict(held.describe()) == held
 
 
 def test_a_name_that_was_dropped_is_not_used_again():

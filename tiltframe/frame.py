@@ -117,6 +117,25 @@ class TiltFrame:
             frame.__dict__[_KEPT] = tuple(states)
         return frame
 
+    def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
+        """Return the frame with further measures; the columns of states that it was given stay.
+
+        Parameters
+        ----------
+        more : name -> measure
+
+        Returns
+        -------
+        TiltFrame
+
+        Raises
+        ------
+        ValueError
+            As `TiltFrame` does.
+        """
+        frame = TiltFrame(self.levels, self.time, {**self.measures, **more}, self.keyed_by, self.timezone)
+        return frame if self._kept is None else frame.keeping((*self._kept, *plan(more)))
+
     @property
     def _kept(self) -> tuple[StateColumn, ...] | None:
         """The columns of states that it was given, where these are others than its measures would choose."""

@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_exactly, sum_products
-from aggr.kernels.grouped import ends_of_numbers
+from aggr.kernels.grouped import ends_of_numbers, span_of
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.histogram.reading import Packed
@@ -110,7 +110,7 @@ class Dds(Function):
         none = pa.array(np.zeros(groups.n, np.int64))
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
         finite, inside, theirs = x, groups, weights
-        if len(x) and not np.isfinite(groups.min_max(x)).all():
+        if len(x) and not np.isfinite(span_of(x, groups)).all():
             tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
             columns = {name: _count(test, groups, weights) for name, test in zip(columns, tests, strict=True)}
             rows = np.isfinite(x)

@@ -13,13 +13,14 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.grouped import span_of
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.jit import Int, compiled
@@ -181,7 +182,7 @@ class Hdr(Function):
             least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
         else:
             x = as_floats(values)
-            if len(x) and np.isnan(groups.min_max(x)[1]):
+            if len(x) and np.isnan(span_of(x, groups)[1]):
                 missing = np.isnan(x)
                 nan = count_rows(groups.filter(missing), chosen(weights, missing))
                 x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import canonical, normalize

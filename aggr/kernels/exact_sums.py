@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.grouped import ends_of_numbers
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
@@ -27,6 +27,7 @@ _LEAST = -1074  # the exponent of the least double
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # beyond every exponent
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
+_ONE, _TWO, _THREE, _FOUR = (np.uint64(place) for place in (1, 2, 3, 4))
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -106,7 +107,7 @@ def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
             if bits[part, i] << 1:
-                group = ids[i]
+                group = np.uint64(ids[i])
                 exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + _LEAST
                 low[group] = min(low[group], exponent)
                 high[group] = max(high[group], exponent)
@@ -127,10 +128,10 @@ def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
                 shift = exponent & 31
                 sign = (number >> 63) | 1
                 above = mantissa >> (BITS - shift)
-                at = origin[ids[i]] + (exponent >> 5)
+                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 digits[at] += sign * ((mantissa << shift) & _WORD)
-                digits[at + 1] += sign * (above & _WORD)
-                digits[at + 2] += sign * (above >> BITS)
+                digits[at + _ONE] += sign * (above & _WORD)
+                digits[at + _TWO] += sign * (above >> BITS)
     return digits
 
 
@@ -160,14 +161,14 @@ def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp
                 third = carry & _UWORD
                 fourth = (carry >> _UBITS) + (highest >> _UBITS)
                 # the same shifted left, to where its digits belong
-                at = origin[ids[i]] + (exponent >> 5)
+                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
                 total = first << shift
                 digits[at] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (second << shift)
-                digits[at + 1] += times * np.int64(total & _UWORD)
+                digits[at + _ONE] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (third << shift)
-                digits[at + 2] += times * np.int64(total & _UWORD)
+                digits[at + _TWO] += times * np.int64(total & _UWORD)
                 total = (total >> _UBITS) + (fourth << shift)
-                digits[at + 3] += times * np.int64(total & _UWORD)
-                digits[at + 4] += times * np.int64(total >> _UBITS)
+                digits[at + _THREE] += times * np.int64(total & _UWORD)
+                digits[at + _FOUR] += times * np.int64(total >> _UBITS)
     return digits

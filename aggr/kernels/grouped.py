@@ -9,8 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels.groups import Groups, check_lengths
-from aggr.kernels.jit import compiled
+from aggr.kernels.jit import Int, compiled
 from aggr.kernels.sort_keys import HIGHEST, LOWEST
+
+_INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
 
 
 def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
@@ -40,27 +42,35 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 def extreme_of(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
     """Find the least key of each group, or the greatest."""
-    low, high, _ = _ends(keys, groups.ids, groups.n, False)
+    low, high, *_ = _ends(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
 @compiled
 def _ends(
     numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Find the least and the greatest of each group, and which are empty; doubles, none NaN, come and go as bits."""
-    low, high = np.full(n, HIGHEST), np.full(n, LOWEST)
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
+    """Find the least and the greatest of each group, which are empty, and whether there is a NaN among doubles.
+
+    Doubles come and go as bits; where there is a NaN, the rest means nothing.
+    """
+    group: Int
+    low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
     for i in range(len(numbers)):
-        number, group = numbers[i], ids[i]
+        number, group = numbers[i], np.uint64(ids[i])
         if floats:
+            nan |= (number & HIGHEST) > _INFINITY
             number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
-        low[group], high[group] = min(low[group], number), max(high[group], number)
+        if number < low[group]:  # rarely: nothing is written, and nobody waits for what was
+            low[group] = number
+        if number > high[group]:
+            high[group] = number
     empty = low > high
     if floats:
         for group in range(n):
             low[group] ^= (low[group] >> 63) & HIGHEST
             high[group] ^= (high[group] >> 63) & HIGHEST
-    return low, high, empty
+    return low, high, empty, nan
 
 
 def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
@@ -70,9 +80,17 @@ def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa
 
 
 def _find_ends(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
-    floats = numbers.dtype == np.float64
-    if floats and np.isnan(groups.min_max(numbers)[1]):
+    *ends, empty, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, numbers.dtype == np.float64)
+    if nan:
         return None
-    *ends, empty = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
-    low, high = (pa.array(end.view(numbers.dtype), mask=empty) for end in ends)
-    return low, high
+    lows, highs = (end.view(numbers.dtype) for end in ends)
+    if numbers.dtype == np.float64 and not empty.all():  # what `Groups.min_max` would go over all of them for
+        span = float(lows[~empty].min()), float(highs[~empty].max())
+        groups.cached("span", numbers, lambda: span)
+    return pa.array(lows, mask=empty), pa.array(highs, mask=empty)
+
+
+def span_of(numbers: NDArray[np.float64], groups: Groups) -> tuple[float, float]:
+    """Find what `Groups.min_max` does, by way of the ends of each group, for whoever needs these as well."""
+    ends_of_numbers(numbers, groups)
+    return groups.min_max(numbers)

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.kernels.jit import compiled
+from aggr.kernels import compute as pc
+from aggr.kernels.jit import Int, compiled
 from aggr.kernels.normalize import normalize
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Groups:
 
     def counts(self) -> NDArray[np.int64]:
         """Return how many rows each group has, shape (n,)."""
-        return self.cached("counts", None, lambda: np.bincount(self.ids, minlength=self.n))
+        return self.cached("counts", None, lambda: _counts(self.ids, self.n))
 
     def by_group(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """Return the rows in the order of their groups: those of group ``g`` are ``rows[until[g]:until[g + 1]]``."""
@@ -292,6 +292,14 @@ def _shown(given: Any) -> str:
 
 
 @compiled
+def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
+    counts = np.zeros(n, np.int64)
+    for i in range(len(ids)):
+        counts[np.uint64(ids[i])] += 1  # without a sign: a place that may be negative takes longer to find
+    return counts
+
+
+@compiled
 def _by_group(ids: NDArray[np.intp], counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Sort rows by their group, each group's in their order."""
     rows, until = np.empty(len(ids), np.int32), np.zeros(len(counts) + 1, np.int64)
@@ -300,8 +308,9 @@ def _by_group(ids: NDArray[np.intp], counts: NDArray[np.int64]) -> tuple[NDArray
         place[group] = until[group]
         until[group + 1] = until[group] + counts[group]
     for i in range(len(ids)):
-        rows[place[ids[i]]] = i
-        place[ids[i]] += 1
+        its: Int = np.uint64(ids[i])
+        rows[np.uint64(place[its])] = i
+        place[its] += 1
     return rows, until
 
 

@@ -1,13 +1,20 @@
-"""compiled: loops over rows as plain Python, turned into machine code at their first call.
+"""compiled: loops over rows as plain Python, turned into machine code once there is enough to do.
 
 Whole-array operations make a pass over memory each; a loop that does all of a row's work at once makes one. Numba
 compiles it once for a machine and keeps the code beside the source, or in the user's cache folder.
+
+To compile takes a second, and to load numba and its code half of one: a loop over a thousand rows has run as the Python
+that it is long before that. So it does, until a process has spent `_PATIENCE` on it. `TILTFRAME_COMPILE_FROM=0` in the
+environment compiles at the first call.
 """
 
 from __future__ import annotations
 
+import os
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, update_wrapper, wraps
 from types import CodeType, FunctionType
 from typing import Any, ParamSpec, TypeVar
@@ -22,10 +29,53 @@ R = TypeVar("R")
 
 _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # of each loop that has been compiled or loaded
+_PATIENCE = 0.6  # seconds of a process: what it takes to load numba and the code of a few loops
+
+
+class _Interpreter:
+    """Runs loops as the Python that they are, where they have few elements to go over, for `_PATIENCE` altogether."""
+
+    def __init__(self) -> None:
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements of all arrays
+        self.left = _PATIENCE
+
+    def takes(self, given: list[Any]) -> bool:
+        """Say whether a loop over these arrays and numbers is to be interpreted."""
+        if self.left <= 0.0 or self.most <= 0:
+            return False
+        arrays = [a.size for a in given if isinstance(a, np.ndarray)]
+        return len(arrays) > 0 and sum(arrays) < self.most
+
+    def run(self, loop: Any, given: list[Any], kwargs: Any) -> Any:
+        """Interpret a loop; whole numbers wrap around and floats overflow without a word, as in machine code."""
+        begun = time.thread_time()
+        try:
+            with np.errstate(all="ignore"):
+                return _as_python(loop)(*given, **kwargs)
+        finally:
+            self.left -= time.thread_time() - begun
+
+
+_interpreter = _Interpreter()
+
+
+@contextmanager
+def compile_at_once() -> Iterator[None]:
+    """Within this, compile each loop at its first call, however little there is to do.
+
+    >>> with compile_at_once():
+    ...     pass
+    """
+    most, _interpreter.most = _interpreter.most, 0
+    try:
+        yield
+    finally:
+        _interpreter.most = most
 
 
 def compiled(loop: Callable[P, R]) -> Callable[P, R]:
-    """Compile a function of arrays and numbers at its first call.
+    """Compile a function of arrays and numbers once it is called with enough of them.
 
     Parameters
     ----------
@@ -55,8 +105,14 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
     @wraps(loop)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
+        code = _MACHINE_CODE.get(loop)
+        if code is None:
+            if _interpreter.takes(given):
+                interpreted: R = _interpreter.run(loop, given, kwargs)
+                return interpreted
+            code = _MACHINE_CODE[loop] = _machine_code(loop)
         try:
-            made: R = _machine_code(loop)(*given, **kwargs)
+            made: R = code(*given, **kwargs)
         except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
             cause: BaseException = error
             while isinstance(cause, SystemError) and cause.__cause__ is not None:
@@ -66,6 +122,13 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
 
     setattr(call, _LOOP, loop)
     return call
+
+
+@cache
+def _as_python(loop: Any) -> Callable[..., Any]:
+    """Return a loop that calls others as the Python that they are, and not as `compiled` wraps them."""
+    inner = {name: _as_python(other) for name, other in _called(loop).items()}
+    return FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__)
 
 
 @cache

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import shown
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, normalized_type
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.column_types import DeclaredTypes

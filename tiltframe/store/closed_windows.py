@@ -328,7 +328,7 @@ def _note(stream: str) -> str:
 
 
 def _finest_of(frame: TiltFrame) -> TiltFrame:
-    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone)
+    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone).keeping(frame.states)
 
 
 def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:

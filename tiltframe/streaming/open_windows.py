@@ -120,7 +120,7 @@ class OpenWindows:
             hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
             hidden |= {SEEN: aggr.last(self.frame.time)}
         given = self.frame
-        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keyed_by, given.timezone)
+        return given.with_measures(hidden)
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.

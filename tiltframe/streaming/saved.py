@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_whole, shown
+from aggr.kernels import compute as pc
 from tiltframe.frame import TiltFrame
 from tiltframe.streaming.emit import EmitPolicy, read_emit
 from tiltframe.streaming.late import LatePolicy, read_late

@@ -26,9 +26,10 @@ Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys,
 @compiled
 def reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
     """Find the least and the greatest key of each group; the least is greater where there is none."""
+    group: Int
     low, high = np.full(n, FAR), np.full(n, -FAR)
     for i in range(len(keys)):
-        group = ids[i]
+        group = np.uint64(ids[i])
         low[group], high[group] = min(low[group], keys[i]), max(high[group], keys[i])
     return low, high
 
@@ -36,12 +37,13 @@ def reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Who
 @compiled
 def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: Whole) -> Written:
     """Count the keys of each group, whose cells are ``base[g]`` to ``base[g + 1]``, from its key ``low[g]`` on."""
+    group: Int
     n = len(low)
     cells, last, widest = np.zeros(base[n], np.int32), base[n] - 1, 0
     for i in range(len(keys)):
-        group = ids[i]
+        group = np.uint64(ids[i])
         cell = base[group] + max(keys[i] - low[group], 0)
-        cells[min(cell, last)] += 1  # never beyond the line, whatever keys come
+        cells[np.uint64(min(cell, last))] += 1  # never beyond the line, whatever keys come
     for group in range(n):
         widest = max(widest, base[group + 1] - base[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -80,8 +82,8 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
         span = spans[group]
         if span:
             for i in range(until[group], until[group + 1]):
-                cell = max(keys[rows[i]] - low[group], 0)
-                line[min(cell, span - 1)] += 1  # never beyond the line, whatever keys come
+                cell = max(keys[np.uint64(rows[i])] - low[group], 0)
+                line[np.uint64(min(cell, span - 1))] += 1  # never beyond the line, whatever keys come
             at = write_cells(line[:span], used, data, at)
             lows[group], highs[group] = low[group], low[group] + span - 1
             totals[group] = until[group + 1] - until[group]
@@ -92,18 +94,18 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
 @compiled
 def write_cells(cells: NDArray[np.integer], used: Whole, data: Bytes, at: Int) -> Int:
     """Write the cells of a group, the first and the last of them used, and empty them; return the place after."""
-    size = 0
+    size = np.int64(0)
     for cell in range(len(cells)):
-        used[size] = cell  # overwritten by the next, where this one is empty
+        used[np.uint64(size)] = cell  # overwritten by the next, where this one is empty
         size += cells[cell] != 0
     last = used[0] - 1
     for i in range(size):
-        count, missing = np.int64(cells[used[i]]), used[i] - last - 1
+        count, missing = np.int64(cells[np.uint64(used[i])]), used[i] - last - 1
         last = used[i]
         if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
-            data[at] = (2 * missing - 1) * (missing > 1)
+            data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
-            data[at] = 2 * count
+            data[np.uint64(at)] = 2 * count
             at += 1
         else:
             at = _write_count(missing, count, data, at)

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_mapping, checked_whole, is_name, shown
+from aggr.kernels import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.store.core.backend import Backend, Conflict, Part, Snapshot, StoreError
 from tiltframe.store.core.catching_up import catch_up

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.kernels import compute as pc
 from aggr.states.row_hash import row_hashes
 from tiltframe.frame import LEVEL, START, TiltFrame
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr import predicate
 from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
 from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
