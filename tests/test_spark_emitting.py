@@ -179,13 +179,17 @@ class Stream:
         query.awaitTermination()
         return query
 
-    def emitted(self, *columns: str) -> pa.Table:
-        """Read what the sink has, in the order of its batches."""
+    def emitted(self, schema: pa.Schema) -> pa.Table:
+        """Read what the sink has, in the order of its batches; columns of the schema get its types."""
         log = self.folder / "out" / "_spark_metadata"
         batches = sorted((int(f.name), f) for f in log.iterdir() if f.name.isdigit())
         entries = [json.loads(line) for _, f in batches for line in f.read_text().splitlines()[1:]]
-        tables = [pq.read_table(entry["path"].removeprefix("file://")) for entry in entries]
-        return pa.concat_tables([table for table in tables if table.num_rows])
+        options = {"coerce_int96_timestamp_unit": "us"}  # Spark writes timestamps so
+        tables = [pq.read_table(entry["path"].removeprefix("file://"), **options) for entry in entries]
+        emitted = pa.concat_tables([table for table in tables if table.num_rows])
+        for at, name in enumerate(schema.names):  # Parquet has moments without a zone
+            emitted = emitted.set_column(at, name, emitted.column(name).cast(schema.field(name).type))
+        return emitted
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=long), 3])
@@ -206,7 +210,7 @@ def test_stream_is_batch(spark, tmp_path, shards):
     stream.arrive(end)  # closes all windows but its own
     stream.run(shards=shards, states=True)
     whole = by_window(rollup(rows, FRAME))
-    assert_same(standing(FRAME, stream.emitted(), "accumulating"), whole)
+    assert_same(standing(FRAME, stream.emitted(whole.schema), "accumulating"), whole)
     progress = su.progress(query)
     assert (progress.rows, progress.late_rows) == (3000, 0)
     assert progress.watermark < 10**15
