@@ -1,4 +1,8 @@
-"""su.stream: windows as Spark emits them, by real queries; STREAM_CASES=all plays every case of streams.json."""
+"""su.stream: windows as Spark emits them, by real queries.
+
+A query takes seconds, so the suite runs a few; STREAM_CASES=all runs every policy and every case of streams.json.
+tests/test_stream_shards.py plays all of these without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 INSTANT = pa.timestamp("us", "UTC")
 TOLD = pa.schema([("key", pa.string()), ("time", INSTANT), ("value", pa.float64()), ("told", INSTANT)])
-FEW = ["flink-early-firing", "flink-sliding-restart", "beam-early-late-sessions"]
+EVERY = os.environ.get("STREAM_CASES") == "all"
+long = pytest.mark.skipif(not EVERY, reason="takes minutes; STREAM_CASES=all")
 
 
 def told(rows: list[dict], begin: int = 0) -> pa.Table:
@@ -53,7 +58,8 @@ def stepped(spark, folder, frame, emit, late, **given) -> SteppedQuery:
     return query
 
 
-@conformance("streams.json", lambda case: os.environ.get("STREAM_CASES") == "all" or case["id"] in FEW)
+@long
+@conformance("streams.json")
 def test_cases(spark, tmp_path, case):
     """What other engines emit, Spark emits by a real query, two shards and restarts included."""
     window = case["window"]
@@ -117,7 +123,10 @@ POLICIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", POLICIES)
+FEW = ["after_close(timeout=8s)", "on_update(mode=changelog)", "after_key_expire(8s, maxspan=2s)"]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, marks=() if text in FEW else long) for text in POLICIES])
 def test_policies(spark, tmp_path, text):
     """What is emitted after each step, by a clock and a watermark that are told; and nothing else."""
     levels = ["all"] if text.startswith("after_key") else ["10s"]
@@ -170,16 +179,20 @@ class Stream:
         query.awaitTermination()
         return query
 
-    def emitted(self, *columns: str) -> pa.Table:
-        """Read what the sink has, in the order of its batches."""
+    def emitted(self, schema: pa.Schema) -> pa.Table:
+        """Read what the sink has, in the order of its batches; columns of the schema get its types."""
         log = self.folder / "out" / "_spark_metadata"
         batches = sorted((int(f.name), f) for f in log.iterdir() if f.name.isdigit())
         entries = [json.loads(line) for _, f in batches for line in f.read_text().splitlines()[1:]]
-        tables = [pq.read_table(entry["path"].removeprefix("file://")) for entry in entries]
-        return pa.concat_tables([table for table in tables if table.num_rows])
+        options = {"coerce_int96_timestamp_unit": "us"}  # Spark writes timestamps so
+        tables = [pq.read_table(entry["path"].removeprefix("file://"), **options) for entry in entries]
+        emitted = pa.concat_tables([table for table in tables if table.num_rows])
+        for at, name in enumerate(schema.names):  # Parquet has moments without a zone
+            emitted = emitted.set_column(at, name, emitted.column(name).cast(schema.field(name).type))
+        return emitted
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=long), 3])
 def test_stream_is_batch(spark, tmp_path, shards):
     """Bit for bit, whatever the batches and shards, over a restart, with a measure that begins there."""
     import spark_udaf as su
@@ -197,13 +210,14 @@ def test_stream_is_batch(spark, tmp_path, shards):
     stream.arrive(end)  # closes all windows but its own
     stream.run(shards=shards, states=True)
     whole = by_window(rollup(rows, FRAME))
-    assert_same(standing(FRAME, stream.emitted(), "accumulating"), whole)
+    assert_same(standing(FRAME, stream.emitted(whole.schema), "accumulating"), whole)
     progress = su.progress(query)
     assert (progress.rows, progress.late_rows) == (3000, 0)
     assert progress.watermark < 10**15
     assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == whole.num_rows
 
 
+@long
 def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     import spark_udaf as su
 

@@ -96,6 +96,7 @@ class Shards:
             self.tester._currentProcessingTimeMs = max(START + now // 1000, self.tester._currentProcessingTimeMs)
 
 
+@pytest.mark.slow
 @conformance("streams.json")
 def test_cases(case):
     """Other engines' cases, by shards that know nothing of each other; restarts go on from the state alone."""
@@ -170,6 +171,7 @@ def test_stream_is_batch(levels, shards):
     assert (progress.rows, progress.late_rows) == (len(rows), 0)
 
 
+@pytest.mark.slow
 @conformance("siddhi.json", lambda case: case["late"]["policy"] == "buffer")
 def test_buffers(case):
     """Each row is a batch: a buffer follows the events of all shards, so late ones go where one shard puts them."""
