@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest fast fuzz lint types bench java clean
+.PHONY: help demo test test-oldest fast fuzz lint types bench dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,7 @@ test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF t
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	@$(PYTHON) -m venv .venv-oldest
-	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[dev]'
+	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
 fast: $(READY) ## Run the tests that need no Spark and no patience (under a minute)
@@ -47,8 +47,11 @@ $(VENV)/.bench: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
+dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
+	@$(BIN)/python -m build --no-isolation
+
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) .venv-oldest demo-out bench-quick build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \

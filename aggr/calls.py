@@ -449,7 +449,13 @@ def weighted_avg(column: str, weight: str, *, where: str | None = None) -> Measu
 
 
 def collect(
-    column: str, max: int = DEFAULT_MAX, keep: str = ALL, *, by: str | None = None, where: str | None = None
+    column: str,
+    max: int = DEFAULT_MAX,
+    keep: str = ALL,
+    nested: str | Sequence[str] = (),
+    *,
+    by: str | None = None,
+    where: str | None = None,
 ) -> Measure:
     """List the values of a column in the order of event times; of several at that time, in the order of values.
 
@@ -461,6 +467,9 @@ def collect(
         How many values a group may have, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
         What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+    nested : str or sequence of str
+        Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each of them that has
+        values, aligned to UTC, and in the coarser ones the lists of the finer. It only reads: states are the same.
     by : str, optional
         The column of event times; by default the frame's own.
     where : str, optional
@@ -470,19 +479,23 @@ def collect(
     -------
     Measure
         Its result is a list of the column's type; empty where there is nothing. Exact, and independent of arrival.
-        A level lists the values of all rows of its windows: lists are joined, not nested.
+        A level lists the values of all rows of its windows, in one list unless ``nested`` says otherwise.
 
     Raises
     ------
     ValueError
-        If ``max`` is no whole number from 1, or ``keep`` another word.
+        If ``max`` is no whole number from 1, ``keep`` another word, or a length in ``nested`` no multiple of the last.
+    TypeError
+        When data comes, if ``nested`` is given and the values are ordered by something else than timestamps.
 
     Examples
     --------
     >>> collect("price", max=3, keep="latest")
     collect('price', max=3, keep='latest')
+    >>> collect("price", nested="1m")
+    collect('price', nested=['1m'])
     """
-    return Measure(Collect(max, keep), column, where, (by,))
+    return Measure(Collect(max, keep, nested), column, where, (by,))  # type: ignore[arg-type]  # it makes a tuple of them
 
 
 def collect_set(column: str, max: int = DEFAULT_MAX, *, where: str | None = None) -> Measure:

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.fields import Field
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name

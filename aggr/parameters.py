@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.kernels import compute as pc
 from aggr.kernels.digest import same_bits
 
 _TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to text, from text

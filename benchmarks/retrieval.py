@@ -147,7 +147,7 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    part_ranges, _ = planned_ranges(store.backend, plan_query(FRAME, "1h", WITHIN))
+    part_ranges, _ = planned_ranges(store.backend, store.manifest, plan_query(FRAME, "1h", WITHIN))
     parts = [part for view in store.backend.view([level.name for level in FRAME.levels]) for part in view.parts]
     return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
 

@@ -10,19 +10,25 @@ su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   
 su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
 su.read(spark, store.uri, per="1h")            # and results out of it
 su.read_states(spark, store.uri, per="1h")     # or states
-su.stream_into(stream, store, name=…, checkpoint=…)  # a stream into a store
+su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
+su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
 
 from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
 su.register(spark)                             # and for SQL
 su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
-from tiltframe.extras import MissingExtra
+from aggr.extras import MissingExtra
 
 try:
-    import pyspark  # noqa: F401
+    import pyspark
 except ImportError as error:
     raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
+
+from spark_udaf.jobs.session import is_old
+
+if is_old(pyspark.__version__):  # before what it lacks is imported
+    raise ImportError(f"spark_udaf needs PySpark 4.2 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
 from spark_udaf.jobs.aggregate import aggregate, merge
 from spark_udaf.jobs.finish import finish
@@ -33,6 +39,7 @@ from spark_udaf.jobs.warm import warm
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.streaming.progress import progress
+from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
 from spark_udaf.udaf.group_by import group_by
@@ -62,6 +69,7 @@ __all__ = [
     "running",
     "scan_parquet",
     "stdev",
+    "stream",
     "stream_into",
     "to_dds_proto",
     "to_hdr_v2",

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.store.core.generations import Evolved
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -49,14 +50,14 @@ def append(path: str, acknowledge, writer: str = "w") -> None:
 
 
 def compact(path: str, acknowledge) -> None:
-    store = FrameStore(path, FRAME)
+    store = FrameStore(path)
     while True:
         store.compact()
         acknowledge(0)
 
 
 def expire(path: str, acknowledge) -> None:
-    store = FrameStore(path, FRAME)
+    store = FrameStore(path)
     while True:
         last = max(store._backend.view(["10s"], ["w", "w0"])[0].txn_versions.get(name, 0) for name in ("w", "w0"))
         store.expire(now=BEGIN + last * 20_000)
@@ -73,7 +74,7 @@ def replace(path: str, acknowledge) -> None:
 
 def read(path: str, acknowledge, levels: str = "all") -> None:
     """See whole commits that never shrink, at every level."""
-    store, most = FrameStore(path, FRAME), {}
+    store, most = FrameStore(path), {}
     while True:
         for level in ("10m", "1m", "10s") if levels == "all" else levels.split():
             counts = store.query(level, keys=[], measures=["n"], where="k not like 'r:%'").column("n").to_pylist()
@@ -82,6 +83,72 @@ def read(path: str, acknowledge, levels: str = "all") -> None:
             assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"
             most[level] = total
         acknowledge(most["10m"] // 4)
+
+
+GENERATIONS = 3
+
+
+def evolved_frame(generation: int) -> TiltFrame:
+    """The frame of a store that has evolved so often: a measure more each time, and levels."""
+    more = {f"m{i}": aggr.count(where=f"x > {i}") for i in range(1, generation + 1)}
+    levels = [*FRAME.levels, *(["1h"] if generation > 1 else []), *(["1d"] if generation > 2 else [])]
+    return TiltFrame(levels, FRAME.time, {**FRAME.measures, **more}, FRAME.keys)
+
+
+def evolve(path: str, acknowledge) -> None:
+    while (generation := FrameStore(path).manifest.generation) < GENERATIONS:
+        FrameStore(path).evolve(evolved_frame(generation + 1), rows("w", 0).schema)
+        acknowledge(generation + 1)
+        time.sleep(0.1)
+    FrameStore(path).evolve(evolved_frame(GENERATIONS), rows("w", 0).schema)
+    acknowledge(GENERATIONS)
+    while True:
+        time.sleep(1)
+
+
+def append_on(path: str, acknowledge, writer: str = "w") -> None:
+    """Append, by the frame that there is; say also by which."""
+    store = FrameStore(path)
+    number = store.numbers([writer]).get(writer, -1)
+    while True:
+        number += 1
+        new = None
+        while new is None:
+            try:
+                new = store.append(rollup(rows(writer, number), store.frame), writer, number)
+            except Evolved:
+                store = FrameStore(path)
+        assert new
+        acknowledge(number * 100 + store.manifest.generation)
+        time.sleep(0.1)
+        assert not store.append(rollup(rows(writer, number), store.frame), writer, number)
+
+
+def keep_on(path: str, acknowledge) -> None:
+    """Compact and expire, by the frame that there is."""
+    store = FrameStore(path)
+    while True:
+        try:
+            store.compact()
+            store.expire(now=BEGIN + max(store.numbers(["w0"]).values()) * 20_000)
+        except Evolved:
+            store = FrameStore(path)
+        acknowledge(0)
+
+
+def read_on(path: str, acknowledge) -> None:
+    """See whole commits that never shrink, at every level, by the first frame and by the one that there is."""
+    most: dict[str, int] = {}
+    before = FrameStore(path)
+    while True:
+        now = FrameStore(path)
+        for store, level in [(before, "10m"), *((now, level.name) for level in now.frame.levels[:1:-1])]:
+            total = sum(store.query(level, keys=[], measures=["n"])["n"].to_pylist())
+            assert total % 4 == 0, f"{level}: {total} is no whole number of commits"
+            assert total >= most.get(level, 0), f"{level}: {total} after {most[level]}"
+            most[level] = total
+        acknowledge(most["10m"] // 4)
+        time.sleep(0.1)
 
 
 def main() -> None:

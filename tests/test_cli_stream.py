@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
 
+import aggr
+import tiltframe.cli as cli
+from aggr.kernels.digest import same_bits
 from tests.conftest import CONFORMANCE  # noqa: F401  the profile of hypothesis
+from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.streaming import OpenWindows
 
 COMMAND = [sys.executable, "-m", "tiltframe.cli", "stream", "--time", "ts", "--key", "k", "--measure", "n=count()"]
@@ -96,3 +109,162 @@ def test_mistakes_are_one_sentence(text, options, said):
     err = run(text, "--levels", "10s", *options, status=2)
     assert said in err
     assert err.count("\n") == 1
+
+
+SECOND, DAY = 1_000_000, 86_400_000_000
+STORED = TiltFrame(
+    ["1s", "1m", "1h"], "ts", {"n": aggr.count(), "x": aggr.sum("x"), "p": aggr.dds("x"), "i": aggr.last("i")}, ["k"]
+)
+INTO = (
+    "--time ts --key k --measure n=count() --measure x=sum(x) --measure p=dds(x) --measure i=last(i) --levels 1s,1m,1h"
+)
+KILLS = int(os.environ.get("KILLS", "1"))  # KILLS=15 makes 30 kills
+RUN = "import sys, tiltframe.cli as cli, tiltframe.cli.stream_sinks as s; s._EVERY = 0; print('ready', flush=True); "
+
+
+def rows_of(number: int, n: int = 300) -> pa.Table:
+    """Rows of some seconds, one key, some of them older than all before."""
+    rng = np.random.default_rng(number)
+    times = number * 5 * SECOND + rng.integers(0, 8 * SECOND, n) - rng.choice([0, 60 * SECOND], n, p=[0.95, 0.05])
+    return pa.table(
+        {
+            "ts": pa.array(times + DAY, pa.timestamp("us", "UTC")),
+            "k": np.array(["a", "b"])[rng.integers(0, 2, n)],
+            "x": rng.lognormal(0, 30, n),
+            "i": rng.integers(0, 100, n),
+        }
+    )
+
+
+def arrive(folder: Path, number: int, rows: pa.Table) -> None:
+    """Put a file of one of the formats into a folder, whole at once, with the time of its number."""
+    folder.mkdir(exist_ok=True)
+    kind = ("parquet", "csv", "json")[number % 3]
+    file = folder / f".{number}"
+    if kind == "parquet":
+        pq.write_table(rows, file)
+    elif kind == "csv":
+        pa.csv.write_csv(rows, file)
+    else:
+        text = rows.set_column(0, "ts", pc.strftime(rows.column("ts"), "%Y-%m-%dT%H:%M:%SZ"))
+        file.write_text("".join(json.dumps(row) + "\n" for row in text.to_pylist()))
+    os.utime(file, (1_700_000_000 + number,) * 2)
+    file.rename(folder / f"{number}.{kind}")
+
+
+def start(tmp_path: Path, *options: str) -> subprocess.Popen:
+    """Start a stream that commits as often as it can; it has imported everything."""
+    args = ["stream", str(tmp_path / "in"), *INTO.split(), "--store", str(tmp_path / "store"), "--once", *options]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{RUN}cli.main({args!r})"], stdout=pipe, stderr=pipe, text=True, cwd=tmp_path
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def ended(process: subprocess.Popen, status: int = 0) -> str:
+    _, err = process.communicate(timeout=900)
+    assert process.returncode == status, err
+    return err
+
+
+def assert_holds(path: Path, rows: pa.Table) -> None:
+    """Compare all levels of a store with a rollup, bit for bit."""
+    store, whole = FrameStore(path), rollup(rows, STORED)
+    for level in STORED.levels:
+        wanted = whole.filter(pc.equal(whole.column("level"), level.name))
+        got = store.states(level)
+        for name in wanted.column_names:
+            assert same_bits(got.column(name), wanted.column(name)), (level, name)
+
+
+@pytest.mark.slow
+def test_files_into_a_store_once_over_kills(tmp_path):
+    """Kill -9 at any moment, with a saved state: nothing is lost, and nothing counts twice."""
+    files, chance, kills = 12, random.Random(7), 2 * KILLS
+    last = pa.table({c: rows_of(0).column(c).slice(0, 1) for c in rows_of(0).column_names})
+    last = last.set_column(0, "ts", pa.array([2 * DAY], pa.timestamp("us", "UTC")))  # closes all windows before
+    for number in range(files):
+        arrive(tmp_path / "in", number, rows_of(number))
+    done = 0
+    for at in range(kills):
+        process = start(tmp_path, "--state", "state")
+        time.sleep(chance.random() * 1.5)
+        process.kill()
+        done += process.wait() == -signal.SIGKILL
+        process.stdout.close(), process.stderr.close()
+        if at >= 2:  # more to do
+            arrive(tmp_path / "in", files, rows_of(files))
+            files += 1
+    arrive(tmp_path / "in", 1000 * 3, last)
+    ended(start(tmp_path, "--state", "state"))
+    rows = pa.concat_tables([rows_of(number) for number in range(files)])
+    assert_holds(tmp_path / "store", rows)
+    assert done > kills // 3
+    before = (tmp_path / "state").stat().st_size
+    ended(start(tmp_path, "--state", "state"))  # nothing new
+    assert_holds(tmp_path / "store", rows)
+    assert (tmp_path / "state").stat().st_size <= before + 200
+
+
+@pytest.mark.slow
+def test_a_store_alone_says_what_is_committed(tmp_path):
+    """Without a saved state rows of committed windows are not taken again, as a new writer's: and it says so."""
+    six = DAY + 6 * 3600 * SECOND
+    times = [six - 2 * SECOND, six - 2 * SECOND, six - SECOND, six, six + SECOND, six + 2 * SECOND]
+    given = rows_of(0, 6).set_column(0, "ts", pa.array(times, pa.timestamp("us", "UTC")))
+    arrive(tmp_path / "in", 0, given)
+    ended(start(tmp_path, "--state", "state"))
+    assert_holds(tmp_path / "store", given[:5])  # the last second is open, and in the state
+    (tmp_path / "state").unlink()
+    said = ended(start(tmp_path))
+    assert "there is no saved state; the stream 'folder " in said
+    assert "as a new writer, and rows of windows that end by 1970-01-02T06:00:02Z count as committed" in said
+    assert "5 rows of windows that are committed were not taken again" in said
+    assert_holds(tmp_path / "store", given)
+
+
+@pytest.mark.slow
+def test_a_folder_is_watched(tmp_path):
+    """A file is read once it has arrived, once, in the order of arrival; Ctrl-C keeps what was read."""
+    arrive(tmp_path / "in", 4, rows_of(4, 50))
+    arrive(tmp_path / "in", 1, rows_of(1, 50))
+    command = [sys.executable, "-m", "tiltframe.cli", "stream", str(tmp_path / "in"), *INTO.split()]
+    command += ["--emit", "on_update", "--late", "true_window", "--state", str(tmp_path / "state")]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
+    first = json.loads(process.stdout.readline())
+    assert first["window_start"] < "1970-01-02T00:00:14Z"  # of file 1
+    arrive(tmp_path / "in", 9, rows_of(9, 50))
+    for line in process.stdout:
+        if json.loads(line)["window_start"] >= "1970-01-02T00:00:45Z":
+            break
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert OpenWindows.from_ipc((tmp_path / "state").read_bytes()).progress.rows == 150
+    (tmp_path / "in" / "9.parquet").unlink()
+    pq.write_table(rows_of(10, 50), tmp_path / "in" / "9.parquet")
+    changed = subprocess.run([*command, "--once"], capture_output=True, text=True, timeout=60)
+    assert (changed.returncode, changed.stdout) == (2, "")
+    assert "9.parquet has changed since it was read, and its rows would count twice" in changed.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("nowhere", "nowhere is no folder"),
+        ("--once", "--once is of a folder or a Spark source"),
+        ("--name a", "--name, --durable and --stream are of a store; give --store too"),
+        ("--format rate", "--format and --option are of a Spark source"),
+        ("--store s --emit on_update", "emit must be after_close, with delay= and timeout= alone"),
+    ],
+)
+def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main(["stream", *INTO.split(), *options.split()])
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import groupby
 
 import duckdb
 import numpy as np
@@ -57,6 +58,37 @@ def test_collect_is_duckdbs_ordered_list(column):
     ):
         assert function.finish(function.reduce(columns, IDS)).to_pylist() == expected
         assert function.finish(parts_merged(function, columns)).to_pylist() == expected
+
+
+def naively_nested(events, sizes):
+    """Nest (time, value) pairs, in their order, by windows of sizes from the coarsest."""
+    if not sizes:
+        return [value for _, value in events]
+    return [naively_nested(list(some), sizes[1:]) for _, some in groupby(events, key=lambda e: e[0] // sizes[0])]
+
+
+@pytest.mark.parametrize(("sizes", "unit"), [([7], "s"), ([3, 9], "ns"), ([2, 10, 20], "us")])
+def test_lists_are_nested_by_event_time(sizes, unit):
+    """Times before 1970 and empty groups too; whole and in merged parts."""
+    seconds = pa.array([None if t is None else t - 40 for t in ROWS["t"].to_pylist()], pa.int64())
+    columns = [ROWS["v"].combine_chunks(), seconds.cast(pa.timestamp("s", "UTC")).cast(pa.timestamp(unit, "UTC"))]
+    function = aggr.Collect(nested=tuple(f"{size}s" for size in sizes))
+    given = zip(ROWS["g"].to_pylist(), seconds.to_pylist(), ROWS["v"].to_pylist(), strict=True)
+    known = sorted(row for row in given if None not in row)
+    expected = [naively_nested([row[1:] for row in known if row[0] == g], sizes[::-1]) for g in range(GROUPS)]
+    states = function.reduce(columns, IDS)
+    assert function.finish(states).to_pylist() == expected
+    assert function.finish(parts_merged(function, columns)).to_pylist() == expected
+    assert states.equals(aggr.Collect().reduce(columns, IDS))
+    assert function.result_type(states.type) == function.finish(states).type
+
+
+def test_what_cannot_nest_is_refused():
+    for nested in (["1m", "10s"], ["10s", "15s"], ["1m", "1m"], "0s", "1mo", 5, [60]):
+        with pytest.raises(ValueError, match="nested"):
+            aggr.collect("v", nested=nested)
+    with pytest.raises(TypeError, match="needs event times"):
+        aggr.Collect(nested="1m").reduce([pa.array([1]), pa.array([1])], Groups.single(1))
 
 
 @pytest.mark.parametrize("column", ["v", "x"])

@@ -7,6 +7,7 @@ import logging
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
@@ -186,6 +187,8 @@ CHOSEN = {
 
 @pytest.mark.parametrize("condition", CHOSEN)
 def test_a_condition_chooses_its_rows(condition):
+    if " % " in condition and not hasattr(pc, "remainder"):
+        pytest.skip("this pyarrow has no remainder, which the condition says")
     assert rows_where(condition, TABLE).nonzero()[0].tolist() == CHOSEN[condition]
     rows = TABLE.append_column("row", pa.array(range(5)))
     filtered = ds.dataset(rows).to_table(columns=["row"], filter=to_expression(condition, rows.schema))

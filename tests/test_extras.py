@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -32,6 +37,9 @@ OTHERS = (
     "hdrh",
     "google",
 )
+
+
+SKETCHES = "import pyarrow as pa; from aggr import Dds; from aggr.interchange.ddsketch_proto import *"
 
 
 def run(script, *names):
@@ -64,6 +72,9 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
         ("from tiltframe.command import main; main()", "click", "cli"),
         ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
         ("import spark_udaf", "pyspark", "spark-local"),
+        ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
+        (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
+        (f"{SKETCHES}; from_dds_proto(pa.array([b'']), Dds())", "google", "sketches"),
     ],
 )
 def test_what_is_missing_is_one_sentence(script, missing, extra):
@@ -72,6 +83,49 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert out == ""
     assert f"pip install 'tiltframe[{extra}]'" in err.splitlines()[-1]
     assert extra in PROJECT["optional-dependencies"]
+
+
+def test_spark_needs_no_other_extra():
+    status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))
+    assert (status, err) == (0, "")
+
+
+def test_an_old_pyspark_is_one_sentence():
+    from spark_udaf.jobs.session import is_old
+
+    assert all(map(is_old, ("3.5.9", "4.0.5", "4.1.4")))
+    assert not any(map(is_old, ("4.2.0", "4.10.0.dev1", "5.0.0")))
+    status, out, err = run("import pyspark; pyspark.__version__ = '4.1.4'; import spark_udaf")
+    assert (status, out) == (1, "")
+    said = "ImportError: spark_udaf needs PySpark 4.2 or newer; this is 4.1.4: upgrade pyspark"
+    assert err.splitlines()[-1] == said
+
+
+def test_the_readme_lists_the_extras():
+    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    listed = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
+    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"})
+
+
+def test_the_constraints_pin_all_that_development_installs():
+    """Follow the requirements of the extras dev and bench, as they are installed here, to their ends."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in lines)
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    extras = PROJECT["optional-dependencies"]
+    open_ends = [*PROJECT["dependencies"], *(text for name in extras for text in extras[name])]
+    seen = set()
+    while open_ends:
+        wanted = Requirement(open_ends.pop())
+        name = canonicalize_name(wanted.name)
+        if name == "tiltframe" or (name, *sorted(wanted.extras)) in seen:
+            continue
+        seen.add((name, *sorted(wanted.extras)))
+        assert name in pinned, f"constraints.txt has no {name}"
+        with suppress(PackageNotFoundError):  # of the extra bench, which `make bench` installs
+            asked = [Requirement(text) for text in requires(name) or ()]
+            sets = [{"extra": extra} for extra in ("", *wanted.extras)]
+            open_ends += [str(part) for part in asked if not part.marker or any(map(part.marker.evaluate, sets))]
 
 
 def test_the_oldest_versions_are_the_lower_bounds():
@@ -83,7 +137,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     asked = [
         *PROJECT["dependencies"],
-        *(text for name in extras if name not in ("bench", "dev") for text in extras[name]),
+        *(text for name in extras if name not in ("bench", "test", "dev") for text in extras[name]),
     ]
     for text in asked:
         name, _, bound = text.partition(">=")

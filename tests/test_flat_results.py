@@ -115,6 +115,9 @@ def test_the_same_names_and_values_from_all_ways(spark, postgres, tmp_path):
         "query": store.query("1h", flat=True),
         "query of a database": database.query("1h", flat=True),
         "su.finish": su.finish(su.scan_parquet(spark, parquet), FRAME, flat=True).toArrow(),
+        "su.finish of a rollup": su.finish(su.rollup(spark.createDataFrame(rows()), FRAME), FRAME, flat=True)
+        .where("level = '1h'")
+        .toArrow(),
         "su.read": su.read(spark, store.uri, per="1h", flat=True).toArrow(),
         "data source": loaded.option("per", "1h").option("flat", "true").load(store.uri).toArrow(),
         "view": view,

@@ -22,6 +22,7 @@ HEAVY = {
     "matplotlib",
     "numba",
     "pandas",
+    "pyarrow.compute",
     "pyarrow.dataset",
     "pyarrow.parquet",
     "pyspark",

@@ -29,13 +29,24 @@ MAY_IMPORT = {
         "aggr",
         "windows",
     },
-    "spark_udaf": {"pyarrow", "numpy", "click", "matplotlib", "pyspark", "pandas", "aggr", "windows", "tiltframe"},
+    "spark_udaf": {
+        "pyarrow",
+        "numpy",
+        "click",
+        "matplotlib",
+        "pyspark",
+        "pandas",
+        "google",
+        "aggr",
+        "windows",
+        "tiltframe",
+    },
 }
 
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments"],
+    ["aggr.arguments", "aggr.duration", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
@@ -51,7 +62,7 @@ LAYERS = [
     ["windows"],
     ["windows.testing"],
     ["windows.ordered"],
-    ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time", "tiltframe.extras"],
+    ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
     ["tiltframe.store_folders"],
     ["tiltframe.files"],
     ["tiltframe.tabular"],

@@ -20,19 +20,29 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tiltframe.store.core import catching_up, commits, compaction, merging, retention, retry, snapshots
+from tiltframe.store.core import (
+    catching_up,
+    commits,
+    compaction,
+    evolution,
+    generations,
+    merging,
+    retention,
+    retry,
+    snapshots,
+)
 from tiltframe.store.core import replacement as replacing
 from tiltframe.store.core.backend import Conflict, Part, Range, StoreError
 from tiltframe.store.core.content import NOTHING
-from tiltframe.store.core.read_plan import read_plan
-from tiltframe.store.core.writers import EXPIRED, OWN
+from tiltframe.store.core.generations import Evolved
+from tiltframe.store.core.read_plan import held_from, read_plan
+from tiltframe.store.core.writers import OWN
 from tiltframe.store.testing import MemoryBackend, memory
 
 SECOND = 1_000_000
@@ -63,27 +73,80 @@ NAMES = [level.name for level in LEVELS]
 BUCKET = Fixed("4s", 4 * SECOND)
 
 
-SCHEMA = pa.schema([("window_start", pa.int64()), ("who", pa.string()), ("at", pa.int64())])
+@dataclass(frozen=True)
+class Frame:
+    """Levels, and measures, which have a column each."""
+
+    levels: tuple[Fixed, ...]
+    measures: tuple[str, ...]
+
+    def difference(self, other: Frame) -> str | None:
+        return None if self == other else f"{self.measures} of {len(self.levels)} levels here"
 
 
-def rows_of(tokens: Iterable[Token]) -> pa.Table:
-    """Make states of the finest level: a row for each token."""
-    rows = [{"window_start": at * SECOND, "who": who, "at": at} for who, at in sorted(tokens)]
-    return pa.Table.from_pylist(rows, SCHEMA)
+@dataclass(frozen=True)
+class Description:
+    """What a store says of itself: a manifest with as little in it as the rule of layers needs."""
+
+    count: int = 3  # of levels
+    measures: tuple[str, ...] = ("m0",)
+    had: tuple[str, ...] = ("m0",)  # all measures that there were
+    generation: int = 0
+    unfilled: tuple[str, ...] = ()
+    earlier: tuple[()] = ()
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(LEVELS[: self.count], self.measures)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _schema(self.measures)
+
+    @property
+    def columns(self) -> pa.Schema:
+        return _schema(self.had)
+
+    @property
+    def retention(self) -> dict[str, str]:
+        return {"1s": "1s", "2s": "3s"} if self.count > 1 else {"1s": "1s"}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+def _schema(measures: Iterable[str]) -> pa.Schema:
+    return pa.schema(
+        [("window_start", pa.int64()), ("who", pa.string()), ("at", pa.int64()), *((m, pa.int64()) for m in measures)]
+    )
+
+
+def described(backend: Any) -> Description:
+    """Open the store."""
+    held = backend.describe()
+    return Description(**{name: tuple(value) if isinstance(value, list) else value for name, value in held.items()})
+
+
+def evolved(now: Description, frame: Frame, rows: None = None) -> Description:
+    new = [level.name for level in frame.levels[now.count :]]
+    had = tuple(dict.fromkeys([*now.had, *frame.measures]))
+    unfilled = (*now.unfilled, *new)
+    return Description(len(frame.levels), frame.measures, had, now.generation + 1, unfilled)
+
+
+def rows_of(tokens: Iterable[Token], measures: Iterable[str]) -> pa.Table:
+    """Make states of the finest level: a row for each token, whose measures are its window."""
+    rows = [
+        {"window_start": at * SECOND, "who": who, "at": at, **dict.fromkeys(measures, at)} for who, at in sorted(tokens)
+    ]
+    return pa.Table.from_pylist(rows, _schema(measures))
 
 
 def tokens_of(rows: pa.Table) -> list[Token]:
     return list(zip(rows.column("who").to_pylist(), rows.column("at").to_pylist(), strict=True))
 
 
-DESCRIPTION = SimpleNamespace(
-    frame=SimpleNamespace(levels=LEVELS),
-    schema=SCHEMA,
-    retention={"1s": "1s", "2s": "3s"},
-)
-
-
-def merge_level(rows: pa.Table, frame: Any, level: Fixed) -> pa.Table:
+def merge_level(rows: pa.Table, frame: Any, level: Fixed, unknown: bool = True) -> pa.Table:
     starts = level.starts(rows.column("window_start").to_numpy())
     return rows.set_column(0, "window_start", pa.array(starts, pa.int64()))
 
@@ -204,6 +267,7 @@ class Change:
     at: int
     added: set[Token]
     removed: set[Token]
+    measures: tuple[str, ...] = ()  # that the added ones have
 
 
 @dataclass(frozen=True)
@@ -214,13 +278,24 @@ class Memory(MemoryBackend):
     changes: list[Change] = field(default_factory=list)
     kind: dict[str, tuple[str, Any]] = field(default_factory=dict)  # actor -> what it is doing
     spurious: list[float] = field(default_factory=lambda: [0.02])  # how often a commit is refused by chance
+    first: Description = Description()
+    dropped: set[str] = field(default_factory=set)  # measures that the store has no more
 
     def __post_init__(self):
         super().__post_init__()
-        self.tables.schema = SCHEMA
+        self.create(self.first.to_dict(), self.first.columns)
 
     def window(self, level):
         return LEVELS[NAMES.index(level)]
+
+    def describe(self):
+        self.schedule.point("describe")
+        return super().describe()
+
+    def alter(self, manifest, schema, seen):
+        self.schedule.point(f"alter {manifest['generation']} {manifest['measures']} {manifest['unfilled']}")
+        super().alter(manifest, schema, seen)
+        self.dropped.update(set(manifest["had"]) - set(manifest["measures"]))
 
     def level_now(self, level):
         self.schedule.point(f"view {level}")
@@ -243,6 +318,10 @@ class Memory(MemoryBackend):
     def read(self, parts, columns, where=None):
         self.schedule.point("read")
         return super().read(parts, columns)
+
+    def told(self, token):
+        """Name the measures that a token was committed with."""
+        return next(change.measures for change in self.changes if token in change.added)
 
     def number(self, writer):
         return self.tables.txn_versions.get(NAMES[0], {}).get(writer, 0)
@@ -268,7 +347,8 @@ class Memory(MemoryBackend):
                 wrong = {t for t in inside & after if t not in late}
                 assert not wrong, f"a replacement left {wrong}"
                 assert before - after <= inside
-                self.changes.append(Change(self.schedule.now, after - before, removed - about["states"]))
+                change = Change(self.schedule.now, after - before, removed - about["states"], about["measures"])
+                self.changes.append(change)
                 about["noted"] = True
             else:
                 assert before == after
@@ -277,7 +357,7 @@ class Memory(MemoryBackend):
                 assert after >= before
                 new = after - before
                 assert not any(new & change.added for change in self.changes), "committed twice"
-                self.changes.append(Change(self.schedule.now, new, set()))
+                self.changes.append(Change(self.schedule.now, new, set(), about))
         else:
             assert before == after, (name, what)
 
@@ -306,10 +386,20 @@ def _told(part: Part) -> str:
 class World:
     """One random schedule."""
 
-    def __init__(self, seed: int, *, zombies: bool = False, replaces: bool = True, expires: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        zombies: bool = False,
+        replaces: bool = True,
+        expires: bool = True,
+        evolves: bool = False,
+    ) -> None:
         self.schedule = Schedule(seed)
         self.random = self.schedule.random
-        self.backend = Memory(retains=self.random.random() < 0.6, schedule=self.schedule)
+        first = Description(self.random.choice([1, 2, 2, 3]) if evolves else 3)
+        self.backend = Memory(retains=self.random.random() < 0.6, schedule=self.schedule, first=first)
+        self.opened: dict[str, Description] = {}
         self.acknowledged: list[tuple[set[Token], str]] = []
         choose = self.random
         self.schedule.crashes = choose.choice([0.0, 0.0, 0.01, 0.04])
@@ -321,11 +411,40 @@ class World:
             for i in range(choose.choice([0, 1, 1, 2])):
                 self.schedule.add(f"replace{i}", lambda i=i: self.replace(f"replace{i}"))
         for i in range(choose.choice([0, 1, 1, 2])):
-            self.schedule.add(f"compact{i}", self.compact)
+            self.schedule.add(f"compact{i}", lambda i=i: self.compact(f"compact{i}"))
         for i in range(choose.choice([0, 1]) if expires else 0):
             self.schedule.add(f"expire{i}", lambda i=i: self.expire(f"expire{i}"))
+        for i in range(choose.choice([1, 1, 2]) if evolves else 0):
+            self.schedule.add(f"evolve{i}", lambda i=i: self.evolve(f"evolve{i}"))
         for i in range(choose.choice([1, 2, 3])):
             self.schedule.add(f"reader{i}", lambda i=i: self.reader(f"reader{i}"))
+
+    def by(self, actor):
+        """Return the description by which an actor opened the store."""
+        return self.opened.setdefault(actor, self.backend.first)
+
+    def works(self, actor, work):
+        """Do something by the description that an actor has; open the store again where it has evolved."""
+        while True:
+            try:
+                return work(self.by(actor))
+            except Evolved:
+                self.opened[actor] = described(self.backend)
+
+    def evolve(self, actor):
+        self.backend.kind[actor] = ("evolve", None)
+        for _ in range(self.random.randrange(1, 3)):
+            self.works(actor, self.evolve_once)
+
+    def evolve_once(self, manifest):
+        new = f"m{self.random.randrange(10**6)}"
+        measures = list(manifest.measures)
+        if self.random.random() < 0.6:
+            measures.append(new)
+        if len(measures) > 1 and self.random.random() < 0.4:
+            measures.remove(self.random.choice(measures))
+        count = manifest.count + (manifest.count < 3 and self.random.random() < 0.7)
+        evolution.evolve(self.backend, manifest, Frame(LEVELS[:count], tuple(measures)))
 
     def write(self, actor, writer):
         number = 0
@@ -355,15 +474,18 @@ class World:
             return False  # a number below the last, which nobody has committed
 
     def commit(self, actor, writer, number, tokens, finest_only):
-        self.backend.kind[actor] = ("append", None)
+        return self.works(actor, lambda manifest: self.commit_by(manifest, actor, writer, number, tokens, finest_only))
+
+    def commit_by(self, manifest, actor, writer, number, tokens, finest_only):
+        self.backend.kind[actor] = ("append", manifest.measures)
         if self.backend.view(NAMES[:1], [writer])[0].txn_versions.get(writer, -1) >= number:
-            return commits.commit_parts(self.backend, DESCRIPTION, [], writer, number, NOTHING)
-        rows = rows_of(tokens)
+            return commits.commit_parts(self.backend, manifest, [], writer, number, NOTHING)
+        rows = rows_of(tokens, manifest.measures)
         parts = []
-        for level in LEVELS[: 1 if finest_only else 3]:
+        for level in LEVELS[: 1 if finest_only else manifest.count]:
             parts += self.backend.write(level.name, merge_level(rows, None, level), writer, number)
         return retry.retry_on_conflict(
-            lambda: commits.commit_parts(self.backend, DESCRIPTION, parts, writer, number, NOTHING)
+            lambda: commits.commit_parts(self.backend, manifest, parts, writer, number, NOTHING)
         )
 
     def replace(self, actor):
@@ -380,54 +502,75 @@ class World:
 
     def replace_one(self, actor, low, high, tokens):
         span = (low * SECOND, high * SECOND)
-        states = None if tokens is None else rows_of(tokens)
+        self.works(actor, lambda manifest: self.replace_by(manifest, actor, span, tokens))
+
+    def replace_by(self, manifest, actor, span, tokens):
+        states = None if tokens is None else rows_of(tokens, manifest.measures)
         about = {"span": span, "begun": self.schedule.now, "states": tokens or set(), "anew": states is not None}
+        about["measures"] = manifest.measures
         about["writer"] = replacing.replaced_by(span)
         about["number"] = self.backend.number(about["writer"])
         self.backend.kind[actor] = ("replace", about)
         try:
-            replacing.replace_range(self.backend, DESCRIPTION, states, span)
+            replacing.replace_range(self.backend, manifest, states, span)
+        except Evolved:
+            assert not about.get("noted")
+            raise
         except ValueError as error:
             assert "expired" in str(error) or "is held from" in str(error), error  # noqa: PT017
         else:
             assert states is None or about.get("noted")
 
-    def compact(self):
+    def compact(self, actor):
         for _ in range(self.random.randrange(1, 3)):
-            catching_up.catch_up(self.backend, DESCRIPTION)
-            compaction.merge_parts(self.backend, DESCRIPTION, self.random.randrange(END + 1) * SECOND)
+            self.works(actor, lambda manifest: catching_up.catch_up(self.backend, manifest))
+            until = self.random.randrange(END + 1) * SECOND
+            self.works(actor, lambda manifest: compaction.merge_parts(self.backend, manifest, until))  # noqa: B023
 
     def expire(self, actor):
         self.backend.kind[actor] = ("expire", None)
         for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
-            retention.expire(self.backend, DESCRIPTION, now * SECOND)
+            self.works(actor, lambda manifest: retention.expire(self.backend, manifest, now * SECOND))  # noqa: B023
 
     def reader(self, actor):
         for _ in range(self.random.randrange(1, 6)):
-            at = self.random.randrange(3)
+            if self.random.random() < 0.3:
+                self.opened[actor] = described(self.backend)
+            at = self.random.randrange(self.by(actor).count)
             low, high = EVERY
             if self.random.random() < 0.2:
                 size = LEVELS[at].sort_key
                 low = self.random.randrange(END * SECOND // size) * size
                 high = low + size
-            self.read(at, low, high)
+            self.read(at, low, high, self.by(actor))
 
-    def read(self, at, low, high):
+    def read(self, at, low, high, manifest=None):
+        manifest = manifest or self.backend.first
+
         def attempt():
             begun = self.schedule.now
-            views = snapshots.snapshot(self.backend, LEVELS, at + 1)
+            views = snapshots.snapshot(self.backend, manifest, at + 1)
             ended = self.schedule.now
-            held = max(low, views[-1].txn_versions.get(EXPIRED, EVERY[0]))
+            held = max(low, held_from(views, LEVELS[: at + 1]))
             part_ranges = read_plan(views, LEVELS[: at + 1], [(held, high)] if held < high else []).part_ranges
-            return begun, ended, held, self.backend.read(part_ranges, ["who", "at"])
+            return begun, ended, held, self.backend.read(part_ranges, manifest.schema.names[1:])
 
         begun, ended, held, rows = retry.retry_on_conflict(attempt)
         seen = Counter(tokens_of(rows))
         self.check(at, begun, ended, seen, held, high)
+        self.check_measures(at, manifest, rows)
         for start, window in zip(rows["window_start"].to_pylist(), rows["at"].to_pylist(), strict=True):
             size = LEVELS[at].sort_key
             assert start // size == window * SECOND // size, "a row of another window"
         return seen
+
+    def check_measures(self, at, manifest, rows):
+        """What a commit brought is there, unless the store has dropped it; what it did not bring is null."""
+        for row in rows.to_pylist():
+            told = self.backend.told((row["who"], row["at"]))
+            for name in manifest.measures:
+                wanted = [row["at"] if name in told else None, *([None] if name in self.backend.dropped else [])]
+                assert row[name] in wanted, f"{NAMES[at]}: {name} of {row} is not one of {wanted}"
 
     def check(self, at, begun, ended, seen, low, high):
         where = f"a reader of {NAMES[at]} in [{low / SECOND},{high / SECOND}) from {begun} to {ended}"
@@ -458,16 +601,20 @@ class World:
             self.schedule.run()
             self.backend.spurious[0] = 0
             self.backend.kind.clear()
+            last = described(self.backend)
             for _ in range(2):
-                for at in range(3):
-                    self.read(at, *EVERY)  # lagging
-            catching_up.catch_up(self.backend, DESCRIPTION)
-            for at in range(3):
-                self.read(at, *EVERY)
-            compaction.merge_parts(self.backend, DESCRIPTION, 2**62)
-            for at in range(3):
-                self.read(at, *EVERY)
-            assert catching_up.catch_up(self.backend, DESCRIPTION) == 0
+                for manifest in (self.backend.first, last):
+                    for at in range(manifest.count):
+                        self.read(at, *EVERY, manifest)  # lagging
+            catching_up.catch_up(self.backend, last)
+            for at in range(last.count):
+                self.read(at, *EVERY, last)
+            last = evolution.settle(self.backend, last)
+            assert not last.unfilled
+            compaction.merge_parts(self.backend, last, 2**62)
+            for at in range(last.count):
+                self.read(at, *EVERY, last)
+            assert catching_up.catch_up(self.backend, last) == 0
         except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
             raise AssertionError(
                 f"{type(failure).__name__}: {failure}\n"
@@ -485,6 +632,9 @@ class Patches:
         for module in (merging, compaction, memory):
             self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
         self.patch.setattr(merging, "merge_level", merge_level)
+        for module in (generations, evolution):
+            self.patch.setattr(module, "manifest_of", described)
+        self.patch.setattr(evolution, "evolved", evolved)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
         self.patch.setattr(retry.time, "sleep", lambda seconds: None)
 
@@ -505,6 +655,13 @@ def test_whoever_comes_between_readers_see_whole_commits(patched, first):
         World(seed, zombies=seed % 3 == 0).run()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [40_000, 50_000])
+def test_whoever_comes_between_evolutions_nothing_is_lost(patched, first):
+    for seed in range(first, first + 300):
+        World(seed, zombies=seed % 3 == 0, evolves=True).run()
+
+
 class Play(World):
     """A schedule by hand."""
 
@@ -512,6 +669,7 @@ class Play(World):
         self.schedule = Schedule(0)
         self.random = self.schedule.random
         self.backend = Memory(retains=True, schedule=self.schedule, spurious=[0])
+        self.opened = {}
         self.until = self.schedule.until
         self.seen: list[set[Token]] = []
 
@@ -523,15 +681,15 @@ class Play(World):
         self.schedule.add(name, lambda: self.replace_one(name, low, high, {(name, at) for at in starts}))
 
     def catches_up(self, name):
-        self.schedule.add(name, lambda: catching_up.catch_up(self.backend, DESCRIPTION))
+        self.schedule.add(name, lambda: catching_up.catch_up(self.backend, Description()))
 
     def compacts(self, name):
-        self.schedule.add(name, lambda: compaction.merge_parts(self.backend, DESCRIPTION, 2**62))
+        self.schedule.add(name, lambda: compaction.merge_parts(self.backend, Description(), 2**62))
 
     def expires(self, name, now):
         def work():
             self.backend.kind[name] = ("expire", None)
-            retention.expire(self.backend, DESCRIPTION, now * SECOND)
+            retention.expire(self.backend, Description(), now * SECOND)
 
         self.schedule.add(name, work)
 
@@ -669,7 +827,7 @@ def explore(seconds: float, seed: int, **options: bool) -> tuple[int, dict[int, 
 
 
 if __name__ == "__main__":
-    flags = {name: True for name in sys.argv[3:] if name == "zombies"}
+    flags = {name: True for name in sys.argv[3:] if name in ("zombies", "evolves")}
     flags |= {name[2:]: False for name in sys.argv[3:] if name.startswith("no")}
     count, failures = explore(float(sys.argv[1]), int(sys.argv[2]), **flags)
     print(f"{count} schedules, {len(failures)} failures")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import aggr
 from tests.conftest import conformance
-from tiltframe import TiltFrame
+from tiltframe import TiltFrame, rollup
+from tiltframe.level_chain import reduce_rows
 from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit
 
 SCALE = 1_000_000  # a unit of a case, whatever it is, is a second: windows are of whole seconds
@@ -195,7 +197,12 @@ def test_windows_that_close_one_another(batch):
         emitted += windows.results(windows.advance()).to_pylist()
     told = [(r["level"], int(r["window_start"].timestamp()) - six, r["n"]) for r in emitted]
     assert sorted(told) == [("1m", -60, 3), ("1s", -2, 2), ("1s", -1, 1), ("1s", 0, 1), ("1s", 1, 1)]
-    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 2}
+    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}  # nothing has come to the sixth hour yet
+    again = OpenWindows.from_ipc(windows.to_ipc())
+    again.add_rows(seconds(six + 60, six + 61))
+    told = again.results(again.advance()).to_pylist()
+    assert [(r["level"], r["n"]) for r in told] == [("1s", 1), ("1s", 1), ("1m", 3), ("1h", 3)]
+    assert again.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}
 
 
 def test_an_alert_before_its_window_closes():
@@ -210,3 +217,26 @@ def test_an_alert_before_its_window_closes():
         ]
     assert told == [(now, 100 * now, True, "period") for now in range(4, 9)]
     assert windows.results(windows.advance(3600 * SCALE)).num_rows == 0  # nothing has changed since
+
+
+@pytest.mark.parametrize("late", [Buffer(0), "drop"])
+@pytest.mark.parametrize("batch", [1, 6])
+def test_windows_go_on_from_what_is_committed(late, batch):
+    """Siddhi's documents: of events that come again only the last is processed, and minute and hour are whole."""
+    six = 6 * 3600
+    times = [six - 2, six - 2, six - 1, six, six + 1, six + 2]
+    frame = TiltFrame(["1s", "1m", "1h"], "ts", SECONDS)
+    there = rollup(seconds(*times[:-1]), frame)
+    there = there.filter(pc.equal(there.column("level"), "1s"))
+    windows = OpenWindows.from_committed(there, (six + 2) * SCALE, frame, late=late)
+    for start in range(0, 6, batch):
+        windows.add_rows(seconds(*times[start : start + batch]))
+    assert (windows.progress.rows, windows.progress.committed_rows, windows.progress.late_rows) == (6, 5, 0)
+    by_buffer = isinstance(windows.late, Buffer)
+    assert windows.progress.open_windows == {"1s": 1, "1m": 1, "1h": 1}
+    windows.add(reduce_rows(seconds(six + 1, six + 61), windows.partial_frame))
+    assert windows.progress.committed_rows == 6
+    emitted = [windows.advance(None if by_buffer else (six + 61) * SCALE), windows.advance(END_OF_TIME)]
+    got = {(r["level"], int(r["window_start"].timestamp()) - six): r["n"] for r in latest(windows, emitted)}
+    hours = {("1h", -3600): 3} if by_buffer else {}  # by a watermark that hour was over, and emitted
+    assert got == {("1s", 2): 1, ("1s", 61): 1, ("1m", 0): 3, ("1m", 60): 1, ("1h", 0): 4, **hours}

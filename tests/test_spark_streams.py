@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import tiltframe.cli as cli
+from spark_udaf.streaming.writers import noted_ids
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, rollup
@@ -21,6 +31,16 @@ from tiltframe import FrameStore, StoreError, rollup
 pytestmark = pytest.mark.spark
 
 FILES, ROWS = 4, 500
+KILLS = int(os.environ.get("KILLS", "1"))  # KILLS=15 makes 30 kills
+DRIVER = """
+import pathlib, sys
+from tests import engines
+from tests.test_spark_streams import Stream
+with engines.session("classic") as spark:
+    query = Stream(spark, pathlib.Path(sys.argv[1])).start(compact_every=3)
+    print("started", flush=True)
+    query.awaitTermination()
+"""
 LEVELS = [level.name for level in KEPT.levels]
 
 
@@ -165,7 +185,7 @@ def test_rows_that_the_store_cannot_take_start_nothing(stream):
 
 
 def test_ids_of_queries_are_noted_in_numbers(tmp_path):
-    from spark_udaf.streaming.writers import note, noted_ids
+    from spark_udaf.streaming.writers import note
 
     store = FrameStore(tmp_path / "s", KEPT)
     ids = ["00000000-0000-0000-0000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff"]
@@ -174,3 +194,86 @@ def test_ids_of_queries_are_noted_in_numbers(tmp_path):
         store.append(rollup(engines.rows(3), KEPT), f"hosts {given}", 0, note("hosts", given, at))
     assert noted_ids(store, "hosts") == ids
     assert noted_ids(store, "host") == []
+
+
+def killed_driver(folder: Path, after: float) -> int:
+    """Start a driver with a JVM of its own, and kill both some seconds after its query has started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert any(line == "started\n" for line in process.stdout)
+        time.sleep(after)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+    return process.wait()
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
+    chance, files = random.Random(KILLS), FILES
+    for _ in range(2 * KILLS):
+        for _ in range(3):
+            stream.arrive(str(files), engines.rows(ROWS, seed=files))
+            files += 1
+        assert killed_driver(stream.folder, chance.random() * 6) == -signal.SIGKILL
+    query = stream.run(compact_every=3)
+    rows = [engines.rows(FILES * ROWS), *(engines.rows(ROWS, seed=seed) for seed in range(FILES, files))]
+    assert stream.holds(pa.concat_tables(rows))
+    writer = f"hosts {query.id}"
+    before = stream.store.numbers([writer])[writer]
+    assert before >= files - 1  # a batch a file, whatever was run again
+    stream.run()
+    assert stream.store.numbers([writer]) == {writer: before}
+    assert stream.holds(pa.concat_tables(rows))
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Have the entry point as pyproject.toml says it, whenever the package was installed."""
+    group, asked = "tiltframe.streams", importlib.metadata.entry_points
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    point = importlib.metadata.EntryPoint("spark", project["entry-points"][group]["spark"], group)
+
+    def found(**given):
+        return [point] if given.get("group") == group else asked(**given)
+
+    monkeypatch.setattr(importlib.metadata, "entry_points", found)
+
+
+COMMAND = "stream --spark --time ts --key host --measure n=count() --levels 1m,1h"
+
+
+@pytest.mark.slow
+def test_the_command_streams_any_source_into_a_store(stream, installed):
+    cli.main(
+        [
+            *COMMAND.split(),
+            *f"{stream.folder}/rows --format parquet --option maxFilesPerTrigger=2 --once".split(),
+            *f"--store {stream.folder}/counts --state {stream.folder}/counted".split(),
+        ]
+    )
+    store = FrameStore(stream.folder / "counts")
+    assert sum(store.query("1h", keys=[]).column("n").to_pylist()) == FILES * ROWS
+    assert any(store.numbers([f"parquet {id}"]) == {f"parquet {id}": 1} for id in noted_ids(store, "parquet"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "say which: --format kafka"),
+        ("--format rate", "give --store and --state"),
+        ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
+        ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
+    ],
+)
+def test_what_the_command_cannot_stream(options, said, installed, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main([*COMMAND.split(), *options.split()])
+    assert said in capsys.readouterr().err

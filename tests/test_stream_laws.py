@@ -61,10 +61,12 @@ class Model:
     def gone(self, end: int, watermark: int | None) -> bool:
         return watermark is not None and self.kept is not None and watermark >= end + self.delay + self.kept
 
-    def add(self, batch: range, watermark: int | None) -> set[int]:
-        """Take rows; return those that are late."""
+    def add(self, batch: range, watermark: int | None, at_once: set[str | None]) -> set[int]:
+        """Take rows, those of some keys at once and the others one by one; return those that are late."""
         if self.frame.levels[0].unites:
-            return self.add_to_sessions(batch, watermark)
+            together = [row for row in batch if self.keys[row] in at_once]
+            steps = [together, *([row] for row in batch if self.keys[row] not in at_once)]
+            return {row for step in steps for row in self.add_to_sessions(step, watermark)}
         late = set(batch)
         for row in batch:
             for level in self.frame.levels:
@@ -75,7 +77,7 @@ class Model:
                         late.discard(row)
         return late
 
-    def add_to_sessions(self, batch: range, watermark: int | None) -> set[int]:
+    def add_to_sessions(self, batch: list[int], watermark: int | None) -> set[int]:
         gap = self.frame.levels[0].gap
         for row in batch:
             new, others = [self.times[row], self.times[row] + gap, [row]], []
@@ -197,11 +199,15 @@ def test_stream_is_batch(data):
     lag, watermark, emitted, late_rows, at, now = rng.integers(0, 5) * SECOND, None, [], 0, 0, 0
     while at < len(rows):
         batch = range(at, min(len(rows), at + int(rng.integers(1, 20))))
-        late_rows += len(model.add(batch, watermark))
+        as_states = [bool(rng.random() < 0.5) for _ in shards]
+        at_once = {key for at, key in enumerate(KEYS) if as_states[at % len(shards)]}
+        late_rows += len(model.add(batch, watermark, at_once))
         for number, shard in enumerate(shards):
             part = rows.take(pa.array([row for row in batch if shard_of[row] == number], pa.int64()))
-            if rng.random() < 0.5:
-                shard.add_rows(part)
+            if not as_states[number]:
+                cut = int(rng.integers(0, len(part) + 1))  # batches between two calls of advance make no difference
+                shard.add_rows(part[:cut])
+                shard.add_rows(part[cut:])
             else:
                 shard.add(pa.concat_tables([reduce_rows(p, shard.partial_frame) for p in (part[:5], part[5:])]))
         at, now = batch.stop, now + int(rng.integers(0, 2 * SECOND))
@@ -215,3 +221,38 @@ def test_stream_is_batch(data):
     assert sum(shard.progress.late_rows for shard in shards) == late_rows
     got = standing(frame, pa.concat_tables(emitted), mode)
     assert_same(got, batch_states(frame, rows, model.all_windows()))
+
+
+@given(st.integers(0, 2**32), st.sampled_from([2, 10, 40]), st.sampled_from([1, 3]))
+@settings(max_examples=40, deadline=None)
+def test_sessions_do_not_depend_on_how_rows_are_cut(seed, seconds, gap):
+    """Rows in any order after a watermark: some join what is held, some each other, and some save themselves so."""
+    rng = np.random.default_rng(seed)
+    frame = TiltFrame([f"session({gap}s)"], "ts", {"n": aggr.count(), "last": aggr.last("i")}, ["k"])
+    n, watermark = int(rng.integers(1, 40)), int(rng.integers(0, seconds) * SECOND)
+    first, rows = (
+        pa.table(
+            {
+                "ts": pa.array(rng.integers(0, seconds * 2, m) * SECOND // 2, pa.timestamp("us", "UTC")),
+                "k": pa.array([KEYS[k] for k in rng.integers(0, 2, m)], pa.string()),
+                "i": np.arange(m),
+            }
+        )
+        for m in (int(rng.integers(1, 8)), n)
+    )
+    both = pa.concat_tables([first, rows])
+    model = Model(frame, both, 0, 0)
+    model.add(range(len(first)), None, set())
+    model.advance(watermark)
+    late = sorted(row - len(first) for row in model.add(range(len(first), len(both)), watermark, set()))
+    for cuts in ([], sorted(rng.integers(0, n, 3).tolist()), list(range(1, n))):
+        windows = OpenWindows(frame)
+        windows.add_rows(first)
+        emitted, dropped = [windows.advance(watermark)], []
+        for begin, end in zip([0, *cuts], [*cuts, n], strict=True):
+            dropped += windows.add_rows(rows.slice(begin, end - begin)).column("i").to_pylist()
+        emitted.append(windows.advance(END_OF_TIME))
+        assert dropped == late
+        counted = {w: len(of) for w, of in model.all_windows().items()}
+        got = windows.results(pa.concat_tables(emitted))
+        assert dict(zip(labels(got), got.column("n").to_pylist(), strict=True)) == counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tiltframe.extras import MissingExtra
+from aggr.extras import MissingExtra
 
 
 def main() -> None:

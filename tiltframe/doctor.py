@@ -56,7 +56,7 @@ def _packages() -> Iterator[Finding]:
     seen = set()
     for text in requires("tiltframe") or []:
         match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)(?:;\s*extra == [\"']([^\"']+)[\"'])?", text)
-        if match is None or match[1] == "tiltframe" or match[3] in ("dev", "bench") or match[1] in seen:
+        if match is None or match[1] == "tiltframe" or match[3] in ("bench", "dev", "test") or match[1] in seen:
             continue
         seen.add(match[1])
         yield _package(match[1], match[2].strip(), match[3])

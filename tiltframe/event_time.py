@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, one_array
 
 INSTANT = pa.timestamp("us", "UTC")

@@ -99,7 +99,47 @@ class TiltFrame:
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
         """The columns of states that the measures need; some serve several measures."""
-        return plan(self.measures)
+        return self._kept or plan(self.measures)
+
+    def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
+        """Return the frame with other columns of states, which serve the same measures: those that a store has.
+
+        Parameters
+        ----------
+        states : sequence of StateColumn
+
+        Returns
+        -------
+        TiltFrame
+        """
+        frame = TiltFrame(self.levels, self.time, self.measures, self.keyed_by, self.timezone)
+        if tuple(states) != plan(self.measures):
+            frame.__dict__[_KEPT] = tuple(states)
+        return frame
+
+    def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
+        """Return the frame with further measures; the columns of states that it was given stay.
+
+        Parameters
+        ----------
+        more : name -> measure
+
+        Returns
+        -------
+        TiltFrame
+
+        Raises
+        ------
+        ValueError
+            As `TiltFrame` does.
+        """
+        frame = TiltFrame(self.levels, self.time, {**self.measures, **more}, self.keyed_by, self.timezone)
+        return frame if self._kept is None else frame.keeping((*self._kept, *plan(more)))
+
+    @property
+    def _kept(self) -> tuple[StateColumn, ...] | None:
+        """The columns of states that it was given, where these are others than its measures would choose."""
+        return self.__dict__.get(_KEPT)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -309,13 +349,16 @@ class TiltFrame:
 
     def describe(self) -> dict[str, Any]:
         """Describe the frame as plain data, for JSON; `from_dict` reads it back."""
-        return {
+        described = {
             "levels": [level.name for level in self.levels],
             "time": self.time,
             "keys": described_keys(self.keyed_by),
             "timezone": self.timezone,
             "measures": {name: measure.describe() for name, measure in self.measures.items()},
         }
+        if self._kept is None:
+            return described
+        return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in self._kept]}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
@@ -352,7 +395,11 @@ class TiltFrame:
             except (KeyError, TypeError, AttributeError):
                 raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
         keys = read_keys(described["keys"])
-        return cls(described["levels"], described["time"], measures, keys, described["timezone"])
+        frame = cls(described["levels"], described["time"], measures, keys, described["timezone"])
+        if "states" not in described:
+            return frame
+        kept = described["states"]
+        return frame.keeping([StateColumn(name, from_description(of), tuple(serves)) for name, of, serves in kept])
 
     def difference(self, other: TiltFrame) -> str | None:
         """Name the first part in which another frame differs.
@@ -378,7 +425,7 @@ class TiltFrame:
                     if value.get(name) != theirs[part].get(name):
                         given = [str(f.measures.get(name, "missing")) for f in (self, other)]
                         return f"measure {name!r} is {given[0]} here and {given[1]} there"
-            elif value != theirs[part]:
+            elif part != "states" and value != theirs[part]:
                 return f"{part} is {value} here and {theirs[part]} there"
         return None
 
@@ -407,7 +454,7 @@ class TiltFrame:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
-        return TiltFrame, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone)
+        return _remade, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone, self._kept)
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
@@ -432,10 +479,23 @@ class TiltFrame:
         check_names(self.keys, self.measures)
 
 
+_KEPT = "columns of states"  # in a frame's dict, beside what the dataclass has
 _PARTS = ("levels", "time", "keys", "timezone", "measures")
 _SIZES = "window sizes, say ['10s', '1m', '1h']"
 _MEASURES = "name -> measure, say {'requests': aggr.count()}"
 _INTERVAL = (pa.field(START, INSTANT), pa.field(END, INSTANT))
+
+
+def _remade(
+    levels: Sequence[TimeWindow],
+    time: str,
+    measures: Mapping[str, Measure],
+    keys: Mapping[str, str],
+    timezone: str,
+    kept: tuple[StateColumn, ...] | None,
+) -> TiltFrame:
+    frame = TiltFrame(levels, time, measures, keys, timezone)
+    return frame if kept is None else frame.keeping(kept)
 
 
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_truth, checked_type
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
@@ -161,13 +161,21 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
     ``times``, microseconds UTC, are taken for the rows' event times where they are given.
     """
-    names = rows.column_names
-    needed = {frame.time, *(name for column in frame.states for name in column.read(names))}
-    rows, places, keys = keyed(rows, frame.keyed_by, needed)
+    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame))
     if times is None:
         times = event_times(rows.column(frame.time), frame.time)
     elif places is not None:
         times = times[places]
+    return reduce_keyed(rows, keys, frame, times)
+
+
+def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
+    """Name the columns that are needed of rows to reduce them, but for keys."""
+    return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
+
+
+def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants) -> pa.Table:
+    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
@@ -199,16 +207,23 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
 
 
 def merge_level(
-    states: pa.Table, frame: TiltFrame, level: TimeWindow, max_ratio: float = 1.0, *, trusted: bool = False
+    states: pa.Table,
+    frame: TiltFrame,
+    level: TimeWindow,
+    max_ratio: float = 1.0,
+    *,
+    trusted: bool = False,
+    unknown: bool = False,
 ) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
     With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
-    the level must be theirs then.
+    the level must be theirs then. Null states are ``unknown`` in a store, and count as identities elsewhere.
     """
     found = level.assign(instants_of(states, START))
     states = taken(states, found.rows)
-    return _merged(states, _frame_keys(states, frame), frame, found.starts, found.ends, max_ratio, trusted=trusted)
+    keys = _frame_keys(states, frame)
+    return _merged(states, keys, frame, found.starts, found.ends, max_ratio, trusted=trusted, unknown=unknown)
 
 
 def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
@@ -300,10 +315,11 @@ def _merged(
     max_ratio: float,
     *,
     trusted: bool,
+    unknown: bool = False,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted)
+    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted, unknown=unknown)
     return merged if merged is states else merged.select(_columns(frame))
 
 

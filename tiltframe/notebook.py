@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from aggr.extras import MissingExtra
 from aggr.states.flat_results import flattened
 from tiltframe.tabular import table_of
 
@@ -41,7 +42,7 @@ class Shown:
         return html_table(head.column_names, rows) + more
 
     def to_pandas(self, flat: bool = True) -> Any:
-        """Return a pandas DataFrame; raises ``ImportError`` without pandas."""
+        """Return a pandas DataFrame; raises `MissingExtra` without pandas."""
         return to_pandas(self.table, flat)
 
 
@@ -77,8 +78,8 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
 
     Raises
     ------
-    ImportError
-        Without pandas, as Arrow says it.
+    MissingExtra
+        Without pandas, which the extra spark has.
 
     Examples
     --------
@@ -86,7 +87,10 @@ def to_pandas(results: Any, flat: bool = True) -> Any:
     {'ms_count': [2], 'ms_p50': [1.5]}
     """
     table = table_of(results, "results")
-    return (flattened(table) if flat else table).to_pandas()
+    try:
+        return (flattened(table) if flat else table).to_pandas()
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a pandas DataFrame", "spark", error) from None
 
 
 def html_table(names: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

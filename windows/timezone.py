@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import is_name, nearest, shown
+from aggr.duration import DAY, SECOND
 
 Instants = NDArray[np.int64]  # microseconds since 1970-01-01, UTC or local as named
 
-SECOND = 1_000_000
-DAY = 86_400 * SECOND
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_YEAR, _LAST_YEAR = 2, 9998  # Python's datetime has years 1 to 9999; a window may reach beyond its times
 

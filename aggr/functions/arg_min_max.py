@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.fields import Field, Ordered
 from aggr.function import Function, refuse
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import pyarrow as pa
 
+from aggr.arguments import shown
+from aggr.duration import read_duration
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function, refuse
-from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, values_of
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
 
@@ -25,10 +28,14 @@ class Collect(Function):
         How many values a group may have, at every level.
     keep : "all", "earliest" or "latest"
         With "all", more than ``max`` are an error; otherwise the earliest or the latest ``max`` are kept.
+    nested : tuple of str
+        Lengths of time from the finest, such as ``("10s", "1m")``: the result has a list for each of them that has
+        values, aligned to UTC, and in the coarser ones the lists of the finer. It only reads: states are the same.
     """
 
     max: int = DEFAULT_MAX
     keep: str = ALL
+    nested: tuple[str, ...] = ()
 
     name = "collect"
     keeps = "the values and their event times"
@@ -42,6 +49,7 @@ class Collect(Function):
         check_max(self.max)
         if self.keep not in KEEPS:
             raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {self.keep!r}")
+        object.__setattr__(self, "nested", _checked_nested(self.nested))
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
@@ -53,6 +61,8 @@ class Collect(Function):
         for field in dtype:
             if not has_order(field.type):
                 raise refuse(self, field.type, "types that have an order")
+        if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
+            raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         events = pa.StructArray.from_arrays(
@@ -61,4 +71,22 @@ class Collect(Function):
         return {"events": EventList(self.max, self.keep).of(events, groups)}
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
-        return values_of(states.field("events"), "value")
+        events = states.field("events")
+        values = values_of(events, "value")
+        if not self.nested:
+            return values
+        times = values_of(events, "time").flatten()
+        unit = "ns" if times.type.unit == "ns" else "us"  # a cast of nanoseconds would cut those before 1970 upwards
+        lengths = [read_duration(text, "nested") * (1000 if unit == "ns" else 1) for text in self.nested]
+        return nested_lists(values, times.cast(pa.timestamp(unit)).cast(pa.int64()).to_numpy(), lengths)
+
+
+def _checked_nested(given: object) -> tuple[str, ...]:
+    """Take lengths of time of which each is a multiple of the one before."""
+    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, list | tuple) else None
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(given)}")
+    lengths = [read_duration(text, "length of nested") for text in texts]
+    if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
+        raise ValueError(f"each length of nested must be a greater multiple of the one before; got {list(texts)}")
+    return texts

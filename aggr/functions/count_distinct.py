@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.functions.collect_set import CollectSet
+from aggr.kernels import compute as pc
 
 
 @dataclass(frozen=True)

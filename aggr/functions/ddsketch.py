@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_exactly, sum_products
 from aggr.kernels.grouped import ends_of_numbers, span_of

@@ -13,12 +13,12 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import span_of
 from aggr.kernels.groups import Groups

@@ -6,13 +6,14 @@ group 1    (09:59, "c")                        and how many each group has
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import canonical, normalize
@@ -106,6 +107,33 @@ def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
     """Keep one field of the structs in lists."""
     entries = lists.flatten()
     return _lists(entries.field(field), pc.list_value_length(lists).to_numpy())
+
+
+def nested_lists(lists: pa.ListArray, times: NDArray[np.int64], lengths: Sequence[int]) -> pa.ListArray:
+    """Put the values of lists that fall into the same tumbling window into a list of their own, window within window.
+
+    Parameters
+    ----------
+    lists : list array, shape (n,)
+        Each ordered by time; none is null.
+    times : int64, shape (values,), microseconds
+        Of all values, end to end.
+    lengths : sequence of int, microseconds
+        Of the windows, from the finest; each a multiple of the one before.
+    """
+    counts = pc.list_value_length(lists).to_numpy()
+    owners = np.repeat(np.arange(len(counts)), counts)
+    inner, sizes = (
+        lists.flatten(),
+        np.ones(len(times), np.int64),
+    )  # what is put into lists, and how many values each has
+    for length in lengths:
+        firsts = np.cumsum(sizes) - sizes
+        windows, groups = times[firsts] // length, owners[firsts]
+        begins = np.flatnonzero(np.r_[True, (np.diff(windows) != 0) | (np.diff(groups) != 0)][: len(firsts)])
+        inner = _lists(inner, np.diff(np.r_[begins, len(firsts)]))
+        sizes = np.add.reduceat(sizes, begins) if len(begins) else sizes
+    return _lists(inner, np.bincount(owners[np.cumsum(sizes) - sizes], minlength=len(counts)))
 
 
 def check_max(most: int) -> None:

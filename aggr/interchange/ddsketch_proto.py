@@ -12,14 +12,14 @@ Source: ``DDSketch.proto`` and ``LogarithmicMapping`` of sketches-go, ``KeyMappi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from ddsketch.pb import ddsketch_pb2 as pb
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
 from aggr.interchange.ddsketch_summary import derived, filled
 from aggr.kernels.damage import DamagedState
@@ -33,7 +33,16 @@ Keys = Literal["upper", "lower"]
 
 _SIGNS = {"positive": "positiveValues", "negative": "negativeValues"}
 _WIDEST = 1 << 24  # keys of one message, 128 MB
-_INTERPOLATIONS = {number: name for name, number in pb.IndexMapping.Interpolation.items()}
+
+
+def _library() -> tuple[Any, type[Exception]]:
+    """Load the messages, and what they raise; they are installed only where they are used."""
+    try:
+        from ddsketch.pb import ddsketch_pb2
+        from google.protobuf.message import DecodeError
+    except ImportError as error:
+        raise MissingExtra("a DDSketch message", "sketches", error) from None
+    return ddsketch_pb2, DecodeError
 
 
 def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Array:
@@ -54,6 +63,8 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     ------
     ValueError
         For states of another accuracy, counts beyond 2^53, buckets spread over more than 2^24 keys.
+    MissingExtra
+        Without the extra sketches.
 
     Guarantee
     ---------
@@ -69,13 +80,14 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     """
     shift = _shift(keys)
     states = normalize(states)
+    pb, _ = _library()
     kept = states.drop_null()
     function.check_states(kept)
     counts = {theirs: Histograms.of(kept.field(ours)) for ours, theirs in _SIGNS.items()}
     most = max(c.max(initial=0) for c in (kept.field("zero").to_numpy(), *(h.counts for h in counts.values())))
     if most > 1 << 53:
         raise ValueError(f"the message counts in doubles, up to 2^53; got {most}")
-    stores = {sign: _stores(buckets, shift) for sign, buckets in counts.items()}
+    stores = {sign: _stores(buckets, shift, pb.Store) for sign, buckets in counts.items()}
     zeros = kept.field("zero").to_numpy().astype(np.float64).tolist()
     mapping = pb.IndexMapping(gamma=function.mapping.gamma)
     messages: list[bytes | None] = [None] * len(states)
@@ -114,6 +126,8 @@ def from_dds_proto(
     TypeError, ValueError
         For columns of another type or length; damaged messages; another accuracy, an index offset, an interpolation;
         counts that are negative or not whole; sums, mins, maxs that are not finite.
+    MissingExtra
+        Without the extra sketches.
 
     Guarantee
     ---------
@@ -133,8 +147,7 @@ def from_dds_proto(
         raise TypeError(f"DDSketch messages are a column of binary; got {messages.type}")
     valid = messages.is_valid().to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(valid)
-    present = zip(messages.drop_null().to_pylist(), rows.tolist(), strict=True)
-    sketches = [_parsed(message, function, row) for message, row in present]
+    sketches = _parsed(messages.drop_null().to_pylist(), rows.tolist(), function)
     zero = _whole(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
     columns = {sign: _buckets([getattr(s, of) for s in sketches], function, shift, rows) for sign, of in _SIGNS.items()}
     made = derived(Histograms.of(columns["positive"]), Histograms.of(columns["negative"]), zero, function.mapping)
@@ -168,7 +181,7 @@ def _shift(keys: Keys) -> int:
     return -1 if keys == "lower" else 0
 
 
-def _stores(buckets: Histograms, shift: int) -> list[Any]:
+def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
     """Write each histogram as one contiguous list, the only form that all readers know."""
     stores, end = [], 0
     for size in buckets.sizes.tolist():
@@ -178,21 +191,30 @@ def _stores(buckets: Histograms, shift: int) -> list[Any]:
             raise ValueError(f"buckets from {low} to {high} are too far apart for one message; use a coarser accuracy")
         dense = np.zeros(high - low + 1)
         dense[keys - low] = buckets.counts[end - size : end]
-        stores.append(pb.Store(contiguousBinCounts=dense.tolist(), contiguousBinIndexOffset=(low + shift) * (size > 0)))
+        stores.append(store(contiguousBinCounts=dense.tolist(), contiguousBinIndexOffset=(low + shift) * (size > 0)))
     return stores
 
 
-def _parsed(message: bytes, function: Dds, row: int) -> Any:
-    """Parse a message and see that its mapping is the function's."""
-    try:
-        sketch = pb.DDSketch.FromString(message)
-    except DecodeError as error:
-        raise ValueError(f"message {row} is no DDSketch: {error}") from None
-    theirs, mine = sketch.mapping, function.mapping.gamma
+def _parsed(messages: list[bytes], rows: list[int], function: Dds) -> list[Any]:
+    """Parse messages, and see that their mapping is the function's; messages name the rows they are of."""
+    pb, undecodable = _library()
+    sketches = []
+    for message, row in zip(messages, rows, strict=True):
+        try:
+            sketches.append(pb.DDSketch.FromString(message))
+        except undecodable as error:
+            raise ValueError(f"message {row} is no DDSketch: {error}") from None
+        _check_mapping(sketches[-1].mapping, function, row)
+    return sketches
+
+
+def _check_mapping(theirs: Any, function: Dds, row: int) -> None:
+    mine = function.mapping.gamma
     if not theirs.gamma > 1.0:
         raise ValueError(f"message {row} is no DDSketch: its gamma is {theirs.gamma}")
-    if theirs.interpolation != pb.IndexMapping.NONE:
-        name = _INTERPOLATIONS.get(theirs.interpolation, theirs.interpolation)
+    if theirs.interpolation != theirs.NONE:
+        names = {number: name for name, number in type(theirs).Interpolation.items()}
+        name = names.get(theirs.interpolation, theirs.interpolation)
         raise ValueError(f"message {row} has interpolation {name}; dds reads logarithmic mappings, interpolation NONE")
     if theirs.indexOffset != 0:
         raise ValueError(f"message {row} has index offset {theirs.indexOffset}; dds reads those with 0")
@@ -202,7 +224,6 @@ def _parsed(message: bytes, function: Dds, row: int) -> Any:
         accuracy = f"{(theirs.gamma - 1.0) / (theirs.gamma + 1.0):.15g}"
         wanted = function.relative_accuracy
         raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {wanted}")
-    return sketch
 
 
 def _whole(counts: Floats, rows: NDArray[np.intp]) -> NDArray[np.int64]:

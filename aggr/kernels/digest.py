@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize
 
 

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.grouped import ends_of_numbers
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled

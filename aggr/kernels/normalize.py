@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from aggr.kernels import compute as pc
 
 
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:

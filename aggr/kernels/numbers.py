@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.exact_sums import sum_exactly
 from aggr.kernels.groups import Groups

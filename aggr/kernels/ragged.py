@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from aggr.kernels import compute as pc
 
 
 class Ragged(NamedTuple):

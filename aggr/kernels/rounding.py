@@ -296,7 +296,8 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
         Whether the number lies in ``[least, most]``, themselves within 127 bits.
     """
     low, high = _words(*_parts(limbs))
-    near = np.ldexp(*_pair(limbs)[::2])
+    with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
+        near = np.ldexp(*_pair(limbs)[::2])
     # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
     fits = (near > least * 0.999) & (near < most * 0.999)
     for i in np.flatnonzero(~fits).tolist():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from aggr.kernels import compute as pc
 
 LOWEST = np.iinfo(np.int64).min
 HIGHEST = np.iinfo(np.int64).max

@@ -35,7 +35,7 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     Raises ``ValueError`` where they have none.
     """
     (a, b), kind = meet([a, b])
-    if a.null or b.null:
+    if a.always_null or b.always_null:
         return null(BOOL)
     if pa.types.is_nested(kind):
         raise ValueError(f"values of type {kind} cannot be compared")
@@ -110,8 +110,8 @@ def between(term: Term, low: Term, high: Term) -> Term:
 def is_in(term: Term, items: Sequence[Term]) -> Term:
     """Say where a term is one of many, all compared in one common type; null where it is none and one is null."""
     terms, kind = meet([term, *items])
-    term, given = terms[0], [item for item in terms[1:] if not item.null]
-    if term.null:
+    term, given = terms[0], [item for item in terms[1:] if not item.always_null]
+    if term.always_null:
         return null(BOOL)
     missing = len(given) < len(items)
     able = term.literal is None and any(test(kind) for test in _HASHED)

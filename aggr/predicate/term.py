@@ -52,6 +52,11 @@ class Term:
         """Whether it is NULL, of no type."""
         return bool(pa.types.is_null(self.type))
 
+    @property
+    def always_null(self) -> bool:
+        """Whether it is null in every row, of whatever type, such as ``nullif(1, 1)``."""
+        return self.null or (self.literal is not None and not self.literal.is_valid)
+
 
 def column(name: str, kind: pa.DataType) -> Term:
     """Make a term of a column."""

@@ -86,14 +86,16 @@ def fitted(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | N
     None where that would change the comparison, which is defined in the type ``through``.
     """
     scalar = term.literal
-    if scalar is None or not scalar.is_valid or kind == scalar.type:
-        return None if scalar is None or not scalar.is_valid else scalar
+    if scalar is None or not scalar.is_valid:
+        return None
     value: Any = scalar.as_py() if not pa.types.is_temporal(scalar.type) else None
     if pa.types.is_floating(through) and not pa.types.is_floating(kind):
-        exact = isinstance(value, float) and abs(value) < _EXACT_FLOAT and value == int(value)
+        exact = isinstance(value, float | int) and abs(value) < _EXACT_FLOAT and value == int(value)
         if not exact or not pa.types.is_integer(kind):
             return None
         value = int(value)
+    if kind == scalar.type:
+        return scalar
     try:
         if value is None:
             return scalar.cast(pa.timestamp(kind.unit)).cast(kind) if pa.types.is_timestamp(kind) else scalar.cast(kind)

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from aggr.kernels import compute as pc
 
 _QUANTILES = "quantiles"
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import nearest, shown
 from aggr.function import Function
-from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import normalize
+from aggr.kernels.groups import Groups, group_by
+from aggr.kernels.normalize import normalize, one_array
 from aggr.measure import Measure
 from aggr.state_plan import StateColumn
 from aggr.states.keys import Keys, key_columns, key_fields, plain_keys
@@ -64,12 +65,14 @@ def merge_by(
     carried: Arrays = MappingProxyType({}),
     *,
     trusted: bool = False,
+    unknown: bool = False,
 ) -> pa.Table:
     """Merge the states of each group; ``functions`` names the columns of states and what merges each.
 
     ``carried`` are columns that the keys determine, as in `reduce_by`.
     With ``max_ratio`` below 1 the states are returned as they are where merging would leave more than this share.
     Every state is checked, unless they are ``trusted``: made by this very job with these functions.
+    A null state counts as an identity; where it is ``unknown`` what it should hold, its group's state is null.
     """
     groups, one = group_by(list(keys.values()), states.num_rows)
     if max_ratio < 1.0 and groups.n > max_ratio * states.num_rows:
@@ -80,7 +83,19 @@ def merge_by(
         else function.merge(states.column(name), groups)
         for name, function in functions.items()
     }
+    if unknown:
+        merged = {name: _without_unknown(merged[name], states.column(name), groups) for name in merged}
     return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
+
+
+def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
+    """Put null in the place of a merged state where one of its group's is null."""
+    if not states.null_count:
+        return merged
+    missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
+    valid = np.ones(groups.n, np.bool_)
+    valid[missing] = False
+    return merged.take(pa.array(np.arange(groups.n), mask=~valid))
 
 
 def finish_by(

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr import predicate
 from aggr.arguments import checked_names, is_name, shown
 from aggr.expression import columns_in, is_column, may_read, quoted, type_in, values_in
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import canonical, normalize, normalized_type, one_array
 from aggr.kernels.sort_keys import has_order
 

@@ -46,7 +46,7 @@ def _folder(given: str) -> Path:
     return Path(given)
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe demo\n  tiltframe demo --out flights-demo")
 @click.option(
     "--out",
     default="demo-out",

@@ -63,13 +63,16 @@ def finish(
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)
 
+    def given_table(table: pa.Table) -> pa.Table:
+        found = read_table(table)
+        return flattened(found) if flat else found
+
     plan = plan_of(states)
     if plan is not None:
-        return plan.then(read_table, schema).run()
+        return plan.then(given_table, schema).run()
 
     def read(batches: Batches) -> Batches:
         for batch in batches:
-            found = read_table(pa.Table.from_batches([batch]))
-            yield from as_schema(flattened(found) if flat else found, schema).to_batches()
+            yield from as_schema(given_table(pa.Table.from_batches([batch])), schema).to_batches()
 
     return source.map(names, [], read, schema)

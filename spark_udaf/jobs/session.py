@@ -7,13 +7,16 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pyspark
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_OLDEST = (4, 1)
+_OLDEST = (4, 2)
+
+
+def is_old(version: str) -> bool:
+    """Say whether a PySpark is too old: Arrow functions came with 4.1, Arrow types in a time zone with 4.2."""
+    return tuple(int(part) for part in version.split(".")[:2]) < _OLDEST
 
 
 def check_session(spark: SparkSession) -> None:
@@ -23,15 +26,10 @@ def check_session(spark: SparkSession) -> None:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Check the version, and set what makes the hand-over to Python fast.
+    """Set what makes the hand-over to Python fast, unless the session already has it set.
 
-    Raises ``RuntimeError`` for a PySpark that is too old. Sets, unless the session already has it set:
-
-    - ``spark.sql.execution.arrow.maxBytesPerBatch``, with which Spark otherwise measures every row on its own.
+    That is ``spark.sql.execution.arrow.maxBytesPerBatch``, without which Spark measures every row on its own.
     """
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    if version < _OLDEST:
-        raise RuntimeError(f"spark_udaf needs PySpark 4.1 or newer; this is {pyspark.__version__}: upgrade pyspark")
     if spark.conf.get(_BATCH_BYTES, None) is None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
 

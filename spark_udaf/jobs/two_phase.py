@@ -15,17 +15,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.keys import key_type
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
-from spark_udaf.jobs.hash_partition import shard_numbers, shard_of
+from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare
+from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, read_message, shard_messages
 from spark_udaf.jobs.tune_worker import tune_worker
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
 _GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
-_SHARD = "shard"
-_MESSAGE = pa.schema([(_SHARD, pa.int32()), ("message", pa.binary()), ("states", pa.bool_())])
 _PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 
 Batches = Iterator[pa.RecordBatch]
@@ -96,8 +93,8 @@ def source_of(
         raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type(given).__name__}")
     if given.isStreaming:
         raise TypeError(
-            "this is a streaming DataFrame; su.stream_into writes it into a store; in foreachBatch each batch is an "
-            "ordinary one"
+            "this is a streaming DataFrame; su.stream emits its windows, and su.stream_into writes it into a store; in "
+            "foreachBatch each batch is an ordinary one"
         )
     prepare(given.sparkSession)
     return Rows(given), arrow_schema(given, None if read is None else read(given.columns))
@@ -209,57 +206,31 @@ def _planned(plan: TwoPhases) -> DataFrame:
                 columns = [one_array(table.column(name)) for name in together]
             else:
                 table, columns = unreduced.located(as_schema(table, unreduced.schema))
-            yield from _shard_messages(table, columns, numbers, reduced)
+            yield from shard_messages(table, columns, numbers, reduced)
 
     def second(batches: Batches) -> Batches:
         tune_worker()
         for messages in _whole_shards(batches):
-            states = [_read(message, partial) for message, reduced in messages if reduced]
+            states = [read_message(message.as_buffer(), partial) for message, reduced in messages if reduced]
             tables = [pa.Table.from_batches(states, partial)]
             if unreduced is not None and len(states) < len(messages):
-                rows = [_read(message, unreduced.schema) for message, reduced in messages if not reduced]
+                rows = [
+                    read_message(message.as_buffer(), unreduced.schema) for message, reduced in messages if not reduced
+                ]
                 table = pa.Table.from_batches(rows, unreduced.schema).combine_chunks()
                 tables.append(as_schema(unreduced.reduce(table), partial))
             yield from as_schema(merge(pa.concat_tables(tables)), result).to_batches(max_chunksize=_GIVEN_ROWS)
 
-    reduced = plan.source.map(plan.columns, plan.keys, first, _MESSAGE)
+    reduced = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
-    sharded = reduced.repartition(_SHARD) if known is None else reduced.repartition(partitions, _SHARD)
-    return sharded.sortWithinPartitions(_SHARD).mapInArrow(second, spark_schema(result))
+    sharded = reduced.repartition(SHARD) if known is None else reduced.repartition(partitions, SHARD)
+    return sharded.sortWithinPartitions(SHARD).mapInArrow(second, spark_schema(result))
 
 
 def _partitions(spark: SparkSession) -> int:
     """Tell into how many partitions Spark shuffles where it is not told how many, before it joins small ones."""
     initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
     return int(initial or spark.conf.get("spark.sql.shuffle.partitions") or 200)
-
-
-def _read(message: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.ipc.read_record_batch(pa.py_buffer(message.as_buffer()), schema)
-
-
-def _shard_messages(
-    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], reduced: bool
-) -> Batches:
-    """Pack the rows of each shard into one message: the JVM then moves a few large values, whatever is in them."""
-    if not table.num_rows:
-        return
-    shard = shard_of(together, len(numbers)) if together else np.zeros(table.num_rows, np.int32)
-    order = np.argsort(shard, kind="stable")
-    table = table.take(pa.array(order)).combine_chunks() if (np.diff(shard) < 0).any() else table.combine_chunks()
-    shard = shard[order]
-    starts = np.flatnonzero(np.diff(shard, prepend=-1))
-    ends = np.append(starts[1:], len(shard))
-    (batch,) = table.to_batches()
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        message = _binary(batch.slice(start, end - start).serialize())
-        number = pa.array(numbers[shard[start : start + 1]])
-        yield pa.RecordBatch.from_arrays([number, message, pa.array([reduced])], schema=_MESSAGE)
-
-
-def _binary(message: pa.Buffer) -> pa.Array:
-    offsets = pa.py_buffer(np.array([0, message.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message])
 
 
 def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, bool]]]:

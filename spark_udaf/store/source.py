@@ -140,7 +140,7 @@ class TiltframeReader(DataSourceReader):
         query = self.query
         if query.whole:
             return [Slice(query.plan.within)]
-        return [Slice(span) for span in slices(query.backend, query.plan, query.rows_per_task)]
+        return [Slice(span) for span in slices(query.backend, query.manifest, query.plan, query.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Answer a slice."""
@@ -148,7 +148,7 @@ class TiltframeReader(DataSourceReader):
         assert isinstance(partition, Slice)
         query, within = self.query, partition.within
         if not query.whole and within is not None:
-            within = held(query.backend, query.plan, within)
+            within = held(query.backend, query.manifest, query.plan, within)
             if within is None or within[0] >= within[1]:
                 return
         with warnings.catch_warnings():

@@ -31,7 +31,7 @@ from tiltframe.names import COARSE
 from tiltframe.store.core.backend import Part
 from tiltframe.store.core.checked_states import check_readable, checked, micros_of
 from tiltframe.store.core.commits import by_level, check_writer, commit_parts, write_levels
-from tiltframe.store.core.content import content_of, total
+from tiltframe.store.core.content import NOTHING, content_of, earlier_contents, total
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.retry import retry_on_conflict
 
@@ -43,7 +43,7 @@ WRITTEN = pa.schema(
         *((name, pa.string()) for name in ("level", "writer")),
         *((name, pa.int64()) for name in ("commit", "least", "greatest", "rows", "bytes")),
         ("name", pa.string()),
-        ("content", pa.binary()),  # in rows of its own, one for each set of shards
+        ("content", pa.binary()),  # in rows of its own, one for each set of shards; that of earlier frames behind it
     ]
 )
 
@@ -198,7 +198,8 @@ def _write(store: FrameStore, kept: Manifest, writer: str, commit: int) -> Calla
 
     def write(states: pa.Table) -> pa.Table:
         parts = [] if there else write_levels(backend, by_level(states, kept.frame), writer, commit)
-        content = np.array(content_of(states, kept.frame), np.uint64).tobytes()
+        earlier = earlier_contents(states, kept.frame, kept.earlier) if there else []
+        content = np.array([content_of(states, kept.frame), *earlier], np.uint64).tobytes()
         levels = ", ".join(pc.unique(states.column(LEVEL)).to_pylist())
         return pa.Table.from_pylist([*map(asdict, parts), {"level": levels, "content": content}], WRITTEN)
 
@@ -222,9 +223,12 @@ def _committed(
             f"some windows have states of {given[0]}, others of {given[1]}: give the same levels for all windows, or "
             "the finest alone"
         )
-    content = total(tuple(np.frombuffer(row["content"], np.uint64).tolist()) for row in rows if row["content"])
+    each = [np.frombuffer(row["content"], np.uint64).reshape(-1, 2).tolist() for row in rows if row["content"]]
+    content, *earlier = [total(map(tuple, of)) for of in zip(*each, strict=True)] or [NOTHING]
     parts = [Part(**{k: row[k] for k in WRITTEN.names[:-1]}) for row in rows if not row["content"]]
-    return retry_on_conflict(lambda: commit_parts(store.backend, kept, parts, writer, commit, content, made_from))
+    return retry_on_conflict(
+        lambda: commit_parts(store.backend, kept, parts, writer, commit, content, made_from, earlier)
+    )
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:

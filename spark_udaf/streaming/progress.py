@@ -1,4 +1,4 @@
-"""Progress of a stream into a store: how far it is there, and how many parts wait to be merged."""
+"""Progress of streams: how far one is in its store, or what windows it holds open."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import shown
+from spark_udaf.streaming.numbers import OBSERVED, read_counted
 from spark_udaf.streaming.writers import writer_of
 from tiltframe import FrameStore
 from tiltframe.store.core.writers import MERGED
+from tiltframe.streaming import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -46,18 +48,21 @@ def remember(query: StreamingQuery, store: FrameStore, stream: str) -> None:
     _started[query.id] = (store, stream)
 
 
-def progress(query: StreamingQuery) -> IntoProgress:
-    """Say how far a stream into a store is; it may run, or have ended.
+def progress(query: StreamingQuery) -> IntoProgress | Progress:
+    """Say how far a stream is; it may run, or have ended.
 
     Parameters
     ----------
     query : StreamingQuery
-        As `stream_into` returned it in this process; ``query.lastProgress`` has Spark's own numbers.
+        As `stream_into` returned it in this process, or any over what `stream` gave, after its first batch;
+        ``query.lastProgress`` has Spark's own numbers.
 
     Returns
     -------
-    IntoProgress
-        ``writer``, ``batch``, ``waiting_parts``.
+    IntoProgress or `tiltframe.streaming.Progress`
+        Of a stream into a store ``writer``, ``batch``, ``waiting_parts``. Of open windows ``rows``, ``late_rows``,
+        ``open_windows``, ``watermark`` and the other numbers, of all shards together, as of the last batch that Spark
+        still tells of.
 
     Raises
     ------
@@ -68,12 +73,24 @@ def progress(query: StreamingQuery) -> IntoProgress:
 
     Examples
     --------
-    docs/streams.md has one that runs::
+    docs/streams.md has two that run::
 
         su.progress(query).waiting_parts
+        su.progress(query).late_rows
     """
-    if getattr(query, "id", None) not in _started:
-        raise ValueError(f"progress takes a query that su.stream_into started in this process; got {shown(query)}")
+    if getattr(query, "id", None) in _started:
+        return _into(query)
+    for told in reversed(getattr(query, "recentProgress", None) or []):
+        numbers = (told["observedMetrics"] or {}).get(OBSERVED)
+        if numbers is not None and numbers["rows"] is not None:
+            return read_counted(numbers.asDict())
+    raise ValueError(
+        "progress takes a query that su.stream_into started in this process, or one over su.stream whose first batch "
+        f"is done; got {shown(query)}"
+    )
+
+
+def _into(query: StreamingQuery) -> IntoProgress:
     store, stream = _started[query.id]
     names, writer = [level.name for level in store.frame.levels], writer_of(stream, query.id)
     views = store.backend.view(names, [writer])

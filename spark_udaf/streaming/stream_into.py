@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from aggr.arguments import checked_name, checked_whole, shown
+from aggr.duration import read_duration
 from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.session import prepare
 from spark_udaf.store.write import check_store, rollup_into
@@ -24,7 +25,6 @@ from spark_udaf.streaming.progress import remember
 from spark_udaf.streaming.writers import note, noted_ids, writer_of
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.core.commits import check_writer
-from windows.kinds.units import read_duration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

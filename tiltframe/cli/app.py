@@ -19,6 +19,7 @@ from aggr.arguments import because
 from aggr.registry import aliases
 from tiltframe.cli.check import check
 from tiltframe.cli.doctor import doctor
+from tiltframe.cli.evolve import evolve
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
@@ -61,11 +62,11 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, inspect, check, compact, expire, warm, doctor):
+for _command in (rollup, stream, query, inspect, check, compact, expire, evolve, warm, doctor):
     cli.add_command(_command)
 
 
-@cli.command()
+@cli.command(epilog="\b\nExamples:\n  tiltframe functions\n  tiltframe functions | less -S")
 def functions() -> None:
     """List the functions: name, what it keeps, what it returns, its guarantee."""
     table = Table("function", "keeps", "returns", "guarantee", header_style="bold", box=SIMPLE_HEAD)

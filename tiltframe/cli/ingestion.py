@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.kernels import compute as pc
 from aggr.kernels.digest import same_bits
 from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing

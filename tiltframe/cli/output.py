@@ -14,13 +14,13 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from aggr.kernels import compute as pc
 from aggr.states.flat_results import flattened
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.report import Report

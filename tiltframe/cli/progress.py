@@ -17,9 +17,12 @@ def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]
     how much has been done and of how much.
     """
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda more, further: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     done = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(doing, total=total or None)
 
         def advance(more: int, further: int) -> None:

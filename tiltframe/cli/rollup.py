@@ -11,17 +11,16 @@ from aggr.arguments import shown
 from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
-from tiltframe.cli.measure_parser import keys_from, measures_from
+from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import read_declared_types
+from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
 from tiltframe.store.core.replacement import check_whole
 from tiltframe.store.core.retention import checked_retention
 from tiltframe.store.query.time_range import read_time_range
-from windows import read_windows
 
 
 @click.command(
@@ -32,53 +31,23 @@ from windows import read_windows
     "--levels 1h,1d --store web"
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
-@click.option("--time", required=True, metavar="COL", help="The column of event times.")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="KEY",
-    help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
-)
-@click.option(
-    "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
-)
-@click.option("--levels", required=True, metavar="SIZES", help="From fine to coarse: 10s,1m,10m,1h.")
-@click.option(
-    "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
-)
-@click.option("--store", "uri", required=True, metavar="STORE", help="A folder, or postgresql://user@host/database.")
-@click.option("--name", metavar="NAME", help="Of the store: what the names of its tables begin with.")
+@with_frame
+@with_store(required=True)
 @click.option("--retention", metavar="SIZE=TIME,…", help="How long expire keeps levels: 10s=1d,1m=7d; others for ever.")
 @click.option(
     "--replace-within", metavar="START,END", help="Derive this range anew, from the inputs alone, instead of adding."
 )
-@click.option("--durable", is_flag=True, help="Have what is committed on the disk (fsync) before this command ends.")
-@click.option(
-    "--type",
-    "types",
-    multiple=True,
-    metavar="COL=TYPE",
-    help="What a column is, where a file does not say; may repeat.",
-)
-@click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat.")
-@click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files.")
 @click.option("--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; told by how it begins.")
 def rollup(
     inputs: tuple[Path, ...],
-    time: str,
-    keys: tuple[str, ...],
-    measures: tuple[str, ...],
-    levels: str,
-    timezone: str,
+    frame: TiltFrame,
+    declared: DeclaredTypes,
+    encoding: str,
     uri: str,
     name: str | None,
     retention: str | None,
     replace_within: str | None,
     durable: bool,
-    types: tuple[str, ...],
-    texts: tuple[str, ...],
-    encoding: str,
     input_format: str | None,
 ) -> None:
     """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
@@ -90,25 +59,22 @@ def rollup(
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
-    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
-    declared = read_declared_types(types, texts, time)
-    declared.check(time, frame.may_read())
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
         checked_retention(kept, store.frame)
     if replace_within is not None:
-        check_whole(read_time_range(replace_within, timezone), store.frame)
+        check_whole(read_time_range(replace_within, frame.timezone), store.frame)
 
     def writable() -> FrameStore:
         """Open the store anew once everything has been checked: what is agreed on retention is written then."""
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
-        source = open_source(given, time, columns_keys_may_read(frame.keyed_by), declared, encoding)
+        source = open_source(given, frame.time, columns_keys_may_read(frame.keyed_by), declared, encoding)
         frame.check(source.schema)
         source = replace(source, schema=settled(source.schema, frame, store))
-        store.check_states(frame.states_schema(source.schema))
+        store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
             append_new(source, filed, store, writable)

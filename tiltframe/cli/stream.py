@@ -1,195 +1,188 @@
-"""tiltframe stream: JSON lines on standard input, windows as JSON lines on standard output while they come."""
+"""tiltframe stream: rows as they come, from a pipe or a folder, and windows on standard output or in a store."""
 
 from __future__ import annotations
 
-import io
-import os
-import select
 import signal
-import sys
 import time as clock
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
-import pyarrow as pa
-import pyarrow.json as pajson
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tiltframe.cli.measure_parser import keys_from, measures_from
-from tiltframe.cli.output import as_moment, json_lines
+from tiltframe.cli.options import with_frame, with_store
+from tiltframe.cli.output import as_moment
+from tiltframe.cli.stream_sinks import IntoStore, Output
+from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
-from tiltframe.files.column_types import DeclaredTypes, read_declared_types
+from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.frame import TiltFrame
 from tiltframe.regular_files import not_a_file
-from tiltframe.streaming import Buffer, OpenWindows, read_emit, read_late
+from tiltframe.store import FrameStore
+from tiltframe.store.closed_windows import ClosedWindows
+from tiltframe.streaming import OpenWindows, read_emit, read_late
 from tiltframe.streaming.policy_text import micros
-from windows import NEVER, read_windows
+from tiltframe.streaming.saved import extension
 
-_GATHERED = 1 << 20  # bytes of a batch, unless the input pauses before
-_PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+_STANDARD_INPUT = "standard input"
+_SHOWN_EVERY = 0.25  # seconds
 
 
-@click.command()
-@click.option("--time", required=True, metavar="COL", help="The column of event times.")
-@click.option(
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="KEY",
-    help="Keep windows per value of a column, or NAME=EXPRESSION; may repeat.",
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tail -f requests.jsonl | tiltframe stream --time ts --measure 'n=count()' --levels 10s,1m --emit on_update\n  "
+    "tiltframe stream arriving/ --time ts --key host --measure 'p=dds(ms)' --levels 10s,1m,1h "
+    "--store web --state web.state"
 )
-@click.option(
-    "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
-)
-@click.option("--levels", required=True, metavar="SIZES", help="From fine to coarse: 10s,1m,10m,1h; or session(30m).")
-@click.option(
-    "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
-)
+@click.argument("folder", required=False, type=click.Path(path_type=Path))
+@with_frame
 @click.option("--emit", default="after_close", show_default=True, metavar="POLICY", help="When windows are emitted.")
-@click.option("--late", default="drop", show_default=True, metavar="POLICY", help="What becomes of late events.")
+@click.option(
+    "--late", metavar="POLICY", help="What becomes of late events: drop by default, true_window with --store."
+)
 @click.option(
     "--disorder", default="0s", show_default=True, metavar="TIME", help="How far the watermark stays behind the events."
 )
 @click.option("--max-keys", type=int, metavar="N", help="How many distinct keys may be held at once.")
 @click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
-@click.option("--type", "types", multiple=True, metavar="COL=TYPE", help="What a column is; may repeat.")
-def stream(
-    time: str,
-    keys: tuple[str, ...],
-    measures: tuple[str, ...],
-    levels: str,
-    timezone: str,
-    emit: str,
-    late: str,
-    disorder: str,
-    max_keys: int | None,
-    state: Path | None,
-    types: tuple[str, ...],
-) -> None:
-    """Aggregate JSON lines from standard input while they come.
+@with_store(required=False)
+@click.option("--stream", "stream_name", metavar="NAME", help="Of this stream, among all that go into the store.")
+@click.option("--once", is_flag=True, help="Of a folder or a Spark source: take what is there, and end.")
+@click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming, into a store.")
+@click.option("--format", "source", metavar="NAME", help="Of the Spark source: kafka, json, rate, …")
+@click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the Spark source; may repeat.")
+def stream(folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], **given: Any) -> None:
+    """Aggregate rows while they come: JSON lines from standard input, or the files that arrive in a folder.
 
     Windows that are emitted go to standard output as JSON lines. At the end of the input all windows are closed and
     emitted; with --state they are saved instead, and the next run goes on with them. Ctrl-C ends the stream after the
-    lines that were read.
+    lines, or the file, that were read.
+
+    With --store, windows go into a store once they are closed, each row once, together with --state. Without it, the
+    stream goes on from the store: rows of windows that are committed are not taken again.
 
     \b
     POLICY of --emit: after_close(delay=10s, timeout=5m), periodic(1m, repeat), on_update(batch=2s),
     after_count(100), after_key_expire(1m, maxspan=5m, only); each with mode=accumulating, discarding or
-    changelog, and having='n > 300'.
+    changelog, and having='n > 300'. Into a store: after_close.
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
-    frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
-    declared = read_declared_types(types, (), time)
-    declared.check(time, frame.may_read())
-    policies = read_emit(emit), read_late(late)
+    if spark:
+        _on_spark(folder, source, options, **given)
+        return
+    if source is not None or options:
+        raise ValueError("--format and --option are of a Spark source; give --spark too")
+    _run(folder, **given)
+
+
+def _run(
+    folder: Path | None,
+    frame: TiltFrame,
+    declared: DeclaredTypes,
+    encoding: str,
+    emit: str,
+    late: str | None,
+    disorder: str,
+    max_keys: int | None,
+    state: Path | None,
+    uri: str | None,
+    name: str | None,
+    durable: bool,
+    stream_name: str | None,
+    once: bool,
+) -> None:
+    """Read the source until its end, or Ctrl-C."""
     behind = micros(disorder)
+    if folder is not None and not folder.is_dir():
+        raise ValueError(f"{folder} is no folder; name one that files arrive in, or give rows by standard input")
+    if folder is None and once:
+        raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
+    if uri is None and (name is not None or durable or stream_name is not None):
+        raise ValueError("--name, --durable and --stream are of a store; give --store too")
     if state is not None and (there := not_a_file(state)):
         raise ValueError(f"--state {state}: there is {there}; name a file, or one that is not there yet")
-    if state is not None and state.exists():
-        windows = OpenWindows.from_ipc(state.read_bytes(), frame, *policies, max_keys=max_keys)
+    data = state.read_bytes() if state is not None and state.exists() else None
+    store = None if uri is None else FrameStore(uri, frame, name=name, durable=durable)
+    if store is None:
+        sink: Output | IntoStore = Output(_windows(data, frame, emit, late or "drop", max_keys))
     else:
-        windows = OpenWindows(frame, *policies, max_keys=max_keys)
-    lines = _Lines(frame, declared)
-    with _stopped_by_ctrl_c() as stopped, _live_line(windows) as show:
-        for given in _gathered(sys.stdin.fileno(), stopped):
+        stream_name = stream_name or (_STANDARD_INPUT if folder is None else f"folder {folder.resolve()}")
+        sink = IntoStore(_closed(data, store, stream_name, emit, late or "true_window", max_keys))
+    rows: Lines | Arrivals = Lines(frame, declared)
+    if folder is not None:
+        notes = {} if data is None else extension(data)[0].get("notes", {})
+        rows = Arrivals(folder, frame, declared, encoding, store, once, notes.get("files", {}))
+    with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show:
+        for arrived in rows.batches(stopped):
             watermark = None
-            if given:
-                rows = lines.read(given)
-                windows.add_rows(rows)
-                watermark = _newest(rows, time) - behind if rows.num_rows else None
-            _write(windows, None if isinstance(windows.late, Buffer) else watermark)
+            if arrived.rows is not None and arrived.rows.num_rows:
+                sink.add(arrived.rows)
+                watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
+            sink.tell(watermark)
+            if arrived.whole:
+                sink.settle(state, rows.notes)
             show()
         if state is None and not stopped:
-            _write(windows, NEVER - 1)
-    if state is not None:
-        _save(state, windows.to_ipc())
-    elif stopped:
-        click.echo("tiltframe: stopped; open windows were not emitted: --state FILE keeps them", err=True)
+            sink.close()
+        sink.settle(state, rows.notes, ended=True)
+    _end(sink, state, bool(stopped))
+
+
+def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
+    """Begin, or go on from a saved state."""
+    policies = read_emit(emit), read_late(late)
+    if data is None:
+        return OpenWindows(frame, *policies, max_keys=max_keys)
+    if "writer" in extension(data)[0]:
+        raise ValueError("the saved state is of a stream into a store; give --store, or begin a new state")
+    return OpenWindows.from_ipc(data, frame, *policies, max_keys=max_keys)
+
+
+def _closed(
+    data: bytes | None, store: FrameStore, stream_name: str, emit: str, late: str, max_keys: int | None
+) -> ClosedWindows:
+    """Begin, go on from a saved state, whose last commit may be missing, or from the store alone."""
+    if data is not None:
+        closed = ClosedWindows.from_ipc(data, store, stream_name, emit, late, max_keys=max_keys)
+        closed.commit()
+        return closed
+    closed = ClosedWindows(store, stream_name, emit, late, max_keys=max_keys)
+    if closed.committed is not None:
+        click.echo(
+            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.place} as a new "
+            f"writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
+            err=True,
+        )
+    return closed
+
+
+def _end(sink: Output | IntoStore, state: Path | None, stopped: bool) -> None:
+    """Say what else there is to say, and end."""
+    known = sink.windows.progress.committed_rows
+    if known:
+        click.echo(f"tiltframe: {known:,} rows of windows that are committed were not taken again", err=True)
+    if stopped and state is None:
+        left = "are not in the store" if isinstance(sink, IntoStore) else "were not emitted"
+        click.echo(f"tiltframe: stopped; open windows {left}: --state FILE keeps them", err=True)
     if stopped:
         raise SystemExit(130)
 
 
-class _Lines:
-    """JSON lines as rows of the types that were declared, or that the first lines have."""
+def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **given: Any) -> None:
+    """Hand over to the package that knows Spark."""
+    from importlib.metadata import entry_points
 
-    def __init__(self, frame: TiltFrame, declared: DeclaredTypes) -> None:
-        self.frame, self.declared = frame, declared
-        self.schema: pa.Schema | None = None
-
-    def read(self, given: bytes) -> pa.Table:
-        """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
-        known = self.schema or pa.schema(list(self.declared.types.items()))
-        behavior = "infer" if self.schema is None else "ignore"
-        options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=behavior)
-        try:
-            rows = pajson.read_json(io.BytesIO(given), parse_options=options)
-        except pa.ArrowException as error:
-            raise ValueError(
-                f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
-                "those of the first lines, unless --type COL=TYPE declares them"
-            ) from None
-        if self.schema is None:
-            self.frame.check(rows.schema)
-            read = self.frame.columns_in(rows.column_names)
-            self.schema = pa.schema([rows.schema.field(name) for name in read])
-        rows = rows.select(self.schema.names)
-        unit = self.declared.unit
-        if unit is not None:
-            at = rows.column_names.index(self.frame.time)
-            rows = rows.set_column(at, self.frame.time, rows.column(at).cast(pa.timestamp(unit)))
-        return rows
-
-
-def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:
-    """Yield complete lines as they come, much at once where much is there; nothing now and then while none come."""
-    held = b""
-    while not stopped:
-        if not select.select([source], [], [], _PAUSE)[0]:
-            yield b""
-            continue
-        parts, size, ended = [held], len(held), False
-        while size < _GATHERED and select.select([source], [], [], 0)[0]:
-            part = os.read(source, _GATHERED)
-            ended = not part
-            if ended:
-                break
-            parts.append(part)
-            size += len(part)
-        data = b"".join(parts)
-        whole = len(data) if ended else data.rfind(b"\n") + 1
-        held = data[whole:]
-        if data[:whole].strip():
-            yield data[:whole]
-        if ended:
-            return
-
-
-def _newest(rows: pa.Table, time: str) -> int:
-    return int(event_times(rows.column(time), time).max())
-
-
-def _write(windows: OpenWindows, watermark: int | None) -> None:
-    emitted = windows.advance(watermark, clock.time_ns() // 1000)
-    if emitted.num_rows:
-        sys.stdout.write(json_lines(windows.results(emitted)))
-        sys.stdout.flush()
-
-
-def _save(file: Path, state: bytes) -> None:
-    """Write a state in place of the one before: all of it or nothing."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as out:
-            out.write(state)
-            out.flush()
-            os.fsync(out.fileno())
-        beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
+    found: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))
+    if not found:
+        raise ValueError("--spark needs PySpark: pip install 'tiltframe[spark]'")
+    found[0].load()(folder, source, options, **given)
 
 
 @contextmanager
@@ -204,16 +197,20 @@ def _stopped_by_ctrl_c() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def _live_line(windows: OpenWindows) -> Iterator[Callable[[], None]]:
+def _live_line(sink: Output | IntoStore) -> Iterator[Callable[[], None]]:
     """Show a line on standard error, if that is a terminal: rows a second, watermark, open windows, late rows."""
-    console, begun, first = Console(stderr=True), clock.monotonic(), windows.progress.rows
+    console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
     if not console.is_terminal:
         yield lambda: None
         return
+    shown = [0.0]
     with Live(console=console, refresh_per_second=4, transient=True) as live:
 
         def show() -> None:
-            said = windows.progress
+            if clock.monotonic() - shown[0] < _SHOWN_EVERY:
+                return
+            shown[0] = clock.monotonic()
+            said = sink.windows.progress
             rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
             held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items())
             live.update(

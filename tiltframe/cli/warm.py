@@ -8,7 +8,7 @@ import aggr
 from aggr.warming import warm as warm_functions
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  tiltframe warm\n  tiltframe warm dds hdr")
 @click.argument("functions", nargs=-1, metavar="[FUNCTION]...")
 def warm(functions: tuple[str, ...]) -> None:
     """Compile what FUNCTIONS need, or all of them, and say where the code is kept.

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
+from aggr.kernels import compute as pc
 from tiltframe.files.digits import NO_NUMBER, canonical, check_floats, from_text
 
 _KINDS = {

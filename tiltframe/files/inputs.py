@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import shown
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, normalized_type
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.column_types import DeclaredTypes
@@ -181,13 +181,13 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ValueError(f"{path} is neither a file nor a folder; write what it gives into a file first")
-    found = list(_below(path, ()))
+    found = list(files_below(path))
     if not found:
         raise ValueError(f"the folder {path} has no data: no file of {ENDINGS}")
     return found
 
 
-def _below(folder: Path, through: tuple[Path, ...]) -> Iterator[Path]:
+def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
     """Find the files of known formats in a folder, through links too, in the order of their names."""
     whole = folder.resolve()
     if whole in through or is_store(folder):
@@ -197,7 +197,7 @@ def _below(folder: Path, through: tuple[Path, ...]) -> Iterator[Path]:
         if entry.name[0] in "._":
             continue
         if entry.is_dir():
-            yield from _below(path, (*through, whole))
+            yield from files_below(path, (*through, whole))
         elif kind_of(path) is not None:
             if not path.exists():
                 raise ValueError(

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr import predicate
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
 from aggr.states.keys import key_fields, keyed

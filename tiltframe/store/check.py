@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from aggr.kernels.digest import digest
 from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import one_array
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.core.backend import Backend, Conflict, Part, Range, Snapshot, StoreError
 from tiltframe.store.core.checked_states import check_readable
@@ -68,7 +69,7 @@ def check_store(backend: Backend, manifest: Manifest, progress: Progress = lambd
     problems, parts, rows = backend.check(names), 0, 0
     if not problems:
         try:
-            views = retry_on_conflict(lambda: snapshot(backend, manifest.frame.levels))
+            views = retry_on_conflict(lambda: snapshot(backend, manifest))
             rows, parts = sum(part.rows for view in views for part in view.parts), sum(len(v.parts) for v in views)
             found = _problems(backend, manifest, views, _Counter(2 * rows, progress))
             problems = list(dict.fromkeys(found))
@@ -125,11 +126,10 @@ def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part
 
 def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
     """Merge each state alone, which must give its own bits, and read its result."""
-    each = Groups.each(states.num_rows)
     for column in manifest.frame.states:
-        held = states.column(column.name).combine_chunks()
+        held = one_array(states.column(column.name).drop_null())  # a null is what was not known of a measure
         try:
-            merged = column.measure.function.merge(held, each)
+            merged = column.measure.function.merge(held, Groups.each(len(held)))
         except (ValueError, TypeError, pa.ArrowException) as error:
             yield f"states of {column.name} cannot be read: {error}"
             continue
@@ -152,7 +152,7 @@ def _level_problems(
         inside = widened((min(low for _, (low, _) in some), max(high for _, (_, high) in some)), coarse)
 
         def attempt(inside: Range = inside) -> str | None:
-            now = snapshot(backend, manifest.frame.levels)
+            now = snapshot(backend, manifest)
             low = max(inside[0], _held_by_both(now, at, coarse)[0])
             if low >= inside[1]:
                 return None
@@ -180,7 +180,7 @@ def _merged(
     backend: Backend, manifest: Manifest, views: Sequence[Snapshot], count: int, span: Range, coarse: TimeWindow
 ) -> pa.Table:
     rows = backend.read(_part_ranges(views, manifest, count, span), manifest.schema.names[1:])
-    return merge_level(rows, manifest.frame, coarse)
+    return merge_level(rows, manifest.frame, coarse, unknown=True)
 
 
 def _difference(fine: pa.Table, coarse: pa.Table, level: TimeWindow, above: TimeWindow, span: Range) -> str | None:

@@ -18,6 +18,7 @@ from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL
 from tiltframe.store.core.backend import Backend, KeepsResults, Range, StoreError
+from tiltframe.store.core.generations import evolved_since, manifest_of
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import LAST, union
 from tiltframe.store.core.retry import retry_on_conflict
@@ -26,6 +27,7 @@ from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.results import answers, requested_states
 
 _OPEN = "open"  # in place of a part's name: the windows that were not over
+_FRAME = "frame"  # in place of a part's name: the generation of the frame, where it has evolved
 
 
 def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
@@ -53,7 +55,11 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
 
 def _export(backend: Backend, kept: KeepsResults, manifest: Manifest, level: str, now: int) -> int:
     """Note the parts first: results that are newer are read again the next time, and none is taken for newer."""
+    if manifest_of(backend).generation != manifest.generation:
+        raise evolved_since(backend, manifest)
     before = kept.flat_parts(level)
+    if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
+        before = {}  # its columns are those of an earlier frame
     view = backend.view([level])[0]
     parts = {part.name: (part.least, part.greatest + 1) for part in view.parts if part.rows}
     ranges = _changed(before or {}, parts)
@@ -66,11 +72,13 @@ def _export(backend: Backend, kept: KeepsResults, manifest: Manifest, level: str
     starts, ends = instants_of(results), instants_of(results, END)
     if (ends > now).any():
         parts[_OPEN] = (int(starts[ends > now].min()), LAST)
+    if manifest.generation:
+        parts[_FRAME] = (manifest.generation, manifest.generation)
     kept.write_flat(level, ranges, results, parts)
     return len(starts)
 
 
 def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
     """Find the windows that parts have come to or gone from, and those that were not over."""
-    changed = [span for name, span in before.items() if parts.get(name) != span]
+    changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
     return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from typing import Any
 
@@ -18,9 +17,10 @@ from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.checked_states import checked
 from tiltframe.store.core.commits import by_level, check_made_from, check_writer, commit_parts, write_levels
-from tiltframe.store.core.content import content_of
+from tiltframe.store.core.content import content_of, earlier_contents
+from tiltframe.store.core.evolution import evolve
 from tiltframe.store.core.manifest import Manifest, check_levels, check_name, schema_of
-from tiltframe.store.core.retention import checked_retention
+from tiltframe.store.core.retention import checked_retention, retain
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.delta.folder import whole_path
 from tiltframe.store.maintenance import Maintenance
@@ -120,8 +120,7 @@ class FrameStore(Maintenance):
         if self._manifest is not None:
             self._backend = self._backend.named(self._manifest.name)
             if retention is not None and self._retention != self._manifest.retention:
-                self._manifest = replace(self._manifest, retention=self._retention)
-                self._backend.alter(self._manifest.to_dict())
+                self._manifest = retry_on_conflict(lambda: retain(self._backend, self._retention))
         if rows is not None:
             self.prepare(self.frame.states_schema(checked_type(rows, pa.Schema, "rows")))
 
@@ -249,7 +248,8 @@ class FrameStore(Maintenance):
         self._backend.check_values(states)
         kept = self.prepare(states.schema)
         if self.holds(writer, commit):
-            return commit_parts(self._backend, kept, [], writer, commit, content)
+            earlier = earlier_contents(states, kept.frame, kept.earlier)
+            return commit_parts(self._backend, kept, [], writer, commit, content, earlier=earlier)
         parts = write_levels(self._backend, by_level(states, kept.frame), writer, commit)
         return retry_on_conflict(lambda: commit_parts(self._backend, kept, parts, writer, commit, content, made_from))
 
@@ -433,11 +433,60 @@ class FrameStore(Maintenance):
         span = None if within is None else read_time_range(within, timezone, now)
         return finest_within(self._backend, self.frame, span, points)
 
+    def evolve(self, frame: TiltFrame, rows: pa.Schema | None = None) -> None:
+        """Have the store be of another frame: with measures added or dropped, or coarser levels added.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+            What it is to be: the same keys, time zone and column of times, the levels that there are and perhaps
+            coarser ones, and measures of which those that have the names of present ones are the same, but for what
+            they read, such as quantiles.
+        rows : schema, optional
+            Of the rows that are to come; needed for measures of columns whose states are not there yet.
+
+        Raises
+        ------
+        ValueError, TypeError
+            For a frame that the store cannot become, naming the difference, and for measures that the rows do not fit.
+            Nothing has changed.
+        StoreError
+            For a store that holds nothing or is damaged, and where its frame has evolved since it was opened here.
+
+        Guarantee
+        ---------
+        It is one change of the store's description, at once or not at all: whoever opens the store sees one frame or
+        the other, and nothing that is stored changes. Others may read and write at the same time: those that have
+        opened the store before go on reading by the frame it had, and are told to open it again where they write. An
+        added measure that the states do not answer is null in every window that has rows from before; a dropped one is
+        forgotten as parts are compacted. New levels have all that the coarsest one still holds. After a kill, evolve
+        again, or `compact`.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame, rollup
+        >>> frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
+        >>> store = FrameStore(tempfile.mkdtemp(), frame)
+        >>> store.append(rollup(pa.table({"ts": [0, 60_000]}), frame), writer="docs", commit=1)
+        True
+        >>> store.evolve(TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.query("1h").column("n").to_pylist()
+        [2]
+        """
+        checked_type(frame, TiltFrame, "frame")
+        given = None if rows is None else checked_type(rows, pa.Schema, "rows")
+        self._manifest = evolve(self._backend, self.manifest, frame, given)
+        self.frame = self._manifest.frame
+
     def _check_frame(self, frame: TiltFrame) -> None:
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
-            raise StoreError(f"the store {self.place} is of another frame: {difference}; give another folder or name")
+            raise StoreError(
+                f"the store {self.place} is of another frame: {difference}; give another folder or name, or "
+                "FrameStore(uri).evolve(frame) to have the store be of this one"
+            )
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
         """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.

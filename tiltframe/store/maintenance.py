@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_names, checked_truth, shown
+from aggr.kernels import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.store.check import CheckReport, check_store

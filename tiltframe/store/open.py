@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from aggr.arguments import because, checked_mapping, is_name, shown
-from tiltframe.extras import MissingExtra
+from aggr.extras import MissingExtra
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store_folders import DESCRIPTION
@@ -75,10 +75,8 @@ def backend_at(uri: str, name: str | None, options: Mapping[str, str], durable: 
         return DeltaBackend(uri, tuple(options.items()), durable)
     if options:
         raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
-    try:
-        from tiltframe.store.postgres.backend import PostgresBackend
-    except ImportError as error:
-        raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
+    from tiltframe.store.postgres.backend import PostgresBackend
+
     return PostgresBackend(uri, name or "", durable)
 
 

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from aggr import Measure
 from aggr.arguments import nearest, shown
+from aggr.extras import MissingExtra
 from aggr.quantile import check_quantiles
 from aggr.states.flat_results import flattened
-from tiltframe.extras import MissingExtra
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, RESERVED, START
 

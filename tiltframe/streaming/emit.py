@@ -82,6 +82,16 @@ class EmitPolicy(Policy):
         """The timeout in microseconds, if there is one."""
         return None if self.timeout is None else micros(self.timeout)
 
+    @property
+    def by_arrival(self) -> bool:
+        """Whether windows may be emitted by the clock that rows arrive by, though no row comes."""
+        return self.timeout is not None
+
+    @property
+    def by_event(self) -> bool:
+        """Whether open windows are looked at by the watermark."""
+        return getattr(self, "clock", "arrival") == "event"
+
     def time(self, watermark: int | None, now: int | None) -> int | None:
         """Read the clock that periods are counted by; None while it is not known.
 
@@ -94,7 +104,7 @@ class EmitPolicy(Policy):
         -------
         int, microseconds, or None
         """
-        return watermark if getattr(self, "clock", "arrival") == "event" else now
+        return watermark if self.by_event else now
 
     def due(self, before: int | None, time: int | None) -> bool:
         """Say whether open windows are to be looked at, given the clock, and where it stood when they last were.
@@ -211,6 +221,11 @@ class Periodic(EmitPolicy):
         checked_truth(self.repeat, "repeat")
         _check_clock(self.clock)
 
+    @property
+    def by_arrival(self) -> bool:
+        """Whether periods, or a timeout, are counted by the clock."""
+        return super().by_arrival or not self.by_event
+
     def due(self, before: int | None, time: int | None) -> bool:
         """Say whether a multiple of the period has passed."""
         every = micros(self.every)
@@ -250,6 +265,11 @@ class OnUpdate(EmitPolicy):
         """Check every argument."""
         super().__post_init__()
         _check_clock(self.clock)
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether changes are gathered, or a timeout is counted, by the clock."""
+        return super().by_arrival or (self.batch is not None and not self.by_event)
 
     def due(self, before: int | None, time: int | None) -> bool:
         """Say whether changes were gathered for long enough."""
@@ -349,6 +369,11 @@ class AfterKeyExpire(EmitPolicy):
         if self.mode != "accumulating":
             raise ValueError(f"a key that expires is emitted once, and has no mode {self.mode}; leave it out")
         _check_clock(self.clock)
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether keys expire by the clock."""
+        return not self.by_event
 
     def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
         """Choose the keys of which no event has come, or is of a time, for the timeout."""

@@ -133,6 +133,25 @@ class Buffer(LatePolicy):
             unique = level.starts(unique - 1)
         return unique[places]
 
+    def newest(self, level: TimeWindow, oldest: int) -> int:
+        """Find the start of the newest window while the oldest one of the buffer is that of a moment.
+
+        Parameters
+        ----------
+        level : TimeWindow
+            The finest.
+        oldest : int
+            Microseconds UTC.
+
+        Returns
+        -------
+        int, microseconds UTC
+        """
+        start = level.starts(np.array([oldest]))
+        for _ in range(self.windows):
+            start = level.ends(start)
+        return int(start[0])
+
     def reached(self, level: TimeWindow, times: Instants, newest: int | None) -> Instants:
         """Find the start of the oldest window of the buffer as each event arrives, the event itself included.
 

@@ -38,6 +38,11 @@ class Rules:
         """What merges each column of states."""
         return {column.name: column.measure.function for column in self.frame.states}
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns of keys and of states."""
+        return [*self.frame.keys, *self.functions]
+
     def closed(self, ends: Instants, watermark: int) -> Mask:
         """Say which windows the watermark closes."""
         return ends <= watermark - self.emit.delay_us if watermark > LOWEST else np.zeros(len(ends), np.bool_)

@@ -11,11 +11,13 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 import aggr
@@ -24,14 +26,23 @@ from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
-from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows
+from tiltframe.level_chain import (
+    climb,
+    columns_to_reduce,
+    instants_of,
+    merge_level,
+    merge_panes,
+    reduce_keyed,
+    reduce_rows,
+)
 from tiltframe.streaming import saved
+from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
 from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
-from windows import BEGINNING, TimeWindow
+from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
@@ -109,7 +120,7 @@ class OpenWindows:
             hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
             hidden |= {SEEN: aggr.last(self.frame.time)}
         given = self.frame
-        return TiltFrame(given.levels, given.time, {**given.measures, **hidden}, given.keyed_by, given.timezone)
+        return given.with_measures(hidden)
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.
@@ -122,7 +133,8 @@ class OpenWindows:
         Returns
         -------
         table
-            The rows that were dropped as late, as they were given.
+            The rows that were dropped as late, as they were given. They are judged in their order: however rows are
+            cut into batches between two calls of `advance`, the same are dropped.
 
         Raises
         ------
@@ -131,6 +143,9 @@ class OpenWindows:
         """
         self.frame.check(checked_type(rows, pa.Table, "rows").schema)
         times = event_times(rows.column(self.frame.time), self.frame.time)
+        known = self._known(times)
+        if known.any():
+            rows, times = rows.filter(pa.array(~known)), times[~known]
         dropped, clock, shifted = np.zeros(len(times), np.bool_), self._clock, 0
         if isinstance(self.late, Buffer) and len(times):
             oldest = self.late.reached(self.frame.levels[0], times, clock.newest)
@@ -138,21 +153,27 @@ class OpenWindows:
             clock = clock.seen(int(self.frame.levels[0].starts(times).max()))
             dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
         kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        panes = merge_panes(reduce_rows(kept, self.partial_frame, times[~dropped]), self.partial_frame)
-        lost, levels, counts = self._merged(panes)
+        states, late = self._reduced(kept, times[~dropped])
+        lost, levels, counts = self._merged(merge_panes(states, self.partial_frame))
         if len(lost):
-            dropped[~dropped] = self._lie_in(lost, kept, times[~dropped])
-        counts |= {"moved_rows": shifted, "rows": len(times), "late_rows": int(dropped.sum())}
+            late = self._lie_in(lost, kept, times[~dropped])
+        dropped[~dropped] = late
+        counts |= {"moved_rows": shifted, "rows": len(known), "late_rows": int(dropped.sum())}
+        counts |= {"committed_rows": int(known.sum())}
         self._keep(levels, clock, counts)
         return rows.filter(pa.array(dropped))
 
-    def add(self, states: pa.Table) -> None:
+    def add(self, states: pa.Table, newest: int | None = None) -> None:
         """Take a batch as states of the finest panes; they need not be merged, and come in any order.
 
         Parameters
         ----------
         states : table of window_start, window_end, keys, states
-            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them.
+            Of `partial_frame`, as `tiltframe.level_chain.reduce_rows` and `merge_panes` give them. Their rows count as
+            having arrived at once: a row joins a session that any row of the batch keeps from being over.
+        newest : int, optional
+            The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
+            UTC; a buffer follows it.
 
         Raises
         ------
@@ -160,13 +181,20 @@ class OpenWindows:
             If they are no such states, or their keys are more than ``max_keys``. Nothing has changed then.
         """
         panes = merge_panes(self._checked(states), self.partial_frame)
+        known, there = self._known(instants_of(panes)), 0
+        if known.any():
+            there = int(self._told(panes.filter(pa.array(known))).marks["pending"].sum())
+            panes = panes.filter(pa.array(~known))
         clock, shifted, dropped = self._clock, 0, 0
         if isinstance(self.late, Buffer) and panes.num_rows:
             panes, shifted, dropped = self._buffered(panes)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
+        if newest is not None:
+            clock = clock.seen(newest)
         lost, levels, counts = self._merged(panes)
         counts["late_rows"] = dropped + int(lost.marks["pending"].sum())
-        self._keep(levels, clock, counts | {"moved_rows": shifted, "rows": counts["rows"] + dropped})
+        counts |= {"moved_rows": shifted, "committed_rows": there, "rows": counts["rows"] + dropped + there}
+        self._keep(levels, clock, counts)
 
     def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
         """Tell the time, and get what is to be emitted.
@@ -240,14 +268,27 @@ class OpenWindows:
         ends = [(level.held.ends, level.held.marks["closed_to"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
+        opened = [~c & self._begun(at) for at, c in enumerate(closed)]
         return Progress(
             **self._counts,
-            open_windows={n: int((~c).sum()) for n, c in zip(names, closed, strict=True)},
+            open_windows={n: int(o.sum()) for n, o in zip(names, opened, strict=True)},
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=self._keys_of([level.held.states for level in self._levels])[0].n if self._levels else 0,
             watermark=self._clock.watermark,
             state_bytes=sum(t.states.nbytes for level in self._levels for t in (level.held, level.emitted)),
         )
+
+    @property
+    def closed_before(self) -> int | None:
+        """The moment by which all finest windows that end at or before it are closed, microseconds UTC."""
+        at = self._levels[0].watermark if self._levels else LOWEST
+        return None if at == LOWEST else at - self.emit.delay_us
+
+    @property
+    def last_end(self) -> int | None:
+        """The latest end of the finest windows that are held, microseconds UTC; None where none is."""
+        held = self._levels[0].held if self._levels else ()
+        return int(self._levels[0].held.ends.max()) if len(held) else None
 
     def to_ipc(self) -> bytes:
         """Write all that is held, and how it came to be, as one Arrow IPC stream; `from_ipc` goes on from there."""
@@ -294,6 +335,73 @@ class OpenWindows:
         windows._levels, windows._clock, windows._counts = state.levels(windows.frame), state.clock, state.counts
         return windows
 
+    @classmethod
+    def from_committed(
+        cls,
+        states: pa.Table,
+        committed: int,
+        frame: TiltFrame,
+        emit: EmitPolicy | str = "after_close",
+        late: LatePolicy | str = "drop",
+        **bounds: Any,
+    ) -> OpenWindows:
+        """Go on from states of the finest level that are somewhere safe: open coarser windows are rebuilt from them.
+
+        Parameters
+        ----------
+        states : table of level, window_start, window_end, keys, states
+            As a store or a rollup gives them. A level is made of the one below, and that of the next one where it is
+            missing: at least what lies in windows that reach beyond ``committed``.
+        committed : int
+            A moment, microseconds UTC: rows of finest windows that end at or before it are in ``states``. Where such
+            rows come again, they are not taken, and counted in ``progress.committed_rows``.
+        frame, emit, late, **bounds : optional
+            As for a new `OpenWindows`.
+
+        Returns
+        -------
+        OpenWindows
+            With the watermark at ``committed`` and the delay of the emit policy.
+
+        Raises
+        ------
+        ValueError
+            If the states are not of the frame, or windows of a level do not follow each other.
+        """
+        windows = cls(frame, emit, late, **bounds)
+        others = [level.name for level in frame.levels if not level.aligned]
+        if others:
+            raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
+        committed = checked_whole(committed, "committed, a moment in microseconds,", BEGINNING, NEVER - 1)
+        frame.check_states(states.schema)
+        finest, there = frame.levels[0], states.select([LEVEL, START, END, *windows._rules.columns])
+        levels, at, below = [], committed, there
+        for level in frame.levels:
+            mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
+            if level == finest:
+                mine = mine.filter(pa.array(finest.ends(instants_of(mine)) <= committed))
+                table = merge_panes(mine, frame)
+            else:
+                table = merge_level(below, frame, level)
+            held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
+            held = held if level == finest else windows._with_firsts(held, level, below)
+            none = _no_windows(level, held, windows.emit)
+            levels.append(replace(none, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us))
+            if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
+                at = int(level.starts(level.starts(np.array([at])) - 1)[0])
+            below = mine if mine.num_rows else table
+        windows._levels = tuple(levels)
+        newest = windows.late.newest(finest, committed) if isinstance(windows.late, Buffer) else None
+        windows._clock = saved.Clock(committed + windows.emit.delay_us, newest=newest, committed=committed)
+        return windows
+
+    def _known(self, times: Instants) -> NDArray[np.bool_]:
+        """Say which rows are committed somewhere already, by their finest windows."""
+        committed = self._clock.committed
+        if committed is None or not len(times) or times.min() >= committed:
+            return np.zeros(len(times), np.bool_)
+        return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
+
     def _checked(self, states: pa.Table) -> pa.Table:
         """Check what `add` is given, by its columns."""
         there = checked_type(states, pa.Table, "states").column_names
@@ -306,10 +414,38 @@ class OpenWindows:
             )
         return states.select(wanted)
 
+    def _reduced(self, rows: pa.Table, times: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
+        """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
+        late, level = np.zeros(len(times), np.bool_), self._levels[0] if self._levels else None
+        found = self.frame.panes.assign(times) if level is not None and level.window.unites else None
+        if level is None or found is None or not self._rules.gone(found.ends, level.watermark).any():
+            return reduce_rows(rows, self.partial_frame, times), late
+        rows, owners, keys = keyed(rows, self.frame.keyed_by, columns_to_reduce(rows, self.partial_frame))
+        owners = np.arange(len(times)) if owners is None else owners
+        joins = self._join(level, keys, found.starts[owners], found.ends[owners])
+        late[owners] = True
+        late[owners[joins]] = False
+        chosen = pa.array(joins)
+        keys = {name: key.filter(chosen) for name, key in keys.items()}
+        return reduce_keyed(rows.filter(chosen), keys, self.partial_frame, times[owners][joins]), late
+
+    def _join(
+        self, level: OpenLevel, keys: Mapping[str, pa.Array], starts: Instants, ends: Instants
+    ) -> NDArray[np.bool_]:
+        """Say which rows count, one after the other: their sessions are kept once they have joined them."""
+        held = level.held
+        both = {name: pa.chunked_array([key_column(held.states.column(name)), keys[name]]) for name in keys}
+        ids = group_by([key_column(column) for column in both.values()], len(held) + len(starts))[0].ids
+        of_held, of_rows = ids[: len(held)], ids[len(held) :]
+        own = ~self._rules.gone(ends, level.watermark)
+        own[~own] = meeting((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
+        return joining(own, of_rows, starts, int(level.window.length))
+
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
-        new = [(level, self._told(states)) for level, states in climb(panes, self.partial_frame)]
+        climbed = climb(panes, self.partial_frame)
+        new = [(level, self._with_firsts(self._told(states), level, panes)) for level, states in climbed]
         levels = self._levels or tuple(_no_windows(level, table, self.emit) for level, table in new)
         _check_types(levels[0].held.states, new[0][1].states)
         pane_table = self._told(panes)
@@ -329,6 +465,31 @@ class OpenWindows:
             else:
                 lost &= self._rules.gone(_latest_ends(level.window, panes.starts), level.watermark)
         return lost
+
+    def _begun(self, at: int) -> NDArray[np.bool_]:
+        """Say which windows of a level have begun.
+
+        A buffer's coarser ones do when a window of the level below closes in them: until then nothing has come there.
+        """
+        level, below = self._levels[at], self._levels[at - 1]
+        firsts = level.held.marks["earliest"]
+        begun = np.ones(len(firsts), np.bool_)
+        if isinstance(self.late, Buffer) and at and below.window.aligned:
+            known = firsts < _UNKNOWN["earliest"]
+            begun[known] = self._rules.closed(below.window.ends(below.window.starts(firsts[known])), below.watermark)
+        return begun
+
+    def _with_firsts(self, table: WindowTable, level: TimeWindow, panes: pa.Table) -> WindowTable:
+        """Mark windows of a buffer's coarser levels by the start of the earliest pane in them."""
+        if not isinstance(self.late, Buffer) or not level.aligned or not len(table):
+            return table
+        starts = instants_of(panes)
+        at = [pa.array(np.concatenate([table.starts, level.starts(starts)]))]
+        keys = [pa.chunked_array([key_column(t.column(n)) for t in (table.states, panes)]) for n in self.frame.keys]
+        groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(starts))
+        firsts = np.full(groups.n, _UNKNOWN["earliest"])
+        np.minimum.at(firsts, groups.ids[len(table) :], starts)
+        return table.marked(earliest=firsts[groups.ids[: len(table)]])
 
     def _told(self, states: pa.Table) -> WindowTable:
         """Tell what policies need to know of rows from the states that say it."""

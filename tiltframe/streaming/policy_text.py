@@ -8,7 +8,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, ClassVar, TypeVar
 
 from aggr.arguments import checked_truth, checked_whole, nearest, shown
-from windows.kinds.units import duration_text, read_duration
+from aggr.duration import duration_text, read_duration
 
 DURATION = {"holds": "duration"}  # metadata of a field: text such as 10s
 

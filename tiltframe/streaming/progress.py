@@ -22,10 +22,13 @@ class Progress:
         Older than a buffer, and counted in its oldest window.
     refused_rows : int
         Dropped, because their keys are beyond ``max_keys``.
+    committed_rows : int
+        Not taken, because a store holds them already.
     emitted_rows : int
         Rows of emitted tables, retractions included.
     open_windows : level -> int
-        Windows and keys that are not closed.
+        Windows and keys that are not closed. Under a buffer a coarser window is open once a window of the level below
+        has closed in it: until then its rows are still in that one.
     kept_windows : level -> int
         Closed, and kept for late events.
     keys : int
@@ -40,6 +43,7 @@ class Progress:
     late_rows: int = 0
     moved_rows: int = 0
     refused_rows: int = 0
+    committed_rows: int = 0
     emitted_rows: int = 0
     open_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     kept_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))

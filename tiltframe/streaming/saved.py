@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_whole, shown
+from aggr.kernels import compute as pc
 from tiltframe.frame import TiltFrame
 from tiltframe.streaming.emit import EmitPolicy, read_emit
 from tiltframe.streaming.late import LatePolicy, read_late
@@ -22,7 +22,7 @@ from tiltframe.streaming.open_level import OpenLevel, Rules
 from tiltframe.streaming.window_table import MARKS, WindowTable
 from windows import BEGINNING, NEVER
 
-COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows")
+COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
 _KEY, _VERSION = b"tiltframe.open_windows", 1
 _PART = "__part"  # 2 × the level's number, and 1 more for what was emitted of it
 
@@ -38,12 +38,15 @@ class Clock:
         Where the policy's clock stood when open windows were last looked at.
     newest : int, optional
         The start of the newest window that events have come for, where a buffer follows it.
+    committed : int, optional
+        Before which rows are in a store already, and are not taken.
     """
 
     watermark: int | None = None
     now: int | None = None
     looked: int | None = None
     newest: int | None = None
+    committed: int | None = None
 
     def told(self, watermark: int | None, now: int | None) -> Clock:
         """Take a new watermark and clock; neither goes back."""
@@ -102,7 +105,7 @@ class Saved:
     @property
     def counts(self) -> dict[str, int]:
         """What it has counted."""
-        return dict(self.said["counts"])
+        return {**dict.fromkeys(COUNTS, 0), **self.said["counts"]}
 
     def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
         """Give the levels of a frame; states of added measures begin empty."""
@@ -160,6 +163,30 @@ def read(data: bytes) -> Saved:
             f"this state is of version {said.get('version')}, and this package reads {_VERSION}; upgrade it"
         )
     return Saved(table, said)
+
+
+def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
+    """Put plain data, and a table, behind what `written` wrote, which `read` reads as before."""
+    table = pa.table({}) if table is None else table
+    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(dict(notes)).encode()}
+    table = table.replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    return data + sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
+    """Read what `extended` put behind; nothing where there is none."""
+    source = pa.BufferReader(data)
+    try:
+        pa.ipc.open_stream(source).read_all()
+        if source.tell() == len(data):
+            return {}, pa.table({})
+        table = pa.ipc.open_stream(source).read_all()
+        return json.loads((table.schema.metadata or {})[_KEY]), table
+    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
+        raise ValueError(f"this saved state is damaged: {str(error).splitlines()[0]}; begin a new one") from None
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:

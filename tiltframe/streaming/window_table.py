@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr import Function
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups, group_by
 from aggr.states.keys import key_column
 from tiltframe.frame import END, INSTANT, START

@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 
 from aggr.arguments import checked_type
+from aggr.duration import DAY, LENGTH, MONTHS, duration_text, offset_shown
 from windows.contract import Intervals, TimeWindow
 from windows.kinds.tumbling import Numbering, Tumbling, window
-from windows.kinds.units import LENGTH, MONTHS, duration_text, offset_shown
-from windows.timezone import DAY, Instants, check_timezone, checked_instants
+from windows.timezone import Instants, check_timezone, checked_instants
 
 _MOST_PANES = 100_000  # of a window: it is merged from so many states, and more is a mistake
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import is_whole, shown
+from aggr.duration import LONGEST, duration_text, read_duration
 from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_finer, checked_times, merged
-from windows.kinds.units import LONGEST, duration_text, read_duration
 from windows.timezone import Instants
 
 _MOST = 2**62  # keys and times as one number stay within int64

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import checked_whole, is_whole, shown
-from windows.contract import Intervals, TimeWindow, checked_finer
-from windows.kinds.units import (
+from aggr.duration import (
+    DAY,
     LENGTH,
     MONTHS,
     SHORTEST_MONTH,
@@ -29,7 +29,8 @@ from windows.kinds.units import (
     offset_shown,
     read_duration,
 )
-from windows.timezone import DAY, Clock, Instants, check_timezone, checked_instants, clock
+from windows.contract import Intervals, TimeWindow, checked_finer
+from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
 _MONDAY = 4 * DAY  # the first Monday of 1970
 _MOST = 10_000_000  # windows that are listed: 80 MB of starts

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from aggr.arguments import checked_type, checked_whole
+from aggr.duration import DAY, SECOND
 from windows.contract import TimeWindow
-from windows.timezone import DAY, SECOND, Instants, clock
+from windows.timezone import Instants, clock
 
 _FIRST, _LAST = -(10**15), 2 * 10**15  # 1938 … 2033
 

@@ -86,11 +86,14 @@ class Snapshot:
         That are readable.
     txn_versions : writer -> number
         The last number that the level holds of each writer, and of each note.
+    unfilled : bool
+        Whether it is a new level that has not taken over yet what the finer one holds. Backends leave it at False.
     """
 
     level: str
     parts: tuple[Part, ...]
     txn_versions: Mapping[str, int]
+    unfilled: bool = False
 
     def holds(self, part: Part) -> bool:
         """Say whether the level holds the commit that a part of a finer level came with.
@@ -165,18 +168,25 @@ class Backend(Protocol):
             For types that cannot be stored.
         """
 
-    def alter(self, manifest: Mapping[str, Any]) -> None:
-        """Replace the manifest by another of the same frame, name and schema.
+    def alter(self, manifest: Mapping[str, Any], schema: pa.Schema, seen: Mapping[str, Any]) -> None:
+        """Replace the manifest by another of the same name and keys, at once, perhaps with more states and levels.
 
         Parameters
         ----------
         manifest : dict
             As JSON, as for `create`.
+        schema : schema
+            Of the states of every level: all columns that there were, and perhaps more. Rows that lack a column have
+            null in it.
+        seen : dict
+            The manifest that is replaced, as `describe` returned it.
 
         Raises
         ------
+        Conflict
+            Where the manifest is another by now. Nothing was changed.
         StoreError
-            Where there is no store, or it cannot be written.
+            Where there is no store, it cannot be written, or for types that cannot be stored.
         """
 
     def check_values(self, states: pa.Table) -> None:
@@ -208,8 +218,8 @@ class Backend(Protocol):
         Returns
         -------
         list of Snapshot
-            Each has the last numbers that its level holds of those writers, of ``tiltframe:expired``, and of every
-            writer of a part in any of the snapshots; it may have others.
+            Each has the last numbers that its level holds of those writers, of ``tiltframe:expired`` and
+            ``tiltframe:frame``, and of every writer of a part in any of the snapshots; it may have others.
         """
 
     def write(self, level: str, states: pa.Table, writer: str, commit: int) -> list[Part]:
@@ -221,7 +231,7 @@ class Backend(Protocol):
         ----------
         level : str
         states : table
-            With the columns of the store's schema; there may be others, which are not stored.
+            With the columns of the store's schema; states may lack, and there may be others, which are not stored.
         writer, commit : str, int
             The commit that they will be part of.
 
@@ -257,7 +267,8 @@ class Backend(Protocol):
         txn_versions : writer -> number, optional
             To be the writers' last numbers; each must be greater than the writer's last number.
         seen : Snapshot, optional
-            Of the level: the last numbers of the writers in ``txn_versions`` must still be those of the snapshot.
+            Of the level: the last numbers of the writers in ``txn_versions``, and of ``tiltframe:frame``, must still be
+            those of the snapshot.
         notes : name -> number, optional
             Numbers recorded under other names, which may shrink; snapshots have them like those of writers.
 
@@ -282,7 +293,8 @@ class Backend(Protocol):
         Returns
         -------
         table
-            window_start and the columns, in the schema's types, the same bits as were written; in any order.
+            window_start and the columns, in the schema's types, the same bits as were written, null in columns that
+            the rows lack; in any order.
 
         Raises
         ------

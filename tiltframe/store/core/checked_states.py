@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize
 from aggr.states.grouped_tables import finish_by
 from aggr.states.row_hash import row_hashes

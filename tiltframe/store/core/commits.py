@@ -9,16 +9,18 @@ is the same batch tried again, or an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr.arguments import checked_mapping, checked_whole, is_name, shown
+from aggr.kernels import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
-from tiltframe.store.core.backend import Backend, Conflict, Part, StoreError
+from tiltframe.store.core.backend import Backend, Conflict, Part, Snapshot, StoreError
 from tiltframe.store.core.catching_up import catch_up
 from tiltframe.store.core.content import Content, fingerprint
+from tiltframe.store.core.generations import Evolved, commit_to
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.snapshots import snapshot_levels
 from tiltframe.store.core.writers import OWN
@@ -72,6 +74,7 @@ def commit_parts(
     commit: int,
     content: Content,
     also: Mapping[str, int] | None = None,
+    earlier: Iterable[Content] = (),
 ) -> bool:
     """Commit what has been written, level by level.
 
@@ -82,6 +85,8 @@ def commit_parts(
     content : of the finest level's states, from `tiltframe.store.core.content`
     also : name -> number, optional
         What else counts as committed with it, such as the files it was made from.
+    earlier : contents
+        Of the same states as earlier frames have them: the commit may have come by one of these.
 
     Returns
     -------
@@ -92,48 +97,64 @@ def commit_parts(
     ------
     StoreError
         Where the number is there with other states, and where what else should be committed has been, by someone else.
+    Evolved
+        Where the frame of the store is another by now.
     """
-    parts, also = list(parts), also or {}
+    parts, also, contents = list(parts), also or {}, [content, *earlier]
     names = [level.name for level in manifest.frame.levels]
     given = {part.level for part in parts} or set(names)
     if names[0] not in given:
         raise ValueError(f"the states of the finest level, {names[0]}, are missing: coarser ones are made of them")
     counter = _counter(writer)
-    views = snapshot_levels(backend, manifest.frame.levels, writers=[writer, counter, *also])
+    views = snapshot_levels(backend, manifest, writers=[writer, counter, *also])
     numbers = [view.txn_versions.get(writer, -1) for view in views]
     if numbers[0] >= commit:
-        check_same(backend, manifest, writer, commit, content)
+        check_same(backend, manifest, writer, commit, contents)
         if min(numbers) < commit:
-            catch_up(backend, manifest)  # a writer was killed between levels
+            with suppress(Evolved):
+                catch_up(backend, manifest)  # a writer was killed between levels
         return False
     count = views[0].txn_versions.get(counter, 0) + 1
     try:
         finest = [part for part in parts if part.level == names[0]]
         txn_versions = {writer: commit, counter: count, **also}
         notes = {_slot(writer, count): fingerprint(commit, content)}
-        backend.commit(names[0], finest, (), txn_versions, views[0], notes)
+        commit_to(backend, manifest, views[0], finest, (), txn_versions, notes)
     except Conflict:
         there = backend.view(names[:1], [writer, *also])[0].txn_versions
         if there.get(writer, -1) < commit and any(there.get(name, -1) >= number for name, number in also.items()):
             raise StoreError("someone else has added the same meanwhile; nothing was written") from None
         if there.get(writer, -1) < commit:
             raise
-        check_same(backend, manifest, writer, commit, content)
+        check_same(backend, manifest, writer, commit, contents)
         return False
-    if len(set(numbers)) > 1 and len(given) > 1:
-        catch_up(backend, manifest)  # so that no commit of this writer is passed over
-        return True
-    for name, view in zip(names[1:], views[1:], strict=True):
-        if name in given:
-            try:
-                backend.commit(name, [part for part in parts if part.level == name], (), {writer: commit}, view)
-            except Conflict:  # a compaction was faster
-                catch_up(backend, manifest)
-                break
+    with suppress(Evolved):  # it is in the store; coarser levels follow by the frame that the store has by now
+        lagging = len(set(numbers)) > 1 or any(view.unfilled for view in views)
+        if lagging and len(given) > 1:
+            catch_up(backend, manifest)  # so that no commit of this writer is passed over
+        else:
+            _follow(backend, manifest, [view for view in views[1:] if view.level in given], parts, {writer: commit})
     return True
 
 
-def check_same(backend: Backend, manifest: Manifest, writer: str, commit: int, content: Content) -> None:
+def _follow(
+    backend: Backend,
+    manifest: Manifest,
+    views: Iterable[Snapshot],
+    parts: Sequence[Part],
+    txn_versions: Mapping[str, int],
+) -> None:
+    """Commit the parts of coarser levels."""
+    for view in views:
+        mine = [part for part in parts if part.level == view.level]
+        try:
+            commit_to(backend, manifest, view, mine, (), txn_versions)
+        except Conflict:  # a compaction was faster
+            catch_up(backend, manifest)
+            break
+
+
+def check_same(backend: Backend, manifest: Manifest, writer: str, commit: int, contents: Sequence[Content]) -> None:
     """Raise `StoreError` unless a number that a writer has come to was committed with these very states.
 
     Fingerprints are kept of the last `KEPT` commits of a writer; what cannot be told to be the same, is refused.
@@ -141,7 +162,8 @@ def check_same(backend: Backend, manifest: Manifest, writer: str, commit: int, c
     finest = manifest.frame.levels[0].name
     slots = [_slot(writer, at) for at in range(KEPT)]
     known = backend.view([finest], [writer, *slots])[0].txn_versions
-    if fingerprint(commit, content) in [known[slot] for slot in slots if slot in known]:
+    kept = {known[slot] for slot in slots if slot in known}
+    if any(fingerprint(commit, content) in kept for content in contents):
         return
     last = known.get(writer, -1)
     if last == commit:

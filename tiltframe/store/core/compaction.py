@@ -9,6 +9,7 @@ import numpy as np
 from tiltframe.store.core import merging
 from tiltframe.store.core.backend import Backend, Part
 from tiltframe.store.core.buckets import bucket_of
+from tiltframe.store.core.generations import commit_to
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.merging import merged
 from tiltframe.store.core.read_plan import lasting
@@ -51,7 +52,7 @@ def _merge_level_parts(
     for group in groups:
         part_ranges = [(part, (part.least, part.greatest + 1)) for part in group]
         add = merged(backend, manifest, level, part_ranges)
-        backend.commit(level.name, add, part_ranges)
+        commit_to(backend, manifest, mine, add, part_ranges)
         was, now = was + len(group), now + len(add)
         progress(was, total)
     return was, now

@@ -7,12 +7,12 @@ their hashes does not depend on batches, partitions, their order, or which attem
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.kernels import compute as pc
 from aggr.states.row_hash import row_hashes
 from tiltframe.frame import LEVEL, START, TiltFrame
 
@@ -21,12 +21,20 @@ Content = tuple[int, int]  # of 64 bits each
 NOTHING: Content = (0, 0)
 
 
-def content_of(states: pa.Table, frame: TiltFrame) -> Content:
-    """Sum up merged states: level, window_start, keys, states; all but those of the finest level are left out."""
+def earlier_contents(states: pa.Table, frame: TiltFrame, earlier: Iterable[Sequence[str]]) -> list[Content]:
+    """Sum up merged states as earlier frames of a store had them, those which had no other columns."""
+    return [content_of(states, frame, names) for names in earlier if set(names) <= set(states.column_names)]
+
+
+def content_of(states: pa.Table, frame: TiltFrame, columns: Sequence[str] | None = None) -> Content:
+    """Sum up merged states: level, window_start, keys, states; all but those of the finest level are left out.
+
+    ``columns`` of states are the frame's unless they are given.
+    """
     finest = states.filter(pc.equal(states.column(LEVEL), frame.levels[0].name))
     if not finest.num_rows:
         return NOTHING
-    names = [START, *frame.keys, *(column.name for column in frame.states)]
+    names = [START, *frame.keys, *(columns or (column.name for column in frame.states))]
     first, second = row_hashes([finest.column(name) for name in names]).sum(axis=1, dtype=np.uint64).tolist()
     return first, second
 

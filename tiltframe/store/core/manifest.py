@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +33,29 @@ class Manifest:
         Of the states of every level: window_start, keys, states.
     retention : level name -> duration
         Such as ``{"10s": "1d"}``; levels that are not named are kept for ever.
+    generation : int
+        How often the frame has evolved.
+    dropped : schema
+        Of the states of measures that were dropped: rows may still have them.
+    unfilled : level names
+        That were added, and have perhaps not taken over yet what finer ones hold.
+    earlier : tuple of tuples of names
+        The columns of states of every earlier frame.
     """
 
     name: str
     frame: TiltFrame
     schema: pa.Schema
     retention: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    unfilled: tuple[str, ...] = ()
+    earlier: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The schema of all that rows may have: window_start, keys, states, and those that were dropped."""
+        return pa.schema([*self.schema, *self.dropped])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as values that JSON has."""
@@ -53,8 +70,11 @@ class Manifest:
             "frame": self.frame.describe(),
             "functions": functions,
             "retention": dict(self.retention),
-            "schema": base64.b64encode(self.schema.remove_metadata().serialize().to_pybytes()).decode(),
+            "schema": _as_text(self.schema),
         }
+        if self.generation:
+            held |= {"generation": self.generation, "dropped": _as_text(self.dropped)}
+            held |= {"unfilled": list(self.unfilled), "earlier": [list(names) for names in self.earlier]}
         return {**held, "checksum": _checksum(held)}
 
     @classmethod
@@ -79,15 +99,29 @@ class Manifest:
                     raise StoreError(
                         f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
                     )
-            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described["schema"])))
+            schema, dropped = schemas_in(described)
             retention = {name: window(kept).name for name, kept in dict(described["retention"]).items()}
             if described["checksum"] != _checksum(described):
                 raise StoreError(f"the store {uri} is damaged: its description is not as it was written")
-            return cls(check_name(described["name"]), frame, schema, retention)
+            unfilled, earlier = described.get("unfilled", ()), map(tuple, described.get("earlier", ()))
+            generation = int(described.get("generation", 0))
+            name = check_name(described["name"])
+            return cls(name, frame, schema, retention, generation, dropped, tuple(unfilled), tuple(earlier))
         except StoreError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
             raise StoreError(f"the store {uri} is damaged: its description cannot be read: {error}") from None
+
+
+def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
+    """Read the schemas of the states that a manifest describes, and of those that were dropped."""
+    texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
+    schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
+    return schema, dropped
+
+
+def _as_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
 def _checksum(described: Mapping[str, Any]) -> str:
@@ -116,11 +150,16 @@ def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
     Raises ``ValueError`` for names that its tables need themselves or cannot tell apart.
     """
     names = [START, *frame.keys, *(column.name for column in frame.states)]
+    check_states_names(names)
+    return pa.schema([pa.field(name, states.field(name).type) for name in names])
+
+
+def check_states_names(names: Sequence[str]) -> None:
+    """Raise ``ValueError`` for names of columns that a store cannot tell apart."""
     lower = [name.lower() for name in names]
     for name in names:
         if lower.count(name.lower()) > 1:
             raise ValueError(f"a store does not tell {name!r} from a name that differs by case only; rename one")
-    return pa.schema([pa.field(name, states.field(name).type) for name in names])
 
 
 def check_name(name: str) -> str:

@@ -28,7 +28,7 @@ def merged(backend: Backend, manifest: Manifest, level: TimeWindow, part_ranges:
     for some in by_windows(part_ranges, level):
         states = backend.read(some, columns)
         if states.num_rows:
-            parts += backend.write(level.name, merge_level(states, frame, level), MERGED, number)
+            parts += backend.write(level.name, merge_level(states, frame, level, unknown=True), MERGED, number)
     return parts
 
 

@@ -6,7 +6,8 @@ what it holds itself, and borrows the rest:
 - a commit that it does not hold yet is read from the finest level, which keeps every commit apart until all coarser
   levels hold it;
 - a range that has been replaced below, and not here yet, is read whole from the level before, and this level's own
-  rows there are dropped.
+  rows there are dropped;
+- a new level that has not been filled yet is read from the level before.
 
 Views are taken from fine to coarse. Whatever was merged, expired or replaced in a finer level by then, the coarser
 ones held before, so a reader misses nothing and counts nothing twice, whoever writes meanwhile.
@@ -20,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tiltframe.store.core.backend import Part, Range, Snapshot
-from tiltframe.store.core.ranges import common, minus, union
-from tiltframe.store.core.writers import MERGED, OWN
+from tiltframe.store.core.ranges import EVER, common, minus, union
+from tiltframe.store.core.writers import EXPIRED, MERGED, OWN
 from windows import TimeWindow
 
 REPLACED = f"{OWN}replaced"  # tiltframe:replaced FROM TO, microseconds UTC
@@ -68,7 +69,7 @@ def read_plan(views: Sequence[Snapshot], levels: Sequence[TimeWindow], ranges: S
     if len(views) == 1:
         return ReadPlan(_part_ranges(view.parts, ranges), [], [], {})
     missing = [part for part in views[0].parts if not view.holds(part)]
-    stale = replaced_since([views[0], view], levels[-1])
+    stale = [EVER] if view.unfilled else replaced_since([views[0], view], levels[-1])
     fresh, old = minus(ranges, stale), common(ranges, stale)
     borrowed = read_plan(views[:-1], levels[:-1], old).part_ranges if old else []
     own, dropped = _part_ranges(view.parts, fresh), _part_ranges(view.parts, old)
@@ -86,9 +87,23 @@ def lost_level(views: Sequence[Snapshot]) -> str | None:
     merged = any(part.writer == MERGED for part in views[0].parts)
     for view in views[1:]:
         rebuilding = any(part.writer.startswith(REPLACED) and not view.holds(part) for part in views[0].parts)
-        if merged and not view.parts and not view.txn_versions and not rebuilding:
+        if merged and not view.parts and not view.txn_versions and not rebuilding and not view.unfilled:
             return view.level
     return None
+
+
+def held_from(views: Sequence[Snapshot], levels: Sequence[TimeWindow]) -> int:
+    """Return the time from which on the last of some levels, given from the finest on, holds windows.
+
+    A new level can have whole windows only of what the one before it still holds.
+    """
+    if not views[-1].unfilled:
+        return views[-1].txn_versions.get(EXPIRED, EVER[0])
+    held = held_from(views[:-1], levels[:-1])
+    if held == EVER[0]:
+        return held
+    begun = levels[-1].starts(np.array([held]))
+    return held if begun[0] == held else int(levels[-1].ends(begun)[0])
 
 
 def replaced_since(views: Sequence[Snapshot], level: TimeWindow) -> list[Range]:

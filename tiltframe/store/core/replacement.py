@@ -7,12 +7,14 @@ followed, they are read through finer ones in that range.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
 from tiltframe.frame import TiltFrame
 from tiltframe.store.core.backend import Backend, Range, Snapshot, StoreError
 from tiltframe.store.core.catching_up import catch_up
+from tiltframe.store.core.generations import Evolved, commit_to
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, as_text
 from tiltframe.store.core.read_plan import lasting, replaced_by, widened
@@ -48,7 +50,8 @@ def replace_range(
     """
     check_whole(span, manifest.frame)
     retry_on_conflict(lambda: _replace(backend, manifest, states, span, also or {}))
-    catch_up(backend, manifest)
+    with suppress(Evolved):  # coarser levels follow by the frame that the store has by now
+        catch_up(backend, manifest)
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
@@ -78,7 +81,7 @@ def _replace(
     for name in {(part.writer, part.commit) for part in missing}:  # coarser levels must not take these over any more
         add += backend.write(levels[0].name, manifest.schema.empty_table(), *name)
     changed = views[0].txn_versions.get(CHANGED, 0) + 1
-    backend.commit(levels[0].name, add, cut, {writer: number, CHANGED: changed, **also}, views[0])
+    commit_to(backend, manifest, views[0], add, cut, {writer: number, CHANGED: changed, **also})
 
 
 def _check_held(manifest: Manifest, views: list[Snapshot], span: Range, anew: bool) -> None:

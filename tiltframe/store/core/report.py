@@ -13,7 +13,7 @@ from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.writers import EXPIRED, MERGED
 
-_UNTOLD = ("schema", "checksum")  # of a description, for programs only
+_UNTOLD = ("schema", "checksum", "dropped", "unfilled", "earlier")  # of a description, for programs only
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ tell any more, a coarser one does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,10 +16,12 @@ from aggr.arguments import checked_mapping
 from tiltframe.frame import TiltFrame
 from tiltframe.store.core.backend import Backend, Conflict
 from tiltframe.store.core.catching_up import catch_up
+from tiltframe.store.core.generations import commit_to, manifest_of
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, FIRST
 from tiltframe.store.core.read_plan import lasting, replaced_since
 from tiltframe.store.core.retry import retry_on_conflict
+from tiltframe.store.core.snapshots import view_levels
 from tiltframe.store.core.writers import CHANGED, EXPIRED, expired_in
 from windows import window
 
@@ -56,6 +59,14 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
     return kept
 
 
+def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
+    """Have a store keep its levels so long from now on; raises `Conflict` where its description is being changed."""
+    seen = backend.describe()
+    manifest = replace(manifest_of(backend), retention=retention)
+    backend.alter(manifest.to_dict(), manifest.columns, seen or {})
+    return manifest
+
+
 def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
     """Remove the windows of each level that are older than its retention; coarser levels catch up first.
 
@@ -74,10 +85,10 @@ def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[in
 
 def _expire(backend: Backend, manifest: Manifest, name: str, now: int) -> tuple[int, int]:
     levels = manifest.frame.levels
-    views = backend.view([level.name for level in levels], [CHANGED, expired_in(name)])
-    if replaced_since(views, levels[-1]):
+    views = view_levels(backend, manifest, None, [CHANGED, expired_in(name)])
+    if replaced_since(views, levels[-1]) or any(view.unfilled for view in views):
         catch_up(backend, manifest)  # before windows go that coarser ones are to be derived from
-        raise Conflict("a replacement was still under way")
+        raise Conflict("coarser levels were still being derived")
     at = [level.name for level in levels].index(name)
     horizon = horizon_of(manifest, name, now)
     old = [part for part in lasting(views, views[at].parts) if part.least < horizon and part.rows]
@@ -88,12 +99,12 @@ def _expire(backend: Backend, manifest: Manifest, name: str, now: int) -> tuple[
     if (
         at and views[0].txn_versions.get(expired_in(name), EVER[0]) < horizon
     ):  # first of all, no replacement may need them
-        backend.commit(levels[0].name, [], (), {expired_in(name): horizon, **changed}, views[0])
+        commit_to(backend, manifest, views[0], [], (), {expired_in(name): horizon, **changed})
         return _expire(backend, manifest, name, now)
     cut = [(part, (part.least, min(horizon, part.greatest + 1))) for part in old]
     gone = backend.read([piece for piece in cut if piece[0].greatest >= horizon], []).num_rows
     txn_versions = {EXPIRED: horizon} if horizon > before else {}
-    backend.commit(name, [], cut, txn_versions if at else {**txn_versions, **changed}, views[at])
+    commit_to(backend, manifest, views[at], [], cut, txn_versions if at else {**txn_versions, **changed})
     return horizon, gone + sum(part.rows for part in old if part.greatest < horizon)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from deltalake import Transaction
+from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -33,7 +33,8 @@ from tiltframe.store.core.buckets import bucket_names
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.narrowing import key_bounds
 from tiltframe.store.core.ranges import minus
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.core.stored_types import stored_schema
+from tiltframe.store.core.writers import EXPIRED, FRAME
 from tiltframe.store.delta.durable import sync_commit
 from tiltframe.store.delta.ends import Ends, check_ends, ends_of, log_problems
 from tiltframe.store.delta.files import bucket_of_file, data_files, read_files, reason, stored_rows, write_file
@@ -91,6 +92,7 @@ class DeltaBackend:
             live.update()
             check_ends(self.uri, "", [live], self._ends())
             text = live.table.metadata().configuration.get(DESCRIPTION)
+        self._seen.clear()
         return described_by(text, self.uri)
 
     def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
@@ -103,12 +105,22 @@ class DeltaBackend:
                 if self.describe() is None:  # not because someone else was first
                     raise
 
-    def alter(self, manifest: Mapping[str, Any]) -> None:
-        """Replace the description."""
+    def alter(self, manifest: Mapping[str, Any], schema: pa.Schema, seen: Mapping[str, Any]) -> None:
+        """Replace the description; the tables of the levels have the new columns when they are next written."""
         with clear(self.uri):
             live = self._open_description()
-            live.table.alter.set_table_properties({DESCRIPTION: json.dumps(manifest)}, raise_if_not_exists=False)
+            if described_by(live.table.metadata().configuration.get(DESCRIPTION), self.uri) != seen:
+                raise Conflict("the description has been changed meanwhile")
+            try:
+                live.table.alter.set_table_properties(
+                    {DESCRIPTION: json.dumps(manifest)},
+                    raise_if_not_exists=False,
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )
+            except CommitFailedError as error:
+                raise Conflict(f"the description is being changed: {reason(error)}") from None
             self._written(live, live.table.version())
+            self._seen.clear()
 
     def _open_description(self) -> Live:
         known = self._ends().checkpoints(DESCRIPTION)
@@ -138,7 +150,7 @@ class DeltaBackend:
                 if live is not None:
                     held.enter_context(live.lock)  # until all numbers are read: they must be of the same moment
                 parts.append(() if live is None else live.parts(level))
-            asked = {EXPIRED, *writers, *(part.writer for some in parts for part in some)}
+            asked = {EXPIRED, FRAME, *writers, *(part.writer for some in parts for part in some)}
             txn_versions = [{} if live is None else live.numbers(asked) for live in lives]
             self._check_ends()
         return [Snapshot(*seen) for seen in zip(levels, parts, txn_versions, strict=True)]
@@ -177,8 +189,9 @@ class DeltaBackend:
             there = {part.name for part in live.parts(level)}
             if any(part.name not in there for part, _ in cut):
                 raise Conflict(f"{level}: what was to be replaced has been replaced by someone else")
-            last = live.numbers(txn_versions)
-            if seen and any(last.get(writer, -1) != seen.txn_versions.get(writer, -1) for writer in txn_versions):
+            last = live.numbers({FRAME, *txn_versions})
+            named = (FRAME, *txn_versions)
+            if seen and any(last.get(writer, -1) != seen.txn_versions.get(writer, -1) for writer in named):
                 raise Conflict(f"{level}: someone else has committed the same meanwhile")
             if any(last.get(writer, -1) >= number for writer, number in txn_versions.items()):
                 raise Conflict(f"{level}: the commit is already there")
@@ -192,10 +205,21 @@ class DeltaBackend:
             ]
             transactions = [Transaction(writer, number) for writer, number in {**txn_versions, **(notes or {})}.items()]
             try:
+                self._widen(live)
                 version = live.commit(actions, transactions, ends_of(list(self._live.values()), live))
             except CommitFailedError as error:
                 raise Conflict(f"{level}: {reason(error)}") from None
             self._written(live, version)
+
+    def _widen(self, live: Live) -> None:
+        """Give the table of a level the columns that the store has got since it was made: other readers look there."""
+        if not self._described().generation:
+            return
+        there = {field.name for field in live.table.schema().fields}
+        new = [field for field in stored_schema(self._described().columns) if field.name not in there]
+        if new:
+            self._written(live, live.add_columns(new, ends_of(list(self._live.values()), live)))
+            live.update()
 
     def _open_all(self) -> None:
         """Open every level once, also those that are not asked for: they tell how far the others went."""
@@ -217,14 +241,14 @@ class DeltaBackend:
     def _without(self, part: Part, gone: Sequence[Range]) -> list[Part]:
         """Write what remains of a part without some ranges into a file of its own."""
         left = [(part, span) for span in minus([(part.least, part.greatest + 1)], gone)]
-        rows = self.read(left, self._described().schema.names[1:])
+        rows = self.read(left, self._described().columns.names[1:])
         if not rows.num_rows:
             return []
         return [self._write(part.level, rows, part.writer, part.commit, bucket_of_file(part))]
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Read files, those that are wanted whole together; row groups that the condition excludes are left out."""
-        schema = self._described().schema
+        schema = self._described().columns
         bounds = key_bounds(where, schema)
         wanted = pa.schema([schema.field(name) for name in [START, *columns]])
         backend = [wanted.empty_table()]
@@ -277,13 +301,18 @@ class DeltaBackend:
             return log_problems(self.uri, names, self.options, self._ends())
 
     def _described(self) -> Manifest:
-        """Read the description once: what is read here of it never changes."""
-        if not self._seen:
-            described = self.describe()
-            if described is None:
-                raise StoreError(f"there is no store {self.uri}")
-            self._seen.append(Manifest.from_dict(described, self.uri))
-        return self._seen[0]
+        """Read the description, unless it is known: what others change of it since does not matter here.
+
+        Name, keys and levels stay, and columns that it does not know are not asked for.
+        """
+        if known := self._seen[:1]:
+            return known[0]
+        described = self.describe()
+        if described is None:
+            raise StoreError(f"there is no store {self.uri}")
+        manifest = Manifest.from_dict(described, self.uri)
+        self._seen[:] = [manifest]
+        return manifest
 
     def _table(self, level: str, create: bool = False) -> Live | None:
         """Open a level's table, once; None where nothing has been written to it."""
@@ -298,7 +327,7 @@ class DeltaBackend:
                     except TableNotFoundError:
                         if not create:
                             return None
-                        make_level(path, self._described().schema, options)
+                        make_level(path, self._described().columns, options)
                         if self.durable:
                             sync_commit(path, 0)
                         self._live[level] = Live.open(self.uri, name, options, {})

@@ -182,8 +182,9 @@ def stored_rows(states: pa.Table, described: Manifest, level: str, writer: str, 
     columns[END] = pa.array(described.frame.level(level).ends(starts)).cast(INSTANT)
     columns[WRITER] = pa.repeat(pa.scalar(writer), len(starts))
     columns[COMMIT] = pa.repeat(pa.scalar(commit, pa.int64()), len(starts))
-    for wanted in list(described.schema)[1:]:
-        columns[wanted.name] = stored(one_array(states.column(wanted.name)))
+    for wanted in list(described.columns)[1:]:
+        if wanted.name in states.column_names or wanted.name in described.frame.keys:
+            columns[wanted.name] = stored(one_array(states.column(wanted.name)))
     return pa.table(columns)
 
 

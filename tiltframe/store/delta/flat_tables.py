@@ -39,14 +39,17 @@ def write_flat(
     columns = [stored(one_array(column)) for column in results.columns]
     fresh = pa.table(columns, schema=stored_schema(results.schema))
     table = _open(path, options)
-    if table is not None:
-        fresh = pa.concat_tables([_outside(table.to_pyarrow_table().cast(fresh.schema), ranges), fresh])
+    there = None if table is None else table.to_pyarrow_table()
+    same = there is None or there.column_names == fresh.column_names
+    if there is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
+        fresh = pa.concat_tables([_outside(there.cast(fresh.schema), ranges), fresh])
     told = CommitProperties({_MADE_FROM: json.dumps(parts)}, max_commit_retries=0)
     try:
         write_deltalake(
             path if table is None else table,
             fresh.sort_by(START),
             mode="error" if table is None else "overwrite",
+            schema_mode=None if same else "overwrite",
             storage_options=dict(options),
             commit_properties=told,
         )

@@ -47,6 +47,7 @@ def seal(
     seen: Seen,
     actions: Sequence[AddAction | RemoveAction],
     transactions: Sequence[Transaction],
+    schema: str = "",
 ) -> dict[str, str]:
     """Seal an entry that is about to be written: what goes into its commitInfo.
 
@@ -60,8 +61,11 @@ def seal(
         Checksum of the bytes of the entry before.
     seen : name -> (identity, version)
         How far the store's other logs went.
+    schema : str
+        In JSON, of an entry that adds columns.
     """
     told = [_told_action(action) for action in actions]
+    told += [["metaData", json.loads(schema)]] if schema else []
     told += [["txn", each.app_id, each.version] for each in transactions]
     held: dict[str, Any] = {"previous": previous, "seen": {name: list(at) for name, at in seen.items()}}
     return {SEAL: json.dumps({"checksum": _checksum(table, version, held, told), **held})}
@@ -123,6 +127,8 @@ def _told_line(action: str, held: Mapping[str, Any]) -> list[Any]:
         return ["add", unquote(held["path"]), held["size"], held["partitionValues"], stats, *vector]
     if action == "remove":
         return ["remove", unquote(held["path"])]
+    if action == "metaData":
+        return ["metaData", json.loads(held["schemaString"])]
     return ["txn", held["appId"], held["version"]] if action == "txn" else [action, dict(held)]
 
 

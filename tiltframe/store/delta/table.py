@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
@@ -127,6 +127,19 @@ class Live:
             [BUCKET],
             commit_properties=CommitProperties(told, max_commit_retries=0, app_transactions=list(transactions)),
         )
+        self.committed = version
+        return version
+
+    def add_columns(self, columns: Sequence[pa.Field], seen: Seen) -> int:
+        """Commit new columns, null in all rows that there are; return the version.
+
+        Raises deltalake's ``CommitFailedError`` where anything else was committed since.
+        """
+        version = self.checked + 1
+        new = Schema.from_arrow(pa.schema(columns))
+        both = Schema([*self.table.schema().fields, *new.fields])
+        told = seal(self.identity, version, self.digest or "", seen, [], [], both.to_json())
+        self.table.alter.add_columns(list(new.fields), commit_properties=CommitProperties(told, max_commit_retries=0))
         self.committed = version
         return version
 

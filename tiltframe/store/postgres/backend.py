@@ -22,7 +22,7 @@ from aggr.kernels.normalize import one_array
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import COMMIT, WRITER
-from tiltframe.store.core.backend import Part, Range, Snapshot, StoreError
+from tiltframe.store.core.backend import Conflict, Part, Range, Snapshot, StoreError
 from tiltframe.store.core.buckets import bucket_names
 from tiltframe.store.core.manifest import check_name
 from tiltframe.store.core.narrowing import key_bounds
@@ -96,10 +96,19 @@ class PostgresBackend:
                 layout.create(db)
                 register(db, name, manifest)
 
-    def alter(self, manifest: Mapping[str, Any]) -> None:
-        """Replace the description."""
-        with self._store() as (db, layout):
-            db.run("UPDATE tiltframe SET description = $1 WHERE name = $2", json.dumps(manifest), layout.name)
+    def alter(self, manifest: Mapping[str, Any], schema: pa.Schema, seen: Mapping[str, Any]) -> None:
+        """Replace the description, and add columns and tables, in one transaction; commits wait for it."""
+        with self._store() as (db, _):
+            db.lock("create")
+            found = find(db, self.name)
+            if found is None or found[1] != seen:
+                raise Conflict("the description has been changed meanwhile")
+            before, after = Layout.of(*found), Layout.of(found[0], manifest, schema)
+            if (before.schema, before.frame) != (after.schema, after.frame):
+                for level in before.levels:
+                    db.lock(before.name, level)
+                after.alter(db, before)
+            db.run("UPDATE tiltframe SET description = $1 WHERE name = $2", json.dumps(manifest), before.name)
 
     def check_values(self, states: pa.Table) -> None:
         """Raise `StoreError` for values that PostgreSQL cannot hold."""
@@ -183,11 +192,15 @@ class PostgresBackend:
     def flat_parts(self, level: str) -> dict[str, Range]:
         """Read what a level's plain table was made from."""
         with self._store(snapshot=True) as (db, layout):
-            return flat_tables.read_parts(db, layout.flat_parts, level)
+            return flat_tables.read_parts(db, layout.flat_parts, level) if layout.has_results(db) else {}
 
     def write_flat(self, level: str, ranges: Sequence[Range], results: pa.Table, parts: Mapping[str, Range]) -> None:
         """Replace rows of a level's plain table, and note what it is made from; writers take turns."""
         with self._store() as (db, layout):
+            if not layout.has_results(db):
+                db.lock("create")
+                if not layout.has_results(db):
+                    layout.make_results(db)
             db.lock(layout.name, level, "flat", 0)
             flat_tables.replace(db, layout.flat(level), layout.flat_parts, level, ranges, results, parts)
 
@@ -222,9 +235,10 @@ def _columns(layout: Layout, states: pa.Table) -> pa.Table:
     check_values(states)
     arrays = []
     for kept in layout.schema:
-        if kept.name not in states.column_names:
+        given = kept.name in states.column_names
+        if not given and kept.name in (START, *layout.frame.keys):
             raise StoreError(f"these are no states of the store {layout.name}: they have no column {kept.name!r}")
-        values = one_array(states.column(kept.name))
+        values = one_array(states.column(kept.name)) if given else pa.nulls(states.num_rows, kept.type)
         if values.type != kept.type:
             raise StoreError(f"the store {layout.name} keeps {kept.type} in {kept.name!r}, and this is {values.type}")
         arrays.append(stored(values))

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tiltframe.frame import START
 from tiltframe.store.core.backend import Conflict, Part, Range, Snapshot
+from tiltframe.store.core.writers import FRAME
 from tiltframe.store.postgres.limits import PART
 from tiltframe.store.postgres.schema import Layout
 from tiltframe.store.postgres.session import Session, moment, numbers
@@ -38,8 +39,10 @@ def commit(
     for writer, last in txn_versions.items():
         if held.get(writer, last - 1) >= last:
             raise Conflict(f"the level {level} of {layout.name} already holds {held[writer]} of {writer}")
-        if seen and held.get(writer) != seen.txn_versions.get(writer):
-            raise Conflict(f"the level {level} of {layout.name} has taken commits of {writer} meanwhile")
+    if seen:
+        for writer in (FRAME, *txn_versions):
+            if held.get(writer) != seen.txn_versions.get(writer):
+                raise Conflict(f"the level {level} of {layout.name} has taken commits of {writer} meanwhile")
     if cut:
         check_seen(db, layout, level, [part for part, _ in cut])
         _cut(db, layout, level, cut)

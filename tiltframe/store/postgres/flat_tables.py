@@ -15,7 +15,7 @@ from aggr.kernels.normalize import one_array
 from aggr.states.flat_results import flat_schema
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import PARTIAL
-from tiltframe.store.core.backend import Range, StoreError
+from tiltframe.store.core.backend import Conflict, Range, StoreError
 from tiltframe.store.core.stored_types import stored, stored_type
 from tiltframe.store.postgres.flat import column_name, sql_type
 from tiltframe.store.postgres.session import Session, listed, moment, quoted
@@ -84,6 +84,8 @@ def replace(
     if results.num_rows:
         wanted = [row["name"] for row in db.rows(_NAMES, table)]
         there = {column_name(name): name for name in results.column_names}
+        if not there.keys() >= set(wanted):
+            raise Conflict(f"the table {table} is of another frame by now")
         rows = pa.table({name: stored(one_array(results.column(there[name]))) for name in wanted})
         db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(wanted)} FROM {table} WITH NO DATA")
         db.fill(_INCOMING, rows)

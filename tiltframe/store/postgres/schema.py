@@ -11,7 +11,6 @@ tiltframe               name, format, description            one row a store
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import pyarrow as pa
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import COMMIT, WRITER
 from tiltframe.store.core.backend import StoreError
+from tiltframe.store.core.manifest import schemas_in
 from tiltframe.store.core.stored_types import stored_schema
 from tiltframe.store.postgres import flat_tables
 from tiltframe.store.postgres.flat import flat_schema, sql_type
@@ -40,15 +40,17 @@ class Layout:
     name: str
     levels: tuple[str, ...]
     frame: TiltFrame
-    schema: pa.Schema  # of window_start, keys and states, as the caller knows them
+    schema: pa.Schema  # of window_start, keys and all states, as the caller knows them
+    evolved: bool = False
 
     @classmethod
     def of(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
         """Read a description; raises `StoreError` for a damaged one."""
         try:
             if schema is None:
-                schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["schema"])))
-            return cls(name, tuple(manifest["levels"]), TiltFrame.from_dict(manifest["frame"]), schema)
+                schema = pa.schema([field for each in schemas_in(manifest) for field in each])
+            frame = TiltFrame.from_dict(manifest["frame"])
+            return cls(name, tuple(manifest["levels"]), frame, schema, bool(manifest.get("generation")))
         except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
             raise StoreError(f"the store {name} is damaged: its description cannot be read: {error}") from None
 
@@ -112,22 +114,69 @@ class Layout:
             f"CREATE TABLE {self.txn_versions} (level text NOT NULL, writer text NOT NULL, digest bytea NOT NULL, "
             "number bigint NOT NULL, PRIMARY KEY (level, digest))"
         )
-        session.run(flat_tables.create_parts(self.flat_parts))
         for level in self.levels:
             session.run(self._level(level))
+        self.make_results(session)
+
+    def alter(self, session: Session, before: Layout) -> None:
+        """Add the columns and tables that there were not before; results are of this frame then."""
+        check_columns(pa.schema(list(self.columns)[1:]))
+        there = before.columns.names
+        new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in there}]
+        for level in self.levels:
+            if level not in before.levels:
+                session.run(self._level(level))
+            elif new:
+                session.run(f"ALTER TABLE {self.table(level)} {', '.join(new)}")
+        self.make_results(session)
+
+    def make_results(self, session: Session) -> None:
+        """Make the views of results, and the plain tables, empty, that they take the rest from.
+
+        Plain tables that are there go; who may read them, and the views, may still.
+        """
+        names = [name for level in self.levels for name in (self.flat(level), self.relations(level).view)]
+        grants = [statement for name in names for statement in _grants(session, name)]
+        for level in self.levels:
+            session.run(f"DROP VIEW IF EXISTS {self.relations(level).view}")
+            session.run(f"DROP TABLE IF EXISTS {self.flat(level)}")
+        session.run(f"DROP TABLE IF EXISTS {self.flat_parts}")
+        session.run(flat_tables.create_parts(self.flat_parts))
+        for level in self.levels:
             session.run(flat_tables.create(self.frame, self.schema, self.flat(level)))
-            for statement in sql_view(self.frame, self.schema, self.relations(level), level):
+            for statement in sql_view(self.frame, self.schema, self.relations(level), level, self.evolved):
                 session.run(statement)
+        for statement in grants:
+            session.run(statement)
+
+    def has_results(self, session: Session) -> bool:
+        """Say whether there are plain tables; stores made by earlier releases have none."""
+        return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.flat_parts)[0]["missing"]
+
+    def _types(self) -> list[tuple[str, str]]:
+        """Name the columns of a level, quoted, but for its start, and their types."""
+        return [(quoted(f.name), sql_type(f.type, f.name)) for f in self.columns if f.name != START]
 
     def _level(self, level: str) -> str:
-        types = {field.name: sql_type(field.type, field.name) for field in self.columns}
-        states = [f"{quoted(name)} {dtype}" for name, dtype in types.items() if name != START]
+        states = [f"{name} {dtype}" for name, dtype in self._types()]
         return (
             f"CREATE TABLE {self.table(level)} ({START} timestamptz NOT NULL, {END} timestamptz NOT NULL, "
             f'{"".join(f"{s}, " for s in states)}{WRITER} text COLLATE "C" NOT NULL, "{COMMIT}" bigint NOT NULL, '
             f"{PART} bigint NOT NULL, {WRITTEN} timestamptz NOT NULL DEFAULT now(), "
             f"{ROW} bytea NOT NULL, UNIQUE ({START}, {ROW}))"
         )
+
+
+_GRANTED = (
+    "SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who, "
+    "a.privilege_type AS what FROM pg_class AS c, aclexplode(c.relacl) AS a "
+    "WHERE c.oid = to_regclass($1::text) AND a.grantee <> c.relowner"
+)
+
+
+def _grants(session: Session, table: str) -> list[str]:
+    """Write the statements that give others what they may do with a table or view."""
+    return [f"GRANT {row['what']} ON {table} TO {row['who']}" for row in session.rows(_GRANTED, table)]
 
 
 def find(session: Session, name: str) -> tuple[str, dict[str, Any]] | None:

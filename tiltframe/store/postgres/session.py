@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from aggr.extras import MissingExtra
 from tiltframe.store.core.backend import Conflict, StoreError
 from tiltframe.store.postgres.address import secrets, shown
 
@@ -61,8 +62,8 @@ def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
     """
     try:
         import adbc_driver_postgresql.dbapi as postgresql
-    except ImportError:
-        raise StoreError("PostgreSQL needs adbc-driver-postgresql: pip install 'tiltframe[postgres]'") from None
+    except ImportError as error:
+        raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
     try:
         kept = _taken(uri, postgresql)
         with closing(kept), kept.connection.cursor() as cursor:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from aggr.function import FUNCTION
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import PARTIAL
 from tiltframe.store.core.stored_types import stored_schema
@@ -23,7 +24,7 @@ from tiltframe.store.postgres.flat import column_name, flat_schema
 from tiltframe.store.postgres.flat_tables import columns_of, results_of
 from tiltframe.store.postgres.session import moment, quoted
 from tiltframe.store.postgres.sql_results import sql_result
-from tiltframe.store.postgres.sql_terms import Merged
+from tiltframe.store.postgres.sql_terms import Merged, of
 
 
 class Relations(NamedTuple):
@@ -45,7 +46,7 @@ class _Columns(NamedTuple):
     left_out: list[str]
 
 
-def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str) -> list[str]:
+def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str, evolved: bool = False) -> list[str]:
     """Write the statements that make the view of a level, and its comment.
 
     Parameters
@@ -55,10 +56,12 @@ def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str) 
         Of the states of every level.
     names : Relations
     level : str
+    evolved : bool
+        Whether rows may lack states of measures that were added since; results that they are part of are null.
     """
     keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
     merged = Merged()
-    found = _columns(frame, schema, merged, {START, END, PARTIAL, *keys})
+    found = _columns(frame, schema, merged, {START, END, PARTIAL, *keys}, evolved)
     own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
     by = ", ".join(f"s.{quoted(column)}" for column in own.values())
     named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
@@ -83,7 +86,7 @@ def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str) 
     ]
 
 
-def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str]) -> _Columns:
+def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool) -> _Columns:
     """Choose the columns of measures, and say which are kept, and which parts of which measures have none."""
     columns: dict[str, str] = {}
     kept: list[str] = []
@@ -93,6 +96,9 @@ def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str
         state = frame.state_of(measure_name)
         result = sql_result(measure.function, merged, state, schema.field(state).type)
         live = {column_name(measure_name + suffix): sql for suffix, sql in result.columns.items()}
+        if evolved:
+            lacking = merged(f"bool_or({of(state, FUNCTION)} IS NULL)")
+            live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
         flat = results_of(frame, schema, measure_name)
         others = {*taken, *frame.measures} - {measure_name}
         for name in dict.fromkeys([*flat, *live]):

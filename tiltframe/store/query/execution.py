@@ -13,7 +13,7 @@ from tiltframe.level_chain import instants_of
 from tiltframe.store.core.backend import Backend, Range
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, as_text
-from tiltframe.store.core.read_plan import PartRanges, read_plan, widened
+from tiltframe.store.core.read_plan import PartRanges, held_from, read_plan, widened
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
@@ -50,7 +50,7 @@ def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[
     span, source = plan.span(), plan.frame.levels[plan.source()]
 
     def attempt() -> tuple[pa.Table, int]:
-        part_ranges, held = planned_ranges(backend, plan)
+        part_ranges, held = planned_ranges(backend, manifest, plan)
         return backend.read(part_ranges, plan.columns, plan.where), held
 
     rows, held = retry_on_conflict(attempt)
@@ -62,11 +62,11 @@ def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[
     return requested_states(rows, plan, span), held
 
 
-def planned_ranges(backend: Backend, plan: QueryPlan) -> tuple[PartRanges, int]:
+def planned_ranges(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[PartRanges, int]:
     """Choose what is read for a query plan; return also the time from which on its level holds windows."""
     levels, at = plan.frame.levels, plan.source() + 1
-    views = snapshot(backend, levels, at)
-    held = views[-1].txn_versions.get(EXPIRED, EVER[0])
+    views = snapshot(backend, manifest, at)
+    held = held_from(views, levels[:at])
     low, high = plan.span() or EVER
     low = max(low, held)
     return read_plan(views, levels[:at], [(low, high)] if low < high else []).part_ranges, held

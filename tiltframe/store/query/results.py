@@ -9,10 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from aggr import predicate
 from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.kernels import compute as pc
+from aggr.kernels.groups import Groups
 from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from tiltframe.frame import END, INSTANT, LEVEL, START
@@ -71,8 +72,10 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     for name in plan.keys:
         assert keys is not None
         grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
-    for name in plan.states:
-        grid[name] = pa.nulls(len(wanted) * each, states.column(name).type)
+    functions = {column.name: column.measure.function for column in plan.frame.states}
+    for name in plan.states:  # of nothing, where null would be of what is not known
+        nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
+        grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
     both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
     return _merged(both, instants_of(both), instants_of(both, END), plan, trusted=True)
 
@@ -173,5 +176,5 @@ def _merged(rows: pa.Table, starts: Instants, ends: Instants, plan: QueryPlan, *
     """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
     keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in plan.keys}
     functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}
-    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, trusted=trusted)
+    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, trusted=trusted, unknown=True)
     return merged.select([START, END, *plan.keys, *functions])

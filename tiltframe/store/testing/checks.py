@@ -19,6 +19,7 @@ from tiltframe.store.core.buckets import bucket_of
 from tiltframe.store.core.manifest import Manifest, schema_of
 from tiltframe.store.core.ranges import EVER
 from tiltframe.store.core.retry import retry_on_conflict
+from tiltframe.store.core.writers import FRAME as FRAME_NUMBER
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -104,8 +105,15 @@ def _check_manifest(backend: Backend) -> None:
     other = replace(manifest, retention={FINE: "1d"}).to_dict()
     backend.create(other, manifest.schema)
     _expect(backend.describe() == described, "a second create() changes nothing")
-    backend.alter(other)
+    backend.alter(other, manifest.schema, described)
     _expect(backend.describe() == other, "alter() replaces the manifest")
+    try:
+        backend.alter(described, manifest.schema, described)
+    except Conflict:
+        pass
+    else:
+        raise AssertionError("the backend breaks a promise: alter() of a manifest that is another by now is a Conflict")
+    _expect(backend.describe() == other, "alter() that raises Conflict changes nothing")
     moved = pickle.loads(pickle.dumps(backend))
     _expect(moved.describe() == other, "a backend that was pickled finds its store")
     _expect(isinstance(backend.uri, str) and isinstance(backend.place, str), "uri and place are text")
@@ -219,6 +227,45 @@ def _check_conflicts(tried: _Tried) -> None:
     tried.expect_conflict("a number that has changed since the snapshot", new, (), {"w": 4, "other": 2}, seen)
     tried.backend.commit(FINE, new, (), {"w": 4}, seen)  # of w nothing has changed
     _expect(_number(tried.snapshot(FINE, "w"), "w") == 4, "only writers that a commit names are compared")
+    seen = tried.snapshot()
+    tried.backend.commit(FINE, [], (), {FRAME_NUMBER: 1})
+    _expect(_number(tried.snapshot(), FRAME_NUMBER) == 1, f"snapshots have the number of {FRAME_NUMBER}")
+    tried.expect_conflict(f"another number of {FRAME_NUMBER} than in the snapshot", [], (), {"w": 5}, seen)
+
+
+def _check_evolving(tried: _Tried) -> None:
+    """Check that states, and a level, are added to a store that holds some; by a backend that was open before, too."""
+    before, seen = _states([0]), tried.backend.describe()
+    opened: Backend = pickle.loads(pickle.dumps(tried.backend))
+    tried.add("w", 1, before)
+    opened.view([FINE])
+    frame = TiltFrame(
+        [*FRAME.levels, "1d"], FRAME.time, {**FRAME.measures, "more": aggr.min("x", where="x > 0")}, FRAME.keys
+    )
+    more = before.append_column("more", before.column("low"))
+    schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
+    described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
+    tried.backend.alter(described, schema, seen or {})
+    _expect(tried.backend.describe() == described, "alter() replaces the manifest by one with more states")
+    lacking = before.append_column(schema.field("more"), pa.nulls(before.num_rows, schema.field("more").type))
+    tried.schema = schema
+    tried.expect_rows(lacking, "rows that lack a column have null in it")
+    parts = tried.backend.write(FINE, _moved(more, HOUR), "w", 2)
+    tried.backend.commit(FINE, parts, (), {"w": 2}, tried.snapshot(FINE, "w"))
+    tried.expect_rows(pa.concat_tables([lacking, _moved(more, HOUR)]), "rows of before and after come back")
+    parts = opened.write(FINE, _moved(before, 2 * HOUR), "w", 3)
+    opened.commit(FINE, parts, (), {"w": 3})
+    tried.expect_rows(
+        pa.concat_tables([lacking, _moved(more, HOUR), _moved(lacking, 2 * HOUR)]),
+        "write() takes states that lack a column",
+    )
+    tried.add("w", 1, tried.backend.read([], schema.names[1:]), "1d")
+    _expect(_number(tried.snapshot("1d", "w"), "w") == 1, "a level that was added takes commits")
+
+
+def _moved(states: pa.Table, by: int) -> pa.Table:
+    starts = pa.array(states.column(START).cast(pa.int64()).to_numpy() + by).cast(states.schema.field(START).type)
+    return states.set_column(0, states.schema.field(0), starts)
 
 
 def _check_clean(tried: _Tried) -> None:
@@ -272,6 +319,7 @@ _CHECKS: Sequence[Callable[[_Tried], None]] = (
     _check_written_twice,
     _check_cut,
     _check_conflicts,
+    _check_evolving,
     _check_clean,
     _check_together,
 )

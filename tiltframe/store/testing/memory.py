@@ -19,7 +19,7 @@ from tiltframe.store.core.backend import Conflict, Part, Range, Snapshot, StoreE
 from tiltframe.store.core.buckets import bucket_of
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import minus
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.core.writers import EXPIRED, FRAME
 from windows import TimeWindow
 
 
@@ -97,12 +97,19 @@ class MemoryBackend:
         """Keep manifest and schema, unless there are some."""
         with self.tables.lock:
             if self.tables.manifest is None:
-                self.tables.schema = schema
-                self.alter(manifest)
+                self._describe(manifest, schema)
 
-    def alter(self, manifest: Mapping[str, Any]) -> None:
-        """Replace the manifest."""
-        self.tables.manifest = json.loads(json.dumps(manifest))
+    def alter(self, manifest: Mapping[str, Any], schema: pa.Schema, seen: Mapping[str, Any]) -> None:
+        """Replace manifest and schema, if they are still those that were seen."""
+        with self.tables.lock:
+            if self.tables.manifest is None:
+                raise StoreError(f"there is no store {self.place}")
+            if self.tables.manifest != seen:
+                raise Conflict("the manifest has been changed meanwhile")
+            self._describe(manifest, schema)
+
+    def _describe(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+        self.tables.manifest, self.tables.schema = json.loads(json.dumps(manifest)), schema
 
     def check_values(self, states: pa.Table) -> None:
         """Do nothing: memory holds whatever Arrow does."""
@@ -110,7 +117,7 @@ class MemoryBackend:
     def view(self, levels: Sequence[str], writers: Iterable[str] = ()) -> list[Snapshot]:
         """Take a snapshot of each level, one after the other."""
         found = [self.level_now(level) for level in levels]
-        wanted = {EXPIRED, *writers, *(part.writer for snapshot in found for part in snapshot.parts)}
+        wanted = {EXPIRED, FRAME, *writers, *(part.writer for snapshot in found for part in snapshot.parts)}
         return [
             replace(snapshot, txn_versions={name: n for name, n in snapshot.txn_versions.items() if name in wanted})
             for snapshot in found
@@ -181,7 +188,7 @@ class MemoryBackend:
             readable, last = tables.parts.setdefault(level, {}), tables.txn_versions.setdefault(level, {})
             if any(part.name not in readable for part, _ in cut):
                 raise Conflict(f"{level}: a part that is cut has been cut by another commit")
-            if seen and any(last.get(name, -1) != seen.txn_versions.get(name, -1) for name in txn_versions):
+            if seen and any(last.get(name, -1) != seen.txn_versions.get(name, -1) for name in (FRAME, *txn_versions)):
                 raise Conflict(f"{level}: another commit has come from the same writer")
             if any(last.get(name, -1) >= number for name, number in txn_versions.items()):
                 raise Conflict(f"{level}: the commit is already there")
@@ -202,18 +209,18 @@ class MemoryBackend:
 
     def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
         """Read the rows of parts whose windows start in ranges, whatever the condition."""
-        names = [START, *(name for name in columns if name != START)]
-        found = []
+        if self.tables.schema is None:
+            raise StoreError(f"there is no store {self.place}")
+        fields = [self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])]
+        found = [pa.schema(fields).empty_table()]
         for part, span in parts:
             rows = self.tables.rows.get(part.name)
             if rows is None:
                 raise Conflict(f"{part.level}: a part that is read has been cut by another commit")
-            found.append(_in_ranges(rows, [span]).select(names))
-        if found:
-            return pa.concat_tables(found)
-        if self.tables.schema is None:
-            raise StoreError(f"there is no store {self.place}")
-        return self.tables.schema.empty_table().select(names)
+            rows = _in_ranges(rows, [span])
+            there = [rows.column(f.name) if f.name in rows.column_names else _nulls(rows, f) for f in fields]
+            found.append(pa.table(there, schema=pa.schema(fields)))
+        return pa.concat_tables(found)
 
     def clean(self, older_than: float) -> int:
         """Remove all rows that are not readable, whatever their age, and return how many parts they were in."""
@@ -232,6 +239,10 @@ class MemoryBackend:
         """Return a sentence for each part whose rows are not there."""
         parts = [part for level in levels for part in self.level_now(level).parts]
         return [f"the rows of a part of {p.level} are lost" for p in parts if p.name not in self.tables.rows]
+
+
+def _nulls(rows: pa.Table, field: pa.Field) -> pa.Array:
+    return pa.nulls(rows.num_rows, field.type)
 
 
 def _starts(rows: pa.Table) -> NDArray[np.int64]:

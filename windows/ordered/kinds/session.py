@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import shown
-from windows.kinds.units import duration_text, read_duration
+from aggr.duration import duration_text, read_duration
 from windows.ordered.contract import (
     Carry,
     Condition,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from aggr.arguments import shown
-from windows.timezone import DAY, SECOND
+
+SECOND = 1_000_000  # microseconds
+DAY = 86_400 * SECOND
 
 _NAMES = {
     "s": ("s", "sec", "secs", "second", "seconds"),

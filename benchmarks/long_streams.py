@@ -1,0 +1,177 @@
+"""Long streams on one core, without Spark: the same bits as the batch job, and memory that stays flat.
+
+python -m benchmarks.long_streams [--rows N] [--seed N]     in batches of many sizes, out of order, with restarts
+python -m benchmarks.long_streams --minutes 10              memory and the size of a saved state over time
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.timing import one_core
+
+LEVELS = ["10s", "1m", "10m", "1h"]
+KEYS, LAG = 50, 120  # seconds: how late rows come at most, and how far the watermark stays behind
+A_SECOND = 250  # rows
+GROWTH = 1.1  # how much of the memory of the first third may be added in the last one
+
+
+@click.command()
+@click.option("--rows", default=5_000_000, help="How many rows.")
+@click.option("--seed", default=0, help="Of rows, batches and restarts.")
+@click.option("--minutes", type=float, help="Run for so long, and tell of memory, instead.")
+def main(rows: int, seed: int, minutes: float | None) -> None:
+    """Compare streams with the batch job, or watch their memory; exit status 1 if they differ, or it grows."""
+    one_core()
+    good = same_bits_as_a_batch(rows, seed) if minutes is None else flat(minutes, seed)
+    if not good:
+        raise SystemExit(1)
+
+
+def same_bits_as_a_batch(n: int, seed: int) -> bool:
+    """Stream rows into open windows, and into a store; compare both with one rollup."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from tiltframe import FrameStore, rollup
+    from tiltframe.store.closed_windows import ClosedWindows
+    from tiltframe.streaming import OpenWindows
+
+    frame, rng, parts = _frame(), np.random.default_rng(seed), []
+    windows = OpenWindows(frame)
+    store = FrameStore(Path(tempfile.mkdtemp()) / "store", frame)
+    closed = ClosedWindows(store, "rows", late="true_window")
+    emitted, batches, restarts, commits, begun = [], 0, 0, 0, time.process_time()
+    for rows, newest in _batches(rng, n):
+        parts.append(rows)
+        batches += 1
+        if windows.add_rows(rows).num_rows or closed.add_rows(rows).num_rows:
+            click.echo("rows were dropped")
+            return False
+        emitted.append(windows.advance(newest - LAG * 1_000_000))
+        closed.advance(newest - (LAG // 4) * 1_000_000)  # some rows are late here, and reach their true windows
+        if rng.random() < 0.1:
+            restarts += 1
+            windows = OpenWindows.from_ipc(windows.to_ipc())
+        if rng.random() < 0.1:
+            saved, commits = closed.to_ipc(), commits + 1
+            if rng.random() < 0.5:
+                closed.commit()
+            closed = ClosedWindows.from_ipc(saved, store, late="true_window")  # killed before its commit, or after
+            closed.commit()
+    emitted.append(windows.advance(2**61))
+    closed.close()
+    closed.commit()
+    taken = time.process_time() - begun
+    whole, everything = rollup(pa.concat_tables(parts), frame), pa.concat_tables(emitted)
+    click.echo(
+        f"{sum(map(len, parts)):,} rows, {batches:,} batches, {restarts} restarts, {commits} commits with a restart: "
+        f"{everything.num_rows:,} windows, {taken:.0f} s of CPU"
+    )
+    good = True
+    for level in frame.levels:
+        wanted = whole.filter(pc.equal(whole.column("level"), level.name))
+        got = everything.filter(pc.equal(everything.column("level"), level.name))
+        good &= _same(
+            f"{level.name:4} emitted ", got.sort_by([("window_start", "ascending"), ("key", "ascending")]), wanted
+        )
+        good &= _same(f"{level.name:4} in store", store.states(level), wanted)
+    return good
+
+
+def flat(minutes: float, seed: int) -> bool:
+    """Stream for a while, and tell of resident memory, what is held, and the size of a saved state."""
+    import numpy as np
+
+    from tiltframe import FrameStore
+    from tiltframe.store.closed_windows import ClosedWindows
+    from tiltframe.streaming import OpenWindows
+
+    frame, rng = _frame(), np.random.default_rng(seed)
+    windows = OpenWindows(frame, late="drop(1m)")
+    closed = ClosedWindows(FrameStore(Path(tempfile.mkdtemp()) / "store", frame), "rows", compact_every=20)
+    begun, told, seen, rows_so_far, committed = time.monotonic(), 0.0, [], 0, time.monotonic()
+    click.echo("minute      rows   RSS MB   held MB   saved state KB   open windows")
+    for rows, newest in _batches(rng, None):
+        rows_so_far += len(rows)
+        for one in (windows, closed):
+            one.add_rows(rows)
+            one.advance(newest - LAG * 1_000_000)
+        if time.monotonic() - committed > 1:
+            closed.commit()
+            committed = time.monotonic()
+        if time.monotonic() - begun >= told:
+            said, state = windows.progress, max(len(windows.to_ipc()), len(closed.to_ipc()))
+            memory = _resident()
+            seen.append((memory, state))
+            click.echo(
+                f"{(time.monotonic() - begun) / 60:6.1f} {rows_so_far:9,} {memory / 1e6:8.1f} "
+                f"{said.state_bytes / 1e6:9.2f} {state / 1e3:16.1f}   {sum(said.open_windows.values()):,}"
+            )
+            told += min(30, minutes * 60 / 12)
+        if time.monotonic() - begun > minutes * 60:
+            break
+    third = len(seen) // 3
+    first, last = (max(m for m, _ in part) for part in (seen[: 2 * third], seen[-third:]))
+    states = [max(s for _, s in part) for part in (seen[1 : 2 * third], seen[-third:])]
+    good = last <= GROWTH * first and states[1] <= 2 * states[0]
+    sizes = f"{first / 1e6:.1f} MB at most in the first two thirds, {last / 1e6:.1f} in the last"
+    click.echo(f"RSS {sizes}{'' if good else '  FAIL'}")
+    return good
+
+
+def _frame() -> Any:
+    import aggr
+    from tiltframe import TiltFrame
+
+    measures = {"n": aggr.count(), "x": aggr.sum("x"), "p": aggr.dds("x", [0.5, 0.99]), "last": aggr.last("i")}
+    return TiltFrame(LEVELS, "ts", measures, ["key"])
+
+
+def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
+    """Draw batches of very different sizes, each row up to `LAG` late; and the newest time so far, microseconds."""
+    import numpy as np
+    import pyarrow as pa
+
+    done, newest = 0, 0
+    names = np.array([f"k{k}" for k in range(KEYS)])
+    while n is None or done < n:
+        size = int(np.exp(rng.uniform(0, np.log(100_000))))
+        size = size if n is None else min(size, n - done)
+        at = (done + np.arange(size)) * (1_000_000 // A_SECOND)
+        times = at - (rng.exponential(LAG / 10, size).clip(0, LAG) * 1_000_000).astype(np.int64)
+        newest, done = max(newest, int(times.max())), done + size
+        columns = {
+            "ts": pa.array(times + 10**15).cast(pa.timestamp("us", "UTC")),
+            "key": pa.array(names[rng.integers(0, KEYS, size)]),
+            "x": rng.lognormal(0, 30, size),
+            "i": rng.integers(0, 1000, size),
+        }
+        yield pa.table(columns), newest + 10**15
+
+
+def _same(what: str, got: Any, wanted: Any) -> bool:
+    from aggr.kernels.digest import same_bits
+
+    good = got.num_rows == wanted.num_rows and all(
+        same_bits(got.column(name), wanted.column(name)) for name in wanted.column_names
+    )
+    click.echo(f"{what} {wanted.num_rows:7,} windows  {'the same bits' if good else 'DIFFERENT  FAIL'}")
+    return bool(good)
+
+
+def _resident() -> int:
+    """Return the resident memory of this process, in bytes."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What the tasks of a stream do with rows, states and messages; nothing here needs a JVM.
+
+rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ told ─▶ messages of emitted states ─ read ─▶ rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Row
+
+from aggr.kernels.normalize import one_array
+from aggr.states.flat_results import flat_schema, flattened
+from aggr.states.keys import keyed
+from spark_udaf.jobs.hash_partition import shard_numbers
+from spark_udaf.jobs.schema import as_schema
+from spark_udaf.jobs.shard_messages import MESSAGE, read_message, shard_messages
+from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, kept_keys, rows_schema
+from spark_udaf.streaming.numbers import counted
+from tiltframe import TiltFrame
+from tiltframe.event_time import event_times
+from tiltframe.frame import LEVEL
+from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
+from tiltframe.names import PARTIAL, REASON, REVISION
+from tiltframe.streaming import AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, OpenWindows
+from tiltframe.streaming.open_level import CHANGE, SPAN
+
+NEWEST = "newest"
+IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
+OUT = "message"  # what a shard gives, beside its numbers
+
+_MESSAGE_BYTES = 1 << 24  # of emitted states
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """What all shards of a stream do alike; it pickles.
+
+    Parameters
+    ----------
+    given : schema of the rows of the stream
+    frame, emit, late, max_keys, beyond : as `tiltframe.streaming.OpenWindows` takes them
+    shards : how many there are
+    """
+
+    given: pa.Schema
+    frame: TiltFrame
+    emit: EmitPolicy
+    late: LatePolicy
+    max_keys: int | None
+    beyond: str
+    shards: int
+
+    def __post_init__(self) -> None:
+        """Find all schemas here, once: what is cached travels with the job, and every task would find them anew."""
+        for name in ("columns", "rows", "partial", "emitted", "numbers"):
+            getattr(self, name)
+
+    @cached_property
+    def partial_frame(self) -> TiltFrame:
+        """The frame that rows are reduced by."""
+        return self._no_windows().partial_frame
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the stream that are read."""
+        return self.partial_frame.columns_in(self.given.names)
+
+    @cached_property
+    def rows(self) -> pa.Schema:
+        """The schema of rows that travel in the place of states."""
+        return rows_schema(self.given, self.columns)
+
+    @cached_property
+    def partial(self) -> pa.Schema:
+        """The schema of the states that come to a shard."""
+        return pa.schema([f for f in self.partial_frame.states_schema(self.given) if f.name != LEVEL])
+
+    @cached_property
+    def emitted(self) -> pa.Schema:
+        """The schema of the states that are emitted."""
+        more = [(REASON, pa.string()), (REVISION, pa.int64()), (PARTIAL, pa.bool_())]
+        if isinstance(self.emit, AfterKeyExpire):
+            more.insert(0, (SPAN, pa.duration("us")))
+        if self.emit.mode == "changelog":
+            more.append((CHANGE, pa.int8()))
+        return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more)])
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int32]:
+        """By what number each shard goes; 0 is one of them, however many there are."""
+        return shard_numbers(self.shards, self.shards)
+
+    def result(self, states: bool, flat: bool) -> pa.Schema:
+        """Return the schema of what is emitted, as states or as results."""
+        if states:
+            return self.emitted
+        kept = self.frame.states_schema(self.given)
+        schema = pa.schema([*self.frame.results_schema(kept), *list(self.emitted)[len(kept) :]])
+        return flat_schema(schema) if flat else schema
+
+    def reduced(self, batches: Batches, first: bool) -> Batches:
+        """Reduce the rows of a partition to messages of shards.
+
+        Parameters
+        ----------
+        batches : of the columns that are read
+        first : whether this is the partition that wakes every shard
+        """
+        newest: int | None = None
+        for reduced, table in adaptive_states(batches, self.partial_frame, MOST_BYTES):
+            if isinstance(self.late, Buffer) and table.num_rows:
+                started = self._newest(table, reduced)
+                newest = started if newest is None else max(newest, started)
+            table, columns = self._located(table, reduced)
+            for message in shard_messages(table, columns, self.numbers, reduced):
+                yield pa.RecordBatch.from_arrays([*message.columns, pa.nulls(1, pa.int64())], schema=IN)
+        if first or newest is not None:
+            n = self.shards
+            nothing = [pa.nulls(n, pa.binary()), pa.nulls(n, pa.bool_())]
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(self.numbers), *nothing, pa.array([newest] * n, pa.int64())], schema=IN
+            )
+
+    def begun(self) -> OpenWindows:
+        """Open no window, but know all types: levels follow the watermark before their first row."""
+        windows = self._no_windows()
+        windows.add(self.partial.empty_table())
+        return windows
+
+    def loaded(self, state: bytes) -> OpenWindows:
+        """Go on from a state; raises ``ValueError`` for one of another frame."""
+        bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
+        return OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
+
+    def take(self, windows: OpenWindows, messages: Iterable[Row]) -> None:
+        """Add what has come in a batch."""
+        states: list[pa.RecordBatch] = []
+        rows: list[pa.RecordBatch] = []
+        newest: int | None = None
+        for message in messages:
+            if message.newest is not None:
+                newest = message.newest if newest is None else max(newest, message.newest)
+            if message.message is not None:
+                kind, schema = (states, self.partial) if message.states else (rows, self.rows)
+                kind.append(read_message(message.message, schema))
+        table = pa.Table.from_batches(states, self.partial)
+        if rows:
+            reduced = reduce_rows(pa.Table.from_batches(rows, self.rows).combine_chunks(), self.partial_frame)
+            table = pa.concat_tables([table, as_schema(reduced, self.partial)])
+        if table.num_rows or newest is not None:
+            windows.add(table, newest)
+
+    def told(self, windows: OpenWindows, emitted: pa.Table) -> Iterator[Row]:
+        """Pack what is emitted, and the shard's numbers."""
+        yield Row(**counted(windows.progress))
+        if not emitted.num_rows:
+            return
+        table = as_schema(emitted, self.emitted).combine_chunks()
+        rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
+        for batch in table.to_batches(max_chunksize=rows):
+            yield Row(**{OUT: batch.serialize().to_pybytes()})
+
+    def read(self, message: pa.Buffer | bytes, states: bool, flat: bool) -> pa.Table:
+        """Read a message of emitted states, as states or as results."""
+        table = pa.Table.from_batches([read_message(message, self.emitted)])
+        if not states:
+            table = self._no_windows().results(table)
+            table = flattened(table) if flat else table
+        return as_schema(table, self.result(states, flat))
+
+    def _no_windows(self) -> OpenWindows:
+        return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)
+
+    def _located(self, table: pa.Table, reduced: bool) -> tuple[pa.Table, list[pa.Array]]:
+        """Give states or rows their types, and the columns that tell their shards."""
+        if reduced:
+            table = as_schema(table, self.partial)
+            return table, [one_array(table.column(name)) for name in self.frame.keys]
+        table = as_schema(table, self.rows)
+        return table, kept_keys(keyed(table, self.frame.keyed_by, ()).keys)
+
+    def _newest(self, table: pa.Table, reduced: bool) -> int:
+        """Find the start of the newest window of the finest level that states or rows are in."""
+        if reduced:
+            return int(instants_of(table).max())
+        return int(self.frame.levels[0].starts(event_times(table.column(self.frame.time), self.frame.time)).max())

@@ -1,0 +1,421 @@
+"""Frames that grow: a store becomes one of another frame, and nothing that it holds is lost.
+
+Expected values come from the rows, evaluated naively: a result is that of all rows of its window and key, or null where
+one of them came before its measure.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import statistics
+import warnings
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+import aggr
+from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe.store.core.evolution import evolved
+from tiltframe.store.core.generations import Evolved
+from tiltframe.store.postgres.session import session
+from tiltframe.store.testing import MemoryBackend
+from tiltframe.streaming import OpenWindows
+
+BEFORE = {"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5])}
+AFTER = {"n": aggr.count(), "sd": aggr.stdev("x"), "p": aggr.dds("x", [0.5, 0.9]), "high": aggr.count(where="x > 5")}
+OLD = TiltFrame(["10s", "1m"], "ts", BEFORE, ["k"])
+NEW = TiltFrame(["10s", "1m", "10m"], "ts", AFTER, ["k"])
+SIZES = {"10s": 10, "1m": 60, "10m": 600}
+ROWS = pa.schema([("ts", pa.int64()), ("k", pa.string()), ("x", pa.float64())])
+
+
+def rows(first: int, last: int) -> list[dict]:
+    """Rows of some seconds, two a second."""
+    return [
+        {"ts": second * 1000, "k": "ab"[i], "x": (second * 7 + i) % 11 / 2}
+        for second in range(first, last)
+        for i in (0, 1)
+    ]
+
+
+def table(some: list[dict]) -> pa.Table:
+    return pa.Table.from_pylist(some, ROWS)
+
+
+EARLY, LATE = rows(0, 700), rows(650, 1300)  # seconds 650 to 699 in both
+
+
+@pytest.fixture(params=["memory", "folder", "postgres"])
+def anywhere(request, tmp_path):
+    if request.param == "memory":
+        return MemoryBackend()
+    return str(tmp_path / "s") if request.param == "folder" else request.getfixturevalue("postgres")
+
+
+def expected(per: str, early: list[dict], late: list[dict]) -> dict[tuple, tuple]:
+    """Evaluate n, sd, p and high naively: what was added is null in windows with early rows."""
+    groups: dict[tuple, list[tuple[bool, float]]] = {}
+    for is_late, row in [*((False, row) for row in early), *((True, row) for row in late)]:
+        start = row["ts"] // 1000 // SIZES[per] * SIZES[per]
+        groups.setdefault((start, row["k"]), []).append((is_late, row["x"]))
+    found = {}
+    for key, of in groups.items():
+        values, known = [x for _, x in of], all(is_late for is_late, _ in of)
+        sd = statistics.stdev(values) if known and len(values) > 1 else None
+        found[key] = len(values), sd, sum(x > 5 for x in values) if known else None
+    return found
+
+
+def results(store: FrameStore, per: str, **asked) -> dict[tuple, tuple]:
+    found = {}
+    for row in store.query(per, **asked).to_pylist():
+        found[int(row["window_start"].timestamp()), row["k"]] = row["n"], row["sd"], row["high"]
+    return found
+
+
+def same(found: dict, wanted: dict) -> None:
+    assert found.keys() == wanted.keys()
+    for key, (n, sd, high) in wanted.items():
+        assert found[key][0] == n, key
+        assert found[key][2] == high, key
+        assert (found[key][1] is None) == (sd is None), key
+        assert sd is None or math.isclose(found[key][1], sd, rel_tol=1e-12), key
+
+
+def test_what_was_added_is_null_where_it_is_not_known_until_rows_are_rolled_up_anew(anywhere):
+    store = FrameStore(anywhere, OLD)
+    store.append(rollup(table(EARLY), OLD), "w", 1)
+    store.compact()
+    store.evolve(NEW, rows=ROWS)
+    assert [level.name for level in store.frame.levels] == ["10s", "1m", "10m"]
+    assert [c.name for c in store.frame.states] == ["n", "p", "sd", "high"]
+    opened = FrameStore(anywhere, NEW)
+    assert opened.frame == store.frame == pickle.loads(pickle.dumps(store)).frame
+    for state in ("evolved", "appended", "compacted"):
+        late = [] if state == "evolved" else LATE
+        if state == "appended":
+            assert opened.append(rollup(table(LATE), opened.frame), "w", 2)
+        if state == "compacted":
+            opened.compact("9999-01-01")
+        for per in SIZES:
+            same(results(FrameStore(anywhere), per), expected(per, EARLY, late))
+        assert store.check().problems == ()
+    filled = store.query("10s", within="1970-01-01 **:**:**", fill=True, keys=[])
+    assert filled["high"].to_pylist()[129:132] == [sum(row["x"] > 5 for row in LATE if row["ts"] >= 1290_000), 0, 0]
+    assert filled["high"][0].as_py() is None
+    halves = store.query("1m", measures={"p": aggr.dds("x", [0.1])}, where="k = 'a'")["p"].to_pylist()
+    assert [half["count"] for half in halves[:2]] == [60, 60]
+    whole = EARLY + LATE
+    opened.replace(rollup(table([row for row in whole if row["ts"] < 1_200_000]), opened.frame), (0, 1_200_000))
+    opened.compact("9999-01-01")
+    for per in SIZES:
+        same(results(store, per), expected(per, [], whole))
+    assert store.check().problems == ()
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (
+            TiltFrame(["10s", "1m"], "ts", BEFORE, ["k", "l"]),
+            r"keys cannot change: \['k'\] in the store and \['k', 'l'\] here",
+        ),
+        (
+            TiltFrame(["10s", "1m"], "ts", BEFORE, ["k"], "Asia/Tokyo"),
+            "timezone cannot change: UTC in the store and Asia/Tokyo",
+        ),
+        (TiltFrame(["10s", "1m"], "at", BEFORE, ["k"]), "time cannot change: ts in the store and at here"),
+        (TiltFrame(["1m"], "ts", BEFORE, ["k"]), "the level 10s cannot go"),
+        (
+            TiltFrame(["10s", "30s", "1m"], "ts", BEFORE, ["k"]),
+            "levels are added above 1m, the coarsest, and 30s is finer",
+        ),
+        (TiltFrame(["10s", "1m", "hopping(1h, 1m)"], "ts", BEFORE, ["k"]), "a store keeps levels of windows that"),
+        (
+            TiltFrame(["10s", "1m"], "ts", {**BEFORE, "p": aggr.dds("x", relative_accuracy=0.1)}, ["k"]),
+            r"the measure 'p' is dds\('x', quantiles=\[0.5\]\) in the store and dds\('x', relative_accuracy=0.1\) here",
+        ),
+        (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "n": aggr.count(where="x > 1")}, ["k"]), "the measure 'n' is count"),
+        (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "y": aggr.sum("y")}, ["k"]), "the data has no column 'y'|y"),
+        (TiltFrame(["10s", "1m"], "ts", {**BEFORE, "P": aggr.max("x")}, ["k"]), "does not tell 'p' from a name|'P'"),
+    ],
+)
+def test_what_a_store_cannot_become_is_refused_by_naming_the_difference(frame, said):
+    store = FrameStore(MemoryBackend(), OLD, rows=ROWS)
+    described = store.backend.describe()
+    with pytest.raises((ValueError, TypeError), match=said):
+        store.evolve(frame, rows=ROWS)
+    assert store.backend.describe() == described
+    assert store.frame == OLD
+
+
+def test_open_windows_have_the_states_that_a_store_keeps():
+    store = FrameStore(MemoryBackend(), TiltFrame(["10s"], "ts", {"mean": aggr.avg("x")}, ["k"]), rows=ROWS)
+    store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "sd": aggr.stdev("x")}, ["k"]), rows=ROWS)
+    assert [column.name for column in store.frame.states] == ["mean", "sd"]
+    held = OpenWindows(store.frame).partial_frame
+    assert held.states[:2] == store.frame.states
+    assert TiltFrame.from_dict(held.describe()) == held
+
+
+def test_a_name_that_was_dropped_is_not_used_again():
+    store = FrameStore(MemoryBackend(), OLD, rows=ROWS)
+    store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count()}, ["k"]))
+    with pytest.raises(ValueError, match="'p' is the name of states that the store has had, of another measure"):
+        store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "p": aggr.dds("x")}, ["k"]), rows=ROWS)
+    with pytest.raises(
+        ValueError, match=r"the types of x tell what the states of 'q' are made of; give them: evolve\("
+    ):
+        store.evolve(TiltFrame(["10s", "1m"], "ts", {"n": aggr.count(), "q": aggr.dds("x")}, ["k"]))
+
+
+def test_measures_that_the_states_answer_are_there_at_once():
+    full = TiltFrame(["10s"], "ts", {"sd": aggr.stdev("x")}, ["k"])
+    store = FrameStore(MemoryBackend(), full)
+    store.append(rollup(table(EARLY), full), "w", 1)
+    store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "total": aggr.sum("x")}, ["k"]))
+    assert store.schema.names == ["window_start", "k", "sd"]
+    store.append(rollup(table(LATE), store.frame), "w", 2)
+    store.compact("9999-01-01")
+    found = store.query("all", keys=[]).to_pylist()[0]
+    assert found["total"] == sum(row["x"] for row in EARLY + LATE)
+    assert math.isclose(found["mean"], statistics.fmean(row["x"] for row in EARLY + LATE))
+    store.evolve(TiltFrame(["10s"], "ts", {"mean": aggr.avg("x"), "var": aggr.var("x")}, ["k"]))
+    assert store.schema.names == ["window_start", "k", "sd"]
+    assert store.query("10s")["var"].null_count == 0
+
+
+def test_who_has_opened_the_store_before_reads_on_and_is_told_to_open_it_again(anywhere):
+    first = FrameStore(anywhere, OLD)
+    first.append(rollup(table(EARLY), OLD), "w", 1)
+    reader, writer, keeper, other = (FrameStore(anywhere) for _ in range(4))
+    before = reader.query("1m")
+    FrameStore(anywhere).evolve(NEW, rows=ROWS)
+    assert reader.query("1m") == before
+    with pytest.raises(Evolved, match=r"has evolved since it was opened here: levels is .* open the store again"):
+        writer.append(rollup(table(LATE), OLD), "w", 2)
+    with pytest.raises(StoreError, match="open the store again"):
+        keeper.replace(rollup(table(LATE), OLD), (600_000, 1_300_000))
+    with pytest.raises(StoreError, match="open the store again"):
+        other.evolve(TiltFrame(["10s", "1m"], "ts", {**BEFORE, "more": aggr.count(where="x < 1")}, ["k"]))
+    with pytest.raises(StoreError, match=r"is of another frame: .*evolve\(frame\)"):
+        FrameStore(anywhere, OLD)
+    fresh = FrameStore(anywhere)
+    assert fresh.append(rollup(table(LATE), fresh.frame), "w", 2)
+    assert not fresh.append(rollup(table(LATE), fresh.frame), "w", 2)
+    fresh.compact("9999-01-01")
+    counted = reader.query("1m").select(["window_start", "k", "n"]).to_pylist()
+    counted = {(int(row["window_start"].timestamp()), row["k"]): row["n"] for row in counted}
+    assert counted == {key: n for key, (n, _, _) in expected("1m", EARLY, LATE).items()}
+    assert fresh.append(rollup(table(LATE), fresh.frame), "w", 3)
+    with pytest.raises(StoreError, match="open the store again"):
+        keeper.compact("9999-01-01")
+    assert fresh.check().problems == ()
+
+
+def test_a_commit_from_before_that_comes_again_with_more_measures_counts_once(anywhere):
+    store = FrameStore(anywhere, OLD)
+    store.append(rollup(table(EARLY), OLD), "w", 1)
+    more = TiltFrame(["10s", "1m"], "ts", {**BEFORE, "high": aggr.count(where="x > 5")}, ["k"])
+    store.evolve(more)
+    assert not store.append(rollup(table(EARLY), store.frame), "w", 1)
+    with pytest.raises(StoreError, match="holds other states under 'w', commit 1"):
+        store.append(rollup(table(LATE), store.frame), "w", 1)
+
+
+def test_a_new_level_has_whole_windows_of_what_is_still_held(anywhere):
+    frame = TiltFrame(["10s", "1m"], "ts", {"n": aggr.count()}, ["k"])
+    store = FrameStore(anywhere, frame, retention={"10s": "2m", "1m": "5m"})
+    store.append(rollup(table(EARLY), frame), "w", 1)
+    store.expire(now=700_000 + 240_000)  # 10m 40s into the data: minutes from 600 s on are held
+    store.append(rollup(table(LATE), frame), "w", 2)
+    store.evolve(TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count()}, ["k"]))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        found = store.query("10m", keys=[])
+    assert len(warned) == 1
+    held = 600
+    assert str(warned[0].message).startswith("10m is held from 1970-01-01T00:10:00Z only")
+    wanted: dict[int, int] = {}
+    for row in EARLY + LATE:
+        if row["ts"] >= held * 1000:
+            start = row["ts"] // 600_000 * 600
+            wanted[start] = wanted.get(start, 0) + 1
+    assert (
+        dict(zip((at.timestamp() for at in found["window_start"].to_pylist()), found["n"].to_pylist(), strict=True))
+        == wanted
+    )
+    assert store.check().problems == ()
+
+
+class Stop(BaseException):
+    pass
+
+
+@dataclass(frozen=True)
+class Stopping(MemoryBackend):
+    """A backend in memory whose process is killed before a call."""
+
+    left: tuple[list[int]] = ([10**9],)
+
+    def _count(self):
+        self.left[0][0] -= 1
+        if self.left[0][0] < 0:
+            raise Stop
+
+    def alter(self, *given):
+        self._count()
+        super().alter(*given)
+
+    def view(self, *given):
+        self._count()
+        return super().view(*given)
+
+    def write(self, *given):
+        self._count()
+        return super().write(*given)
+
+    def commit(self, *given, **named):
+        self._count()
+        super().commit(*given, **named)
+
+
+def test_whoever_evolves_may_be_killed_before_any_call():
+    for calls in range(100):  # every third
+        left = [10**9]
+        backend = Stopping(left=(left,))
+        store = FrameStore(backend, OLD)
+        store.append(rollup(table(EARLY[:200]), OLD), "w", 1)
+        store.compact("9999-01-01")
+        other = FrameStore(backend)
+        left[0] = 3 * calls + calls % 2
+        try:
+            store.evolve(NEW, rows=ROWS)
+        except Stop:
+            done = False
+        else:
+            done = True
+        left[0] = 10**9
+        again = FrameStore(backend)
+        sizes = [level.name for level in again.frame.levels]
+        for size in sizes:
+            counted = again.query(size, keys=[])["n"].to_pylist()
+            assert sum(counted) == 200, (calls, size)
+        if len(sizes) == 2:
+            assert other.append(rollup(table(EARLY[200:300]), OLD), "w", 2)
+        again.evolve(NEW, rows=ROWS)
+        again.append(rollup(table(LATE), again.frame), "v", 1)
+        again.compact("9999-01-01")
+        late = EARLY[200:300] if len(sizes) == 2 else []
+        for per in SIZES:
+            same(results(again, per), expected(per, EARLY[:200] + late, LATE))
+        assert again.check().problems == ()
+        assert not again.manifest.unfilled
+        if done:
+            return
+    raise AssertionError("it never came to its end")
+
+
+def test_plain_tables_and_views_follow_the_frame(tmp_path, postgres):
+    folder, database = FrameStore(tmp_path / "s", OLD, name="web"), FrameStore(postgres, OLD, name="web")
+    with session(postgres) as db:
+        db.run("DO $$ BEGIN CREATE ROLE watcher; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    for store in (folder, database):
+        store.append(rollup(table(EARLY), OLD), "w", 1)
+        store.export()
+    with session(postgres) as db:
+        db.run("GRANT SELECT ON web_1m_current TO watcher")
+    for store in (folder, database):
+        store.evolve(NEW, rows=ROWS)
+        store.append(rollup(table(LATE), store.frame), "w", 2)
+        store.compact("9999-01-01")
+        store.export("10m")
+    for per in SIZES:
+        wanted = folder.query(per, flat=True).sort_by([("window_start", "ascending"), ("k", "ascending")])
+        plain = DeltaTable(str(tmp_path / "s" / f"web_{per}_flat")).to_pyarrow_table()
+        with session(postgres) as db:
+            views = [db.ask(f'SELECT * FROM "web_{per}_{what}"') for what in ("flat", "current")]
+        names = [name for name in wanted.column_names if name not in ("level", "partial", "window_start", "window_end")]
+        for found in (plain, *views):
+            assert set(found.column_names) == {*wanted.column_names} - {"level"}
+            found = found.sort_by([("window_start", "ascending"), ("k", "ascending")])
+            assert found.select(names).to_pylist() == wanted.select(names).to_pylist()
+        if per == "1m":
+            assert wanted["sd"].null_count == 2 * 12
+            with session(postgres) as db:
+                assert db.rows("SELECT has_table_privilege('watcher', 'web_1m_current', 'SELECT') AS may")[0]["may"]
+    states = DeltaTable(str(tmp_path / "s" / "web_1m")).to_pyarrow_table()  # any reader of Delta sees the new columns
+    assert states["high"].null_count == 2 * 12
+    assert {"n", "mean", "p", "sd", "high"} >= set(states.column_names) & {"n", "mean", "p", "sd", "high"}
+
+
+def test_a_store_of_an_earlier_release_gets_its_plain_tables_as_it_needs_them(postgres):
+    store = FrameStore(postgres, OLD, name="web")
+    store.append(rollup(table(EARLY), OLD), "w", 1)
+    with session(postgres) as db:
+        for level in ("10s", "1m"):
+            db.run(f'DROP VIEW "web_{level}_current"')
+            db.run(f'DROP TABLE "web_{level}_flat"')
+        db.run("DROP TABLE web_flat")
+    store.compact("9999-01-01")
+    with session(postgres) as db:
+        found = db.ask("SELECT n, p_p50 FROM web_1m_current ORDER BY window_start, k")
+    wanted = store.query("1m", flat=True)
+    assert found.to_pydict() == wanted.select(["n", "p_p50"]).to_pydict()
+
+
+def test_a_manifest_says_what_was_and_comes_back():
+    store = FrameStore(MemoryBackend(), OLD, rows=ROWS)
+    following = evolved(store.manifest, NEW, ROWS)
+    assert following.dropped.names == ["mean"]
+    assert following.generation == 1
+    assert following.unfilled == ("10m",)
+    assert type(following).from_dict(following.to_dict(), "here") == following
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
+    import spark_udaf as su
+
+    early, late = (spark.createDataFrame(table(some)) for some in (EARLY, LATE))
+    store = FrameStore(tmp_path / "s", OLD)
+    assert su.rollup_into(early, store, "w", 1)
+    opened = FrameStore(store.uri)
+    store.evolve(TiltFrame(["10s", "1m", "10m"], "ts", {**BEFORE, "high": AFTER["high"]}, ["k"]), rows=ROWS)
+    assert not su.rollup_into(early, store, "w", 1)  # a job that is tried again, by the new frame
+    with pytest.raises(StoreError, match="holds other states under 'w', commit 1"):
+        su.rollup_into(late, store, "w", 1)
+    with pytest.raises(Evolved, match="open the store again"):
+        su.rollup_into(late, opened, "w", 2)
+    store.evolve(NEW, rows=ROWS)
+    assert su.append(su.rollup(late, store.frame), store, "w", 2)
+    for per in SIZES:
+        same(results(store, per), expected(per, EARLY, LATE))
+        read = su.read(spark, store.uri, per=per).toArrow().sort_by([("window_start", "ascending"), ("k", "ascending")])
+        wanted = store.query(per).sort_by([("window_start", "ascending"), ("k", "ascending")])
+        assert read.select(["n", "sd", "high"]).to_pylist() == wanted.select(["n", "sd", "high"]).to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_stream_goes_on_into_a_store_that_has_evolved(spark, tmp_path):
+    import spark_udaf as su
+
+    folder = tmp_path / "rows"
+    store = FrameStore(tmp_path / "s", OLD)
+    for number, some in enumerate((EARLY, LATE)):
+        folder.mkdir(exist_ok=True)
+        pq.write_table(table(some), folder / f"{number}.parquet")
+        rows_of = spark.readStream.schema("ts long, k string, x double").parquet(str(folder))
+        into = {"name": "s", "checkpoint": str(tmp_path / "checkpoint"), "trigger": "available_now"}
+        su.stream_into(rows_of, FrameStore(store.uri, store.frame), **into).awaitTermination()
+        if not number:
+            store = FrameStore(store.uri)
+            store.evolve(NEW, rows=ROWS)
+    for per in SIZES:
+        same(results(store, per), expected(per, EARLY, LATE))

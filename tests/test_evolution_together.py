@@ -1,0 +1,81 @@
+"""A store that evolves while processes write, read, compact and expire, and are killed: nothing lost, nothing half."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from aggr.kernels.digest import digest
+from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, rows
+from tiltframe import FrameStore, TiltFrame, finish, rollup
+from tiltframe.frame import LEVEL, START
+from tiltframe.store.core.writers import EXPIRED
+
+pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["folder", "postgres"])
+def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, request):
+    path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
+    chance, processes = random.Random(3), CrashProcesses(tmp_path)
+    FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w0", 0), FRAME), "w0", 0)
+    writers = ["w0"]
+    children = {writer: processes.start("append_on", path, writer) for writer in writers}
+    children |= {"keeps": processes.start("keep_on", path)}
+    children |= {"reads": processes.start("read_on", path)}
+    for each in ("reads", *writers):
+        processes.wait(children[each], 60)
+    evolved, turns, until = 0, 0, time.monotonic() + 300
+    while evolved < GENERATIONS and time.monotonic() < until:
+        child = processes.start("evolve", path)
+        if turns % 3:  # it has evolved once, and is about to do so again
+            processes.wait(child, 60)
+        time.sleep(chance.random() * 0.4)
+        evolved, turns = max([evolved, *processes.kill(child)]), turns + 1
+        for writer in writers[: turns % 2]:  # it goes on from what is there
+            children[writer, turns] = processes.kill(children[writer])
+            children[writer] = processes.start("append_on", path, writer)
+    told = {name: child if isinstance(child, list) else processes.kill(child) for name, child in children.items()}
+    processes.close()
+    store = FrameStore(path)
+    store.evolve(evolved_frame(GENERATIONS), rows("w", 0).schema)
+    by = {}
+    for name, numbers in told.items():
+        writer = name[0] if isinstance(name, tuple) else name
+        by |= {f"{writer}:{number // 100}": number % 100 for number in numbers if writer in writers}
+    lasts = store.numbers(writers)
+    wanted = pa.concat_tables([rows(writer, number) for writer in writers for number in range(lasts[writer] + 1)])
+    assert {f"{w}:{number}" for w in writers for number in range(lasts[w] + 1)} >= by.keys()
+    levels = [level.name for level in store.frame.levels]
+    assert levels == ["10s", "1m", "10m", "1h", "1d"]
+    whole = TiltFrame(levels, "ts", store.frame.measures, ["k"])
+    for state in ("as it is", "compacted"):
+        states = rollup(wanted, whole)
+        for level in levels:
+            held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
+            mine = states.filter(pc.equal(states.column(LEVEL), level))
+            mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), whole)
+            got = store.query(level)
+            for name in ("window_start", "k", *FRAME.measures):
+                assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
+            for i in range(1, GENERATIONS + 1):
+                _check_added(got, mine, f"m{i}", i, by)
+        store.compact("9999-01-01")
+        assert store.check().problems == ()
+    kept = [numbers for name, numbers in told.items() if name in ("reads", "keeps")]
+    print(f"\n{len(wanted) // 4} commits, {evolved} evolutions, {turns} kills; {[len(numbers) for numbers in kept]}")
+    assert evolved == GENERATIONS
+    assert all(kept)
+    assert len(by) > 2
+
+
+def _check_added(got: pa.Table, mine: pa.Table, name: str, generation: int, by: dict[str, int]) -> None:
+    """What was added is right, or null; and null only where the commit may have been by an earlier frame."""
+    for key, found, right in zip(*(t.to_pylist() for t in (got["k"], got[name], mine[name])), strict=True):
+        assert found in (None, right), (name, key)
+        assert (found is None) == (by[key] < generation) if key in by else True, (name, key)

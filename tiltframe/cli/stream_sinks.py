@@ -1,0 +1,102 @@
+"""Where `tiltframe stream` puts windows: on standard output as they are emitted, or into a store as they close."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time as clock
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tiltframe.cli.output import json_lines
+from tiltframe.store.closed_windows import ClosedWindows
+from tiltframe.streaming import Buffer, OpenWindows
+from tiltframe.streaming.saved import extended
+from windows import NEVER
+
+_EVERY = 1.0  # seconds between commits
+
+
+@dataclass
+class Output:
+    """Windows go to standard output as JSON lines."""
+
+    windows: OpenWindows
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows."""
+        self.windows.add_rows(rows)
+
+    def tell(self, watermark: int | None) -> None:
+        """Tell the time, and write what is emitted."""
+        follows = isinstance(self.windows.late, Buffer) and watermark != NEVER - 1
+        emitted = self.windows.advance(None if follows else watermark, _now())
+        if emitted.num_rows:
+            sys.stdout.write(json_lines(self.windows.results(emitted)))
+            sys.stdout.flush()
+
+    def close(self) -> None:
+        """Close all windows."""
+        self.tell(NEVER - 1)
+
+    def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
+        """Save the state at the end: what was written in between is not written again."""
+        if state is not None and ended:
+            save(state, extended(self.windows.to_ipc(), {"notes": dict(notes)}))
+
+
+@dataclass
+class IntoStore:
+    """Windows go into a store once they are closed: the state is saved, then what it has on its way is committed."""
+
+    closed: ClosedWindows
+    _last: float = field(default_factory=clock.monotonic)
+
+    @property
+    def windows(self) -> OpenWindows:
+        """The open windows."""
+        return self.closed.windows
+
+    def add(self, rows: pa.Table) -> None:
+        """Take rows."""
+        self.closed.add_rows(rows)
+
+    def tell(self, watermark: int | None) -> None:
+        """Tell the time."""
+        self.closed.advance(None if isinstance(self.windows.late, Buffer) else watermark, _now())
+
+    def close(self) -> None:
+        """Close all windows."""
+        self.closed.close()
+
+    def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
+        """Commit what is on its way, once in a while and at the end; save the state before, and at the end."""
+        there = self.closed.outgoing is not None
+        if there and (ended or clock.monotonic() - self._last >= _EVERY):
+            if state is not None:
+                save(state, self.closed.to_ipc(notes))
+            self.closed.commit()
+            self._last = clock.monotonic()
+        if ended and state is not None:
+            save(state, self.closed.to_ipc(notes))
+
+
+def save(file: Path, state: bytes) -> None:
+    """Write a state in place of the one before: all of it or nothing."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as out:
+            out.write(state)
+            out.flush()
+            os.fsync(out.fileno())
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _now() -> int:
+    return clock.time_ns() // 1000

@@ -1,0 +1,190 @@
+"""What `tiltframe stream` reads: JSON lines from standard input, or the files that arrive in a folder, each once."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import time as clock
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from aggr.states.keys import columns_keys_may_read
+from tiltframe.cli.ingested_files import content_of
+from tiltframe.cli.types_from_store import settled
+from tiltframe.files.column_types import DeclaredTypes
+from tiltframe.files.inputs import Source, files_below, open_source
+from tiltframe.frame import TiltFrame
+from tiltframe.store import FrameStore
+
+PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
+_GATHERED = 1 << 20  # bytes of a batch of lines, unless the input pauses before
+_QUIET = 1.0  # seconds: a file that was written to since may not be whole
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A batch of rows; nothing now and then while none come.
+
+    ``whole`` says that what is noted of the input is so with these rows: of a file the last ones have come.
+    """
+
+    rows: pa.Table | None
+    whole: bool = True
+
+
+class Lines:
+    """JSON lines from standard input, of the types that were declared, or that the first lines have."""
+
+    def __init__(self, frame: TiltFrame, declared: DeclaredTypes) -> None:
+        """Read nothing yet."""
+        self.frame, self.declared = frame, declared
+        self.schema: pa.Schema | None = None
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is to be remembered of the input: nothing, for it cannot be read again."""
+        return {}
+
+    def batches(self, stopped: list[bool]) -> Iterator[Arrived]:
+        """Yield complete lines as they come, much at once where much is there."""
+        for given in _gathered(sys.stdin.fileno(), stopped):
+            yield Arrived(self._read(given) if given else None)
+
+    def _read(self, given: bytes) -> pa.Table:
+        """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
+        known = self.schema or pa.schema(list(self.declared.types.items()))
+        behavior = "infer" if self.schema is None else "ignore"
+        options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=behavior)
+        try:
+            rows = pajson.read_json(io.BytesIO(given), parse_options=options)
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
+                "those of the first lines, unless --type COL=TYPE declares them"
+            ) from None
+        if self.schema is None:
+            self.frame.check(rows.schema)
+            read = self.frame.columns_in(rows.column_names)
+            self.schema = pa.schema([rows.schema.field(name) for name in read])
+        rows = rows.select(self.schema.names)
+        unit = self.declared.unit
+        if unit is not None:
+            at = rows.column_names.index(self.frame.time)
+            rows = rows.set_column(at, self.frame.time, rows.column(at).cast(pa.timestamp(unit)))
+        return rows
+
+
+def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:
+    """Yield complete lines as they come, much at once where much is there; nothing now and then while none come."""
+    held = b""
+    while not stopped:
+        if not select.select([source], [], [], PAUSE)[0]:
+            yield b""
+            continue
+        parts, size, ended = [held], len(held), False
+        while size < _GATHERED and select.select([source], [], [], 0)[0]:
+            part = os.read(source, _GATHERED)
+            ended = not part
+            if ended:
+                break
+            parts.append(part)
+            size += len(part)
+        data = b"".join(parts)
+        whole = len(data) if ended else data.rfind(b"\n") + 1
+        held = data[whole:]
+        if data[:whole].strip():
+            yield data[:whole]
+        if ended:
+            return
+
+
+@dataclass
+class Arrivals:
+    """Files that arrive in a folder, in the order in which they were last written to; each is read once.
+
+    A file is known by its path, for as long as it stays in the folder. ``known`` has of each its content's number,
+    size and time of change.
+    """
+
+    folder: Path
+    frame: TiltFrame
+    declared: DeclaredTypes
+    encoding: str
+    store: FrameStore | None = None
+    once: bool = False
+    known: dict[str, list[int]] = field(default_factory=dict)
+    _source: Source | None = None
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is to be remembered of the input: the files that were read."""
+        return {"files": self.known}
+
+    def batches(self, stopped: list[bool]) -> Iterator[Arrived]:
+        """Yield the rows of files; Ctrl-C is heard between files."""
+        while not stopped:
+            begun = clock.monotonic()
+            for path in self._new():
+                yield from self._rows(path)
+                if stopped:
+                    return
+            if self.once:
+                return
+            yield Arrived(None)
+            clock.sleep(max(PAUSE, 5 * (clock.monotonic() - begun)) if not stopped else 0)  # a long look is rare
+
+    def _new(self) -> list[Path]:
+        """Find files that were not read, those that came first at the front; forget those that are gone."""
+        found, there = [], set()
+        for path in files_below(self.folder):
+            status = path.stat()
+            name, stamp = path.relative_to(self.folder).as_posix(), [status.st_size, status.st_mtime_ns]
+            there.add(name)
+            if name in self.known:
+                self._check_same(path, name, stamp)
+            elif stamp[0] and (self.once or not 0 <= clock.time() - status.st_mtime < _QUIET):
+                found.append((stamp[1], name, path))
+        for name in self.known.keys() - there:
+            del self.known[name]
+        return [path for _, _, path in sorted(found)]
+
+    def _check_same(self, path: Path, name: str, stamp: list[int]) -> None:
+        content, *before = self.known[name]
+        if before == stamp:
+            return
+        if content_of(path) != content:
+            raise ValueError(
+                f"{path} has changed since it was read, and its rows would count twice; put new rows into a file of "
+                "their own"
+            )
+        self.known[name] = [content, *stamp]
+
+    def _rows(self, path: Path) -> Iterator[Arrived]:
+        """Yield the rows of a file, and note that it was read with the last of them."""
+        status = path.stat()
+        content = content_of(path)
+        if self._source is None:
+            self._source = self._opened(path)
+        columns = self.frame.columns_in(self._source.schema.names)
+        for batch in self._source.batches_of(path, columns):
+            if batch.num_rows:
+                yield Arrived(pa.Table.from_batches([batch]), whole=False)
+        self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
+        yield Arrived(None)
+
+    def _opened(self, path: Path) -> Source:
+        """Take the types of the first file for those of all."""
+        keys = columns_keys_may_read(self.frame.keyed_by)
+        source = open_source([path], self.frame.time, keys, self.declared, self.encoding)
+        self.frame.check(source.schema)
+        if self.store is not None:
+            source = replace(source, schema=settled(source.schema, self.frame, self.store))
+            self.store.check_states(self.frame.states_schema(source.schema))
+        return source

@@ -1,0 +1,347 @@
+"""A stream into a store, in one process and without Spark: windows are written once they are closed, each row once.
+
+    rows ──▶ OpenWindows ── closed ──▶ outgoing ── state is saved, outgoing included ──▶ commit (writer, number)
+
+The order makes it exact: what a commit brings is in the saved state before it is in the store, and a store takes a
+number of a writer once. A process that is killed between the two commits the same again. Late rows go to the store as
+states of their own, for a store merges when it is read, so that no closed window is kept for them.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arguments import checked_name, checked_whole
+from tiltframe.event_time import event_times
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.level_chain import climb, instants_of, joined, labelled, merge_panes, reduce_rows
+from tiltframe.names import REASON
+from tiltframe.store.core.backend import StoreError
+from tiltframe.store.core.commits import check_writer
+from tiltframe.store.core.ranges import as_text
+from tiltframe.store.frame_store import FrameStore
+from tiltframe.store.query.execution import Expired
+from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
+from tiltframe.streaming.saved import extended, extension
+
+COMPACT_EVERY = 50  # commits
+_AFTER_ALL = "9999-01-01"  # every window ends before
+_MIDDLE = 1 << 62  # moments before 1970 are numbers too
+
+
+class ClosedWindows:
+    """The open windows of a stream, of the finest level, and those that are closed on their way into a store.
+
+    Parameters
+    ----------
+    store : FrameStore
+        It derives coarser levels itself. It may be new; others may write into it at the same time.
+    stream : str
+        Of all streams into this store, the name of this one.
+    emit : AfterClose or str
+        With its ``delay`` and ``timeout``. A timeout closes all windows before as well.
+    late : LatePolicy or str
+        ``true_window``: late rows go to their windows, however long they are closed; none is kept for that.
+    compact_every : int, optional
+        The store is compacted after so many commits.
+    **bounds
+        ``max_keys`` and ``beyond``, as of `OpenWindows`.
+
+    Raises
+    ------
+    ValueError
+        For another emit policy, a condition, or a mode: a store takes the whole of what has come, once.
+    StoreError
+        If the store cannot be read.
+
+    Guarantee
+    ---------
+    Where `commit` follows `to_ipc`, and what that gave is what the stream goes on from, with the rows that came after
+    it, then the states in the store are, bit for bit, those of a rollup of all rows, whatever fails in between. Without
+    it, the stream goes on from the store alone: rows of finest windows that are committed are not taken again.
+
+    Examples
+    --------
+    >>> import tempfile, aggr
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
+    >>> stream = ClosedWindows(FrameStore(tempfile.mkdtemp() + "/store", frame), "requests")
+    >>> late = stream.add_rows(pa.table({"ts": [0, 500, 1500]}))
+    >>> stream.advance(1_000_000)
+    >>> saved = stream.to_ipc()      # to a file, before each commit
+    >>> stream.commit()
+    True
+    >>> stream.store.query("1m").column("n").to_pylist()
+    [2]
+    """
+
+    def __init__(
+        self,
+        store: FrameStore,
+        stream: str,
+        emit: EmitPolicy | str = "after_close",
+        late: LatePolicy | str = "true_window",
+        *,
+        compact_every: int | None = COMPACT_EVERY,
+        **bounds: Any,
+    ) -> None:
+        """Check that the parts go together, and look what the store holds of the stream."""
+        self.store, self.stream = store, stream
+        check_writer(checked_name(stream, "stream, which the stream is called by in the store,"), 0)
+        self._emit, self._late = _checked_emit(emit), read_late(late)
+        self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
+        self._frame = _finest_of(store.frame)
+        self._kept_late = Drop() if isinstance(self._late, TrueWindow) else self._late
+        self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
+        self.outgoing: pa.Table | None = None
+        self.committed = committed_before(store, stream)
+        if self.committed is None:
+            self.windows = OpenWindows(self._frame, self._emit, self._kept_late, **bounds)
+        else:
+            none = _no_states(store, self._frame)
+            self.windows = OpenWindows.from_committed(
+                none, self.committed, self._frame, self._emit, self._kept_late, **bounds
+            )
+
+    def add_rows(self, rows: pa.Table) -> pa.Table:
+        """Take a batch of rows in the order of their arrival; see `OpenWindows.add_rows`.
+
+        Parameters
+        ----------
+        rows : table
+
+        Returns
+        -------
+        table
+            The rows that were dropped as late.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `OpenWindows.add_rows` does. Nothing has changed then.
+        """
+        if not isinstance(self._late, TrueWindow) or self.windows.closed_before is None:
+            return self.windows.add_rows(rows)
+        self._frame.check(rows.schema)
+        times, finest = event_times(rows.column(self._frame.time), self._frame.time), self._frame.levels[0]
+        committed = -_MIDDLE if self.committed is None else self.committed
+        ends = finest.ends(finest.starts(times))
+        late = (ends <= self.windows.closed_before) & (ends > committed)
+        dropped = self.windows.add_rows(rows.filter(pa.array(~late)) if late.any() else rows)
+        if late.any():
+            self._send(reduce_rows(rows.filter(pa.array(late)), self._frame, times[late]))
+        return dropped
+
+    def advance(self, watermark: int | None = None, now: int | None = None) -> None:
+        """Tell the time, as of `OpenWindows.advance`; windows that it closes are on their way from now on."""
+        emitted = self.windows.advance(watermark, now)
+        self._send(emitted)
+        if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
+            end = int(instants_of(timed, END).max())
+            self._send(self.windows.advance(end + self._emit.delay_us))
+
+    def close(self) -> None:
+        """Close all windows: no more rows are to come."""
+        end = self.windows.last_end
+        if end is not None:
+            self.advance(end + self._emit.delay_us)
+
+    def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
+        """Write all that is held and on its way; `from_ipc` goes on from there.
+
+        Parameters
+        ----------
+        notes : plain data, optional
+            What else goes with it, such as how far the input is read.
+
+        Returns
+        -------
+        bytes
+        """
+        said = {"stream": self.stream, "writer": self.writer, "number": self.number, "notes": dict(notes or {})}
+        return extended(self.windows.to_ipc(), said | {"committed": self.committed}, self.outgoing)
+
+    @classmethod
+    def from_ipc(
+        cls,
+        data: bytes,
+        store: FrameStore,
+        stream: str | None = None,
+        emit: EmitPolicy | str = "after_close",
+        late: LatePolicy | str = "true_window",
+        *,
+        compact_every: int | None = COMPACT_EVERY,
+        **bounds: Any,
+    ) -> ClosedWindows:
+        """Go on from what `to_ipc` wrote; `commit` next, for what was on its way may not have arrived.
+
+        Raises
+        ------
+        ValueError
+            If this is no such state, or of another frame or stream.
+        """
+        said, outgoing = extension(data)
+        if "writer" not in said:
+            raise ValueError("the saved state is of a stream that goes to no store; begin a new one")
+        if stream is not None and said["stream"] != stream:
+            raise ValueError(f"the saved state is of the stream {said['stream']!r}, and this is {stream!r}")
+        found = cls(store, said["stream"], emit, late, compact_every=compact_every)
+        found.windows = OpenWindows.from_ipc(data, found._frame, found._emit, found._kept_late, **bounds)
+        found.writer, found.number, found.committed = said["writer"], said["number"], said["committed"]
+        found.outgoing = outgoing if outgoing.num_rows else None
+        return found
+
+    def commit(self) -> bool:
+        """Write what is on its way into the store, under the next number; save `to_ipc` before.
+
+        Returns
+        -------
+        bool
+            Whether it was not there yet.
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be written, or holds other states under the number: the saved state that the stream
+            goes on from is an old one.
+        """
+        if self.outgoing is None:
+            return False
+        states = merge_panes(self.outgoing, self._frame)
+        states = joined(climb(states, self.store.frame), self.store.frame)
+        added = self.store.append(states, self.writer, self.number, self._closed())
+        self.outgoing, self.number = None, self.number + 1
+        if self._compact_every is not None and self.number % self._compact_every == 0:
+            self.store.compact(before=_AFTER_ALL)
+        return added
+
+    def _closed(self) -> dict[str, int]:
+        """Say before when all rows are in the store; it is noted with the commit."""
+        before, name = self.windows.closed_before, _note(self.stream)
+        there = self.store.numbers([name]).get(name, -1)
+        return {name: before + _MIDDLE} if before is not None and before + _MIDDLE > there else {}
+
+    def _send(self, states: pa.Table) -> None:
+        """Put states of the finest level on their way."""
+        if not states.num_rows:
+            return
+        states = states.select([START, END, *self._frame.keys, *(column.name for column in self._frame.states)])
+        self.outgoing = states if self.outgoing is None else pa.concat_tables([self.outgoing, states])
+
+
+def committed_before(store: FrameStore, stream: str | None = None) -> int | None:
+    """Say before when the rows of a stream are in a store.
+
+    Parameters
+    ----------
+    store : FrameStore
+    stream : str, optional
+        As `ClosedWindows` was told. Without one, whatever was written counts: the end of the last finest window.
+
+    Returns
+    -------
+    int, microseconds UTC, or None
+        None where the store holds nothing of it.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be read.
+    """
+    if stream is not None:
+        number = store.numbers([_note(stream)]).get(_note(stream))
+        return None if number is None else number - _MIDDLE
+    if store.schema is None:
+        return None
+    finest = store.frame.levels[0]
+    parts = [part for part in store.backend.view([finest.name])[0].parts if part.rows]
+    last = np.array([max((part.greatest for part in parts), default=0)])
+    return int(finest.ends(last)[0]) if parts else None
+
+
+def recovered(
+    store: FrameStore,
+    emit: EmitPolicy | str = "after_close",
+    late: LatePolicy | str = "drop",
+    *,
+    stream: str | None = None,
+    **bounds: Any,
+) -> OpenWindows:
+    """Go on with open windows from a store alone, without a saved state: coarser ones are rebuilt from finer.
+
+    Parameters
+    ----------
+    store : FrameStore
+    emit, late, **bounds : optional
+        As of `OpenWindows`.
+    stream : str, optional
+        Whose commits say before when rows are in the store; as of `committed_before`.
+
+    Returns
+    -------
+    OpenWindows
+        On all levels of the store. Rows of finest windows that are in the store are not taken when they come again:
+        ``progress.committed_rows`` counts them.
+
+    Raises
+    ------
+    StoreError
+        If the store holds nothing of the stream, or cannot be read.
+
+    Examples
+    --------
+    >>> import tempfile, aggr, tiltframe
+    >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
+    >>> store = FrameStore(tempfile.mkdtemp() + "/store", frame)
+    >>> store.append(tiltframe.rollup(pa.table({"ts": [0, 500, 1500]}), frame), "w", 0)
+    True
+    >>> windows = recovered(store)
+    >>> late = windows.add_rows(pa.table({"ts": [0, 500, 1500, 2500]}))     # sent again, and a new one
+    >>> windows.progress.committed_rows
+    3
+    >>> windows.results(windows.advance(60_000_000)).column("n").to_pylist()
+    [1, 4]
+    """
+    committed = committed_before(store, stream)
+    if committed is None:
+        of = "" if stream is None else f" of the stream {stream!r}"
+        raise StoreError(f"the store {store.place} holds nothing{of} to go on from; begin with OpenWindows")
+    spans = {}  # of each level: what the windows of the next one are made of that may be open
+    for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
+        low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
+        spans[level.name] = (as_text(low), as_text(committed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Expired)
+        tables = [store.states(level, span) for level, span in spans.items()]
+    states = pa.concat_tables([_no_states(store, store.frame), *tables])
+    return OpenWindows.from_committed(states, committed, store.frame, emit, late, **bounds)
+
+
+def _note(stream: str) -> str:
+    return f"{stream} closed"
+
+
+def _finest_of(frame: TiltFrame) -> TiltFrame:
+    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone).keeping(frame.states)
+
+
+def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
+    assert store.schema is not None
+    empty = store.schema.empty_table().append_column(END, pa.array([], INSTANT))
+    return labelled(empty, frame, frame.levels[0]).select([LEVEL, START, END, *store.schema.names[1:]])
+
+
+def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
+    given = read_emit(emit)
+    if not isinstance(given, AfterClose) or given.having is not None or given.mode == "changelog":
+        raise ValueError(
+            f"a store takes windows whole, once they are closed: emit must be after_close, with delay= and timeout= "
+            f"alone; got {given}"
+        )
+    return AfterClose(delay=given.delay, timeout=given.timeout, mode="discarding")

@@ -1,0 +1,94 @@
+"""Rows that unite into sessions, one after the other as they arrive: which of them join one that is kept.
+
+A session is judged after the row has joined it. A row whose own interval is over counts if the session that it joins is
+not, whether that was held before or was made by rows before it; rows that come later do not save it. So it does not
+depend on how rows are cut into batches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.kernels.jit import compiled
+from windows.timezone import Instants
+
+Keys = NDArray[np.integer]
+_HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+
+
+def joining(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
+    """Say which rows count, in the order of their arrival.
+
+    Parameters
+    ----------
+    own : array of bool, shape (rows,)
+        Whether a row counts by itself, whatever came before: its interval is not over, or meets a held session.
+    keys : array of int, shape (rows,)
+    starts : array of int64, shape (rows,)
+        Of the rows' intervals, microseconds.
+    length : int
+        Of each interval.
+
+    Returns
+    -------
+    array of bool, shape (rows,)
+    """
+    cells = starts // length  # two rows of a cell overlap, and others meet in cells side by side alone
+    order = np.lexsort((cells, keys))
+    sorted_keys, sorted_cells = keys[order], cells[order]
+    new = np.append(True, (sorted_keys[1:] != sorted_keys[:-1]) | (sorted_cells[1:] != sorted_cells[:-1]))
+    numbers = np.cumsum(new[: len(order)]) - 1
+    ids = np.empty(len(order), np.int64)
+    ids[order] = numbers
+    of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
+    after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
+    found: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
+    return found
+
+
+@compiled
+def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untyped-def]
+    """Take rows one by one; of each cell the first and the last of the rows that count are known."""
+    low = np.full(len(before), _HIGHEST)
+    high = np.full(len(before), _LOWEST)
+    counts = np.empty(len(own), np.bool_)
+    for row in range(len(own)):
+        cell, at = ids[row], starts[row]
+        joins = own[row] or high[cell] > _LOWEST
+        if not joins and before[cell] and high[cell - 1] > _LOWEST:
+            joins = at - high[cell - 1] <= length
+        if not joins and after[cell] and low[cell + 1] < _HIGHEST:
+            joins = low[cell + 1] - at <= length
+        counts[row] = joins
+        if joins:
+            low[cell] = min(low[cell], at)
+            high[cell] = max(high[cell], at)
+    return counts
+
+
+def meeting(held: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, ends: Instants) -> NDArray[np.bool_]:
+    """Say which intervals overlap or touch a session that is held.
+
+    Parameters
+    ----------
+    held : (keys, starts, ends)
+        Sessions; those of one key are apart.
+    keys, starts, ends : arrays of int64, shape (rows,)
+
+    Returns
+    -------
+    array of bool, shape (rows,)
+    """
+    held_keys, held_starts, held_ends = held
+    n = len(held_keys)
+    sought = np.repeat([False, True], [n, len(keys)])
+    order = np.lexsort((sought, np.concatenate([held_starts, ends]), np.concatenate([held_keys, keys])))
+    last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the held one at or before
+    places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it is of the key
+    found = np.empty(n + len(keys), np.int64)
+    found[order] = np.where(last < 0, -1, places)
+    at = found[n:]
+    meets = at >= 0
+    meets[meets] = (held_keys[at[meets]] == keys[meets]) & (held_ends[at[meets]] >= starts[meets])
+    return meets
