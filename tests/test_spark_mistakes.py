@@ -34,7 +34,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.rollup(type(df), FRAME)": "give a Spark DataFrame",
     "su.rollup(df, None)": "give a tiltframe.TiltFrame; got None",
     "su.rollup(df, MEASURES)": "give a tiltframe.TiltFrame",
-    "su.rollup(stream, FRAME)": "this is a streaming DataFrame; su.stream_into",
+    "su.rollup(stream, FRAME)": "this is a streaming DataFrame; su.stream emits",
     "su.rollup(df.drop('host'), FRAME)": "the data has no column 'host'",
     "su.rollup(df.withColumn('host', F.array('host')), FRAME)": "the key 'host' has type list",
     "su.rollup(df.withColumn('x', F.col('word')), FRAME)": "d: dds cannot take a column of type string",
