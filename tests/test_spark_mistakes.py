@@ -151,7 +151,7 @@ CALLS = {  # what is called -> how the sentence begins
     "su.stream_into(stream, store, name='s', checkpoint='c', trigger=5)": "cannot read",
     "su.stream_into(stream, store, name='s', checkpoint='c', trigger='1mo')": "the trigger '1mo' has no fixed length",
     "su.stream_into(stream, store, name='s', checkpoint='c', compact_every=0)": "compact_every, a number of batches,",
-    "su.progress(3)": "progress takes a query that su.stream_into started in this process; got 3",
+    "su.progress(3)": "progress takes a query that su.stream_into started in this process, or one over su.stream",
     "su.append(rows, store, 'w', 7)": "give a Spark DataFrame",
     "su.append(df, store, 'w', 7)": "these are not states of this frame",
     "su.append(states, None, 'w', 7)": "give a store",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import functions as F
 
-from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.rollup import check_frame
@@ -28,6 +28,7 @@ from spark_udaf.jobs.two_phase import Batches
 from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
+from spark_udaf.streaming.source import check_stream
 from tiltframe import TiltFrame
 from tiltframe.streaming import AfterClose, Buffer, EmitPolicy, LatePolicy, OpenWindows
 
@@ -112,7 +113,7 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_frame(frame)
-    _check_stream(df)
+    check_stream(df, "su.rollup and su.finish give the results of its windows")
     windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
     checked_truth(states, "states")
     checked_truth(flat, "flat")
@@ -171,13 +172,6 @@ def _shards(given: int | None, frame: TiltFrame, spark: SparkSession) -> int:
     """Choose how many shards there are; without keys, all windows are of one."""
     wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or 200) if given is None else given
     return checked_whole(wanted, "shards", 1, 10_000) if frame.keys else 1
-
-
-def _check_stream(df: DataFrame) -> None:
-    if not hasattr(df, "isStreaming") or isinstance(df, type):
-        raise TypeError(f"give a streaming DataFrame, as spark.readStream makes it; got {shown(df)}")
-    if not df.isStreaming:
-        raise TypeError("this DataFrame is no stream; su.rollup and su.finish give the results of its windows")
 
 
 def _prepare(spark: SparkSession) -> None:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from aggr.arguments import checked_name, checked_whole, shown
+from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
 from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.session import prepare
 from spark_udaf.store.write import check_store, rollup_into
 from spark_udaf.streaming.checkpoint import query_id
 from spark_udaf.streaming.progress import remember
+from spark_udaf.streaming.source import check_stream
 from spark_udaf.streaming.writers import note, noted_ids, writer_of
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.core.commits import check_writer
@@ -160,10 +161,7 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
 
 def _check_rows(df: DataFrame, store: FrameStore) -> None:
     """Raise unless the rows of a stream fit a store; nothing is read or written."""
-    if not hasattr(df, "isStreaming") or isinstance(df, type):
-        raise TypeError(f"give a streaming DataFrame, as spark.readStream makes it; got {shown(df)}")
-    if not df.isStreaming:
-        raise TypeError("this DataFrame is no stream; su.rollup_into writes its rows into a store")
+    check_stream(df, "su.rollup_into writes its rows into a store")
     prepare(df.sparkSession)
     store.check_states(_states_schema(df, store))
 
