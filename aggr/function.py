@@ -381,7 +381,10 @@ class Function(ABC):
         """
         states = self._received(states)
         kept = states.drop_null() if states.null_count else states
-        self.check_states(kept, finishing=True)
+        if self.checks_in_finish:
+            self.check_states(kept, finishing=True)
+        else:
+            self.check_states(kept)
         return self._finished(states, kept)
 
     def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
