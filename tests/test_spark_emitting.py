@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 INSTANT = pa.timestamp("us", "UTC")
 TOLD = pa.schema([("key", pa.string()), ("time", INSTANT), ("value", pa.float64()), ("told", INSTANT)])
 EVERY = os.environ.get("STREAM_CASES") == "all"
-long = pytest.mark.skipif(not EVERY, reason="takes minutes; STREAM_CASES=all")
+FEW_CASES = ("beam-sessions-late-bridge",)
 
 
 def told(rows: list[dict], begin: int = 0) -> pa.Table:
@@ -58,8 +58,7 @@ def stepped(spark, folder, frame, emit, late, **given) -> SteppedQuery:
     return query
 
 
-@long
-@conformance("streams.json")
+@conformance("streams.json", lambda case: EVERY or case.get("name", case.get("id")) in FEW_CASES)
 def test_cases(spark, tmp_path, case):
     """What other engines emit, Spark emits by a real query, two shards and restarts included."""
     window = case["window"]
@@ -126,7 +125,7 @@ POLICIES = {
 FEW = ["after_close(timeout=8s)", "on_update(mode=changelog)", "after_key_expire(8s, maxspan=2s)"]
 
 
-@pytest.mark.parametrize("text", [pytest.param(text, marks=() if text in FEW else long) for text in POLICIES])
+@pytest.mark.parametrize("text", POLICIES if EVERY else FEW)
 def test_policies(spark, tmp_path, text):
     """What is emitted after each step, by a clock and a watermark that are told; and nothing else."""
     levels = ["all"] if text.startswith("after_key") else ["10s"]
@@ -192,7 +191,7 @@ class Stream:
         return emitted
 
 
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=long), 3])
+@pytest.mark.parametrize("shards", [1, 3] if EVERY else [3])
 def test_stream_is_batch(spark, tmp_path, shards):
     """Bit for bit, whatever the batches and shards, over a restart, with a measure that begins there."""
     import spark_udaf as su
@@ -217,7 +216,6 @@ def test_stream_is_batch(spark, tmp_path, shards):
     assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == whole.num_rows
 
 
-@long
 def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     import spark_udaf as su
 
