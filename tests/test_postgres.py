@@ -250,7 +250,9 @@ def test_descriptions(postgres):
     tables.create({**description(SMALL, schema), "second": True}, schema)
     assert tables.describe() == description(SMALL, schema)
     only = PostgresBackend(postgres)
-    tables.alter({**description(SMALL, schema), "more": "ä'"})
+    with pytest.raises(Conflict):
+        tables.alter({**description(SMALL, schema), "more": "no"}, schema, {"not": "this"})
+    tables.alter({**description(SMALL, schema), "more": "ä'"}, schema, description(SMALL, schema))
     assert only.describe()["more"] == "ä'"
     assert only.view(["1h"])[0].parts == ()
     store(postgres, SMALL, schema, "other")
