@@ -107,7 +107,8 @@ def test_what_an_index_shows(built, unpacked):
 
 def test_tests_run_from_the_sdist(unpacked):
     some = ["tests/test_golden.py", "tests/test_windows.py", "docs/conditions.md"]
-    options = ["-p", "no:cacheprovider", "-m", "not spark and not slow"]
+    # loops run as Python, which warns where whole numbers wrap around
+    options = ["-p", "no:cacheprovider", "-m", "not spark and not slow", "-W", "ignore:overflow:RuntimeWarning"]
     said = run(sys.executable, "-m", "pytest", *options, *some, cwd=unpacked, NUMBA_DISABLE_JIT="1")
     assert re.search(r"^\d{3,} passed", said, re.MULTILINE), said[-500:]
     imported = run(sys.executable, "-c", "import aggr; print(aggr.__file__)", cwd=unpacked)
