@@ -192,7 +192,7 @@ class CrashProcesses:
         self.log[child] = log
         return child
 
-    def wait(self, child: int, seconds: float = 2) -> None:
+    def wait(self, child: int, seconds: float = 20) -> None:
         """Wait until a child has acknowledged something."""
         log, until = Path(self.log[child]), time.monotonic() + seconds
         while time.monotonic() < until and not (log.exists() and log.stat().st_size):
