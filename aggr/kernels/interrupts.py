@@ -1,0 +1,33 @@
+"""Ctrl-C that waits: code that would lose a KeyboardInterrupt is run to its end before the interrupt is raised."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def hold_interrupts() -> Iterator[None]:
+    """Raise what Ctrl-C raises only after the block.
+
+    LLVM calls back into Python while it compiles, and an exception in such a call is printed and forgotten: the
+    command would go on as though nobody had pressed Ctrl-C.
+
+    >>> with hold_interrupts():
+    ...     pass
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # Python runs handlers in the main thread only
+        return
+    held: list[FrameType | None] = []
+    signal.signal(signal.SIGINT, lambda _, frame: held.append(frame))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            handler(signal.SIGINT, held[0])
