@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,86 +12,100 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import aggr
 from benchmarks.costs import Cost
 from benchmarks.samples import QUANTILES, draw
 from benchmarks.timing import Call, alternate
-from tiltframe import TiltFrame
-from tiltframe.level_chain import finish, labelled, merge_panes, partial_states
+from tiltframe import TiltFrame, finish, rollup
 
-HOSTS, WINDOW = 10, 10  # of 10 seconds
+WINDOW = 10  # seconds
 ROWS_A_GROUP = 555
 NINE = "count … stdev, dds, hdr"
-REDUCE, RESULTS = "tiltframe, states", "tiltframe, results"
+STATES, ANSWERS = "tiltframe, states", "tiltframe, answers"
 EIGHT, SEVEN, SKETCH, READ = "count … stdev, approx_quantile", "count … stdev", "approx_quantile", "reading alone"
-FILE = "ns a row"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of one kind: their keys, and how finely hdr counts them."""
+
+    name: str
+    keys: pa.Array
+    digits: int
+    unit: float
+
+
+TEXTS = Shape("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
+WHOLE = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
 
 _SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
 _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 
 
 def files(rows: int, rounds: int) -> list[Cost]:
-    """Write a file of time-ordered rows, check both sides' answers, and time both; none without DuckDB."""
+    """Write files of time-ordered rows, check both sides' answers, and time both; none without DuckDB."""
     if not importlib.util.find_spec("duckdb"):
         return []
+    return [cost for shape in (TEXTS, WHOLE) for cost in _of_shape(shape, rows, rounds)]
+
+
+def _of_shape(shape: Shape, rows: int, rounds: int) -> list[Cost]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "latencies.parquet"
-        write(path, rows)
-        check(path)
+        write(path, rows, shape)
+        check(path, shape)
         calls: dict[tuple[str, str], Call] = {
-            (NINE, REDUCE): partial(states, path),
-            (NINE, RESULTS): partial(results, path),
-            (READ, "pyarrow"): lambda: sum(batch.num_rows for batch in batches(path)),
+            (NINE, STATES): partial(states, path, shape),
+            (NINE, ANSWERS): partial(answers, path, shape),
+            (READ, "pyarrow"): partial(read, path),
             (EIGHT, "DuckDB"): partial(ask, path, f"{_SEVEN_SQL}, {_SKETCH_SQL}"),
             (SEVEN, "DuckDB"): partial(ask, path, _SEVEN_SQL),
             (SKETCH, "DuckDB"): partial(ask, path, _SKETCH_SQL),
         }
         seconds = alternate(list(calls.values()), rounds)
-    return [Cost(what, who, FILE, s / rows * 1e9) for (what, who), s in zip(calls, seconds, strict=True)]
+    return [Cost(what, who, shape.name, s / rows * 1e9) for (what, who), s in zip(calls, seconds, strict=True)]
 
 
-def write(path: Path, rows: int) -> None:
+def write(path: Path, rows: int, shape: Shape) -> None:
     """Write event times in order, a host, and a lognormal latency: `ROWS_A_GROUP` a window and host."""
     rng = np.random.default_rng(17)
-    span = max(1, rows // (ROWS_A_GROUP * HOSTS)) * WINDOW * 1_000_000
+    hosts = len(shape.keys)
+    span = max(1, rows // (ROWS_A_GROUP * hosts)) * WINDOW * 1_000_000
     times = np.sort(rng.integers(0, span, rows)) + 1_714_521_600_000_000  # from 2024-05-01
-    hosts = pa.DictionaryArray.from_arrays(rng.integers(0, HOSTS, rows), [f"host-{i}" for i in range(HOSTS)])
     columns = {
         "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
-        "host": hosts.cast(pa.string()),
+        "host": shape.keys.take(pa.array(rng.integers(0, hosts, rows))),
         "latency_ms": draw("lognormal", rows),
     }
     pq.write_table(pa.table(columns), path)
 
 
-def frame() -> TiltFrame:
+def frame(shape: Shape) -> TiltFrame:
     """Keep nine measures per 10 seconds and host."""
     seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
     measures = {name: getattr(aggr, name)("latency_ms") for name in seven}
     measures["dds"] = aggr.dds("latency_ms", QUANTILES)
-    measures["hdr"] = aggr.hdr("latency_ms", QUANTILES, digits=2, unit=0.01)
+    measures["hdr"] = aggr.hdr("latency_ms", QUANTILES, digits=shape.digits, unit=shape.unit)
     return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=measures)
 
 
-def batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Read the file with hosts as a dictionary."""
-    with pq.ParquetFile(path, read_dictionary=["host"]) as file:
-        columns = list(frame().columns_in(file.schema_arrow.names))
-        yield from file.iter_batches(batch_size=1 << 17, columns=columns, use_threads=False)
-
-
-def states(path: Path) -> pa.Table:
+def states(path: Path, shape: Shape) -> pa.Table:
     """Reduce to one state per window, host and measure."""
-    measured = frame()
-    return merge_panes(pa.concat_tables(partial_states(batches(path), measured)), measured)
+    return rollup(path, frame(shape))
 
 
-def results(path: Path) -> pa.Table:
-    """Reduce, and read the results."""
-    measured = frame()
-    return finish(labelled(states(path), measured, measured.levels[0]), measured)
+def answers(path: Path, shape: Shape) -> pa.Table:
+    """Reduce, and finish."""
+    measured = frame(shape)
+    return finish(rollup(path, measured), measured)
+
+
+def read(path: Path) -> int:
+    """Read the three columns alone."""
+    return sum(batch.num_rows for batch in ds.dataset(path).to_batches())
 
 
 def ask(path: Path, aggregates: str) -> pa.Table:
@@ -102,9 +116,9 @@ def ask(path: Path, aggregates: str) -> pa.Table:
     ).to_arrow_table()
 
 
-def check(path: Path) -> None:
+def check(path: Path, shape: Shape) -> None:
     """Compare both sides group for group: the seven closely, quantiles of one group with the true ones."""
-    mine = results(path)
+    mine = answers(path, shape)
     theirs = ask(path, f"{_SEVEN_SQL}, {_SKETCH_SQL}").sort_by([("w", "ascending"), ("host", "ascending")])
     if len(mine) != len(theirs) or mine.column("host").to_pylist() != theirs.column("host").to_pylist():
         raise AssertionError(f"{len(mine)} groups here, {len(theirs)} in DuckDB, or others")

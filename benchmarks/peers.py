@@ -69,7 +69,11 @@ def main(extent: Extent, out: Path | None, pictures: Path | None) -> list[mustho
     sizes.show_sizes(stored)
     read = files.files(extent.file_rows, extent.rounds)
     if read:
-        show_costs(f"Parquet, {extent.file_rows:,} rows, by 10 s and host", read, Cost(files.EIGHT, "DuckDB", "", 0.0))
+        show_costs(
+            f"Parquet, {extent.file_rows:,} rows, by 10 s and host, ns a row",
+            read,
+            Cost(files.EIGHT, "DuckDB", "", 0.0),
+        )
     lines = musthold.must_hold(sketched, merged, stored, read)
     musthold.show_must_hold(lines)
     took = time.perf_counter() - begin

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
+import tiltframe.cli as cli
 from tiltframe import FrameStore, OrderedFrame, TiltFrame, finish, finish_ordered, ordered_rollup, rollup, running
 
 FRAME = TiltFrame(
@@ -135,3 +136,37 @@ def test_what_is_no_table(given):
         rollup(given, FRAME)
     with pytest.raises(ValueError, match=r"states must be a pyarrow\.Table, .* got"):
         finish(given, FRAME)
+
+
+@pytest.mark.slow
+def test_texts_that_parquet_holds_as_dictionaries(tmp_path):
+    """Files with the same texts in other types, with nulls and without the column: as the rows in one table."""
+    texts = pa.array([None if i % 7 == 0 else f"h{i * 31 % 11}" for i in range(500)])
+    kinds = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.null(), None]
+    tables = []
+    for i, kind in enumerate(kinds):
+        plain = pa.nulls(500, pa.string()) if kind in (None, pa.null()) else texts
+        rows = pa.table({"ts": range(i * 500, i * 500 + 500), "host": plain, "route": plain})
+        tables.append(rows)
+        if kind == pa.null():
+            stored = pa.nulls(500)
+        else:
+            stored = texts.dictionary_encode() if i == 2 else texts.cast(kind or pa.string())
+        written = pa.table({"ts": rows["ts"], **({"host": stored, "route": stored} if kind else {})})
+        pq.write_table(written, tmp_path / f"{i}.parquet", use_dictionary=i != 1)
+    measures = {
+        "n": aggr.count(where="host <> 'h3' AND route LIKE 'h%'"),
+        "last": aggr.last("route"),
+        "least": aggr.min("host"),
+    }
+    frame = TiltFrame(["1s"], "ts", measures, {"host": "host", "up": "upper(route)", "route": "route"})
+    states = rollup(pa.concat_tables(tables), frame)
+    assert rollup(tmp_path, frame).equals(states)
+    options = ["--time", "ts", "--levels", "1s", "--key", "host", "--key", "up=upper(route)", "--key", "route"]
+    options += ["--measure", "n=count(where=\"host <> 'h3' AND route LIKE 'h%'\")"]
+    options += ["--measure", "last=last(route)", "--measure", "least=min(host)", "--store", str(tmp_path / "store")]
+    cli.main(["rollup", *map(str, sorted(tmp_path.glob("*.parquet"))), *options])
+    found, wanted = FrameStore(str(tmp_path / "store")).query("1s"), finish(states, frame)
+    order = [(name, "ascending") for name in ("window_start", "host", "route")]
+    for name in ("host", "up", "route", "n", "last", "least"):
+        assert found.sort_by(order)[name].to_pylist() == wanted.sort_by(order)[name].to_pylist(), name

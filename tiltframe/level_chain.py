@@ -24,7 +24,7 @@ from aggr.kernels.normalize import normalize
 from aggr.states import partial_aggregation
 from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
-from aggr.states.keys import columns_keys_may_read, keyed
+from aggr.states.keys import columns_keys_may_read, keyed, plain_keys
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.tabular import rows_of, table_of
@@ -63,7 +63,10 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
     checked_type(frame, TiltFrame, "frame")
-    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(frame.keyed_by))
+    keys = frame.keyed_by
+    schema, batches = rows_of(
+        data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys)
+    )
     frame.check(schema)
     nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
     columns = list(frame.columns_in(schema.names))

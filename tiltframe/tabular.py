@@ -46,7 +46,9 @@ def is_tabular(given: object) -> bool:
     )
 
 
-def rows_of(given: Any, what: str, columns: Columns | None, time: str, keys: Sequence[str] = ()) -> Batches:
+def rows_of(
+    given: Any, what: str, columns: Columns | None, time: str, keys: Sequence[str] = (), coded: Sequence[str] = ()
+) -> Batches:
     """Read rows of whatever holds a table.
 
     Parameters
@@ -61,6 +63,8 @@ def rows_of(given: Any, what: str, columns: Columns | None, time: str, keys: Seq
         The column of event times, which text files may write in several ways.
     keys : names
         Whose values must be the digits that a text file writes.
+    coded : names
+        Of texts that may come as dictionaries, where Parquet files hold them so.
 
     Returns
     -------
@@ -82,7 +86,7 @@ def rows_of(given: Any, what: str, columns: Columns | None, time: str, keys: Seq
     if not paths:
         return _stream(given, what, columns)
     try:
-        source = open_source(paths, time, keys)
+        source = open_source(paths, time, keys).coded(coded)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
     needed = source.schema.names if columns is None else columns(source.schema.names)

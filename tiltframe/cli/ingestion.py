@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from aggr.kernels import compute as pc
 from aggr.kernels.digest import same_bits
+from aggr.states.keys import plain_keys
 from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar
@@ -104,7 +105,8 @@ def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Rang
     """Roll up files, and see where their windows are."""
     seen = _Seen()
     with progress_bar("rolling up", source.bytes) as progress:
-        states = rollup_batches(_watched(source, frame, span, seen, progress), frame)
+        coded = source.coded(plain_keys(frame.keyed_by))
+        states = rollup_batches(_watched(coded, frame, span, seen, progress), frame)
     for one in filed:
         unchanged(one)
     return states, seen

@@ -63,14 +63,14 @@ def read(
     ----------
     columns : names
     wanted : schema
-        The types that text files are read in.
+        The types that text files are read in; what is a dictionary here is one as Parquet is read, too.
     exact : names
         Columns whose values must be the digits that a text file writes: keys.
     declared : names
         Columns whose types were declared: nothing is checked.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
-        data = _parquet(file)
+        data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
         yield from data.to_batches(columns=[n for n in columns if n in data.schema.names], batch_size=1 << 17)
     elif kind_of(file) == "json":
         schema = pa.schema([wanted.field(name) for name in columns])
@@ -123,10 +123,10 @@ def _csv(stream: pa.NativeFile, file: Path, encoding: str, schema: pa.Schema | N
     return pacsv.open_csv(stream, reading, parse, convert)
 
 
-def _parquet(file: Path) -> pa.dataset.Dataset:
+def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     import pyarrow.dataset as ds  # a quarter of a second, which other formats need not wait for
 
-    return ds.dataset(file, format=ds.ParquetFileFormat())
+    return ds.dataset(file, format=ds.ParquetFileFormat(dictionary_columns=coded))
 
 
 def _open(file: Path) -> pa.NativeFile:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, 
 from tiltframe.files.soundness import check_text
 from tiltframe.store_folders import is_store
 
+_CODES = pa.dictionary(pa.int32(), pa.string())
 _NOTHING = DeclaredTypes({})
 _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
 
@@ -44,6 +45,13 @@ class Source:
     def bytes(self) -> int:
         """The size of all files."""
         return sum(file.stat().st_size for file in self.files)
+
+    def coded(self, names: Sequence[str]) -> Source:
+        """Read texts as dictionaries, where all files are Parquet's, which holds them so: grouping begins with that."""
+        if any(kind_of(file) != "parquet" for file in self.files):
+            return self
+        fields = [f.with_type(_CODES) if f.name in names and pa.types.is_string(f.type) else f for f in self.schema]
+        return replace(self, schema=pa.schema(fields))
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
         """Read some columns of every row, at least one batch; ``done`` hears of each file that is through.
@@ -87,11 +95,13 @@ class Source:
         for name, kind in zip(schema.names, schema.types, strict=True):
             if name not in batch.schema.names or pa.types.is_null(kind):
                 column = pa.nulls(batch.num_rows, kind)
+            elif batch.column(name).type == kind == _CODES:
+                column = batch.column(name)
             else:
                 column = normalize(batch.column(name))
                 if name == self.time:
                     column = self._times(column, kind, file)
-            columns.append(column if column.type == kind else column.cast(kind))
+            columns.append(_cast(column, kind))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
@@ -227,6 +237,12 @@ def _schema(file: Path, time: str, declared: DeclaredTypes, encoding: str) -> pa
             kind = declared_kind
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if column.type == kind:
+        return column
+    return column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
