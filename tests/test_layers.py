@@ -123,8 +123,15 @@ def _schema(measures: Iterable[str]) -> pa.Schema:
 
 def described(backend: Any) -> Description:
     """Open the store."""
-    held = backend.describe()
-    return Description(**{name: tuple(value) if isinstance(value, list) else value for name, value in held.items()})
+    return Descriptions.from_dict(backend.describe())
+
+
+class Descriptions:
+    """What stands for `Manifest` where one is read."""
+
+    @staticmethod
+    def from_dict(held: dict[str, Any], place: str = "") -> Description:
+        return Description(**{name: tuple(value) if isinstance(value, list) else value for name, value in held.items()})
 
 
 def evolved(now: Description, frame: Frame, rows: None = None) -> Description:
@@ -632,8 +639,7 @@ class Patches:
         for module in (merging, compaction, memory):
             self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
         self.patch.setattr(merging, "merge_level", merge_level)
-        for module in (generations, evolution):
-            self.patch.setattr(module, "manifest_of", described)
+        self.patch.setattr(generations, "Manifest", Descriptions)
         self.patch.setattr(evolution, "evolved", evolved)
         self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
         self.patch.setattr(retry.time, "sleep", lambda seconds: None)

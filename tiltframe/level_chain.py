@@ -64,9 +64,7 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     """
     checked_type(frame, TiltFrame, "frame")
     keys = frame.keyed_by
-    schema, batches = rows_of(
-        data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys)
-    )
+    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys))
     frame.check(schema)
     nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
     columns = list(frame.columns_in(schema.names))

@@ -22,7 +22,7 @@ from aggr.states.grouped_tables import check_rows
 from tiltframe.frame import INSTANT, START, TiltFrame
 from tiltframe.store.core.backend import Backend
 from tiltframe.store.core.catching_up import catch_up
-from tiltframe.store.core.generations import evolved_since, manifest_of, note_generation
+from tiltframe.store.core.generations import alter, evolved_since, note_generation
 from tiltframe.store.core.manifest import Manifest, check_levels, check_states_names
 from tiltframe.store.core.retry import retry_on_conflict
 
@@ -50,15 +50,12 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, rows: pa.Sche
 
 
 def _evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, rows: pa.Schema | None) -> Manifest:
-    seen = backend.describe()
-    now = manifest_of(backend)
-    if now.generation != manifest.generation:
-        raise evolved_since(backend, manifest)
-    if frame.difference(now.frame) is None:
-        return now
-    following = evolved(now, frame, rows)
-    backend.alter(following.to_dict(), following.columns, seen or {})
-    return following
+    def following(now: Manifest) -> Manifest:
+        if now.generation != manifest.generation:
+            raise evolved_since(backend, manifest)
+        return now if frame.difference(now.frame) is None else evolved(now, frame, rows)
+
+    return alter(backend, following)
 
 
 def settle(backend: Backend, manifest: Manifest) -> Manifest:
@@ -66,15 +63,10 @@ def settle(backend: Backend, manifest: Manifest) -> Manifest:
     retry_on_conflict(lambda: note_generation(backend, manifest))
     catch_up(backend, manifest)
 
-    def done() -> Manifest:
-        seen = backend.describe()
-        now = manifest_of(backend)
-        if now.unfilled and now.generation == manifest.generation:
-            now = replace(now, unfilled=())
-            backend.alter(now.to_dict(), now.columns, seen or {})
-        return now
+    def filled(now: Manifest) -> Manifest:
+        return replace(now, unfilled=()) if now.unfilled and now.generation == manifest.generation else now
 
-    return retry_on_conflict(done) if manifest.unfilled else manifest
+    return retry_on_conflict(lambda: alter(backend, filled)) if manifest.unfilled else manifest
 
 
 def evolved(manifest: Manifest, frame: TiltFrame, rows: pa.Schema | None = None) -> Manifest:

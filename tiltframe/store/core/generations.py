@@ -7,7 +7,8 @@ of what new levels have not taken over yet. Who reads by an earlier frame sees w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tiltframe.store.core.backend import Backend, Conflict, Part, Range, Snapshot, StoreError
 from tiltframe.store.core.manifest import Manifest
@@ -57,10 +58,27 @@ def note_generation(backend: Backend, manifest: Manifest) -> None:
 
 def manifest_of(backend: Backend) -> Manifest:
     """Read what a store says of itself now."""
+    return Manifest.from_dict(_described(backend), backend.place)
+
+
+def alter(backend: Backend, change: Callable[[Manifest], Manifest]) -> Manifest:
+    """Have a store say of itself what a function makes of what it says now, and return that.
+
+    A function that returns what it was given changes nothing. Raises `Conflict` where the store has changed meanwhile.
+    """
+    seen = _described(backend)
+    now = Manifest.from_dict(seen, backend.place)
+    following = change(now)
+    if following is not now:
+        backend.alter(following.to_dict(), following.columns, seen)
+    return following
+
+
+def _described(backend: Backend) -> dict[str, Any]:
     described = backend.describe()
     if described is None:
         raise StoreError(f"there is no store {backend.place}")
-    return Manifest.from_dict(described, backend.place)
+    return described
 
 
 def evolved_since(backend: Backend, manifest: Manifest) -> Evolved:

@@ -16,7 +16,7 @@ from aggr.arguments import checked_mapping
 from tiltframe.frame import TiltFrame
 from tiltframe.store.core.backend import Backend, Conflict
 from tiltframe.store.core.catching_up import catch_up
-from tiltframe.store.core.generations import commit_to, manifest_of
+from tiltframe.store.core.generations import alter, commit_to
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.core.ranges import EVER, FIRST
 from tiltframe.store.core.read_plan import lasting, replaced_since
@@ -61,10 +61,7 @@ def checked_retention(retention: Mapping[str, str | None], frame: TiltFrame) -> 
 
 def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:
     """Have a store keep its levels so long from now on; raises `Conflict` where its description is being changed."""
-    seen = backend.describe()
-    manifest = replace(manifest_of(backend), retention=retention)
-    backend.alter(manifest.to_dict(), manifest.columns, seen or {})
-    return manifest
+    return alter(backend, lambda now: replace(now, retention=retention))
 
 
 def expire(backend: Backend, manifest: Manifest, now: int) -> dict[str, tuple[int, int]]:
