@@ -109,7 +109,7 @@ def _answers(data: Data, seconds: Mapping[str, float]) -> list[MustHold]:
         line("rollup of files, to answers", "percentile_approx", 0.20),
         line("rollup of files, to answers", "count … variance", 0.6),
         line("rollup of a DataFrame, to answers", "percentile_approx", 0.45),
-        line("A.dds, the groups of one key", "Arrow UDAF that counts, the groups of one key", 1.5),
+        line("A.dds", "Arrow UDAF that counts", 1.5),
         line("su.group_by of dds", "percentile_approx", 0.5),
     ]
 
