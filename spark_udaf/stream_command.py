@@ -1,18 +1,26 @@
-"""tiltframe stream --spark: any source of Structured Streaming into a store."""
+"""tiltframe stream --spark: any source of Structured Streaming, into a store or to standard output."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aggr.arguments import shown
+from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.cli.output import json_lines
+from tiltframe.streaming import read_emit
+from tiltframe.streaming.policy_text import micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
-_NOT_HERE = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None, "encoding": "utf-8"}
+_NEVER = {"encoding": "utf-8", "dropped": None}  # what Spark is told by options of its source, and what it cannot do
+_OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None}
+_OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
 
 def run(
@@ -22,15 +30,12 @@ def run(
     *,
     frame: TiltFrame,
     uri: str | None,
-    name: str | None,
-    durable: bool,
     state: Path | None,
-    stream_name: str | None,
     once: bool,
     declared: Any,
     **others: Any,
 ) -> None:
-    """Run a query from a source into a store until it ends, or Ctrl-C.
+    """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
 
     Parameters
     ----------
@@ -40,39 +45,80 @@ def run(
         Its format, as Spark names it.
     options : texts
         ``KEY=VALUE``, of the source.
-    frame, uri, name, durable, state, stream_name, once, declared, **others
+    frame, uri, state, once, declared, **others
         Of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
 
     Raises
     ------
     ValueError, StoreError
-        If options are missing, cannot be read, or are not of Spark; as `spark_udaf.stream_into`.
+        If options are missing, cannot be read, or are not of Spark; as `spark_udaf.stream_into` and
+        `spark_udaf.stream`.
     """
     if source is None:
         raise ValueError("--spark reads a source of Structured Streaming; say which: --format kafka, json, rate, …")
-    if uri is None or state is None:
-        raise ValueError(
-            "--spark writes into a store, and keeps a checkpoint of how far it is: give --store and --state"
-        )
-    given = [key for key, default in _NOT_HERE.items() if others[key] != default] + ["type"] * bool(declared.types)
+    if uri is not None and state is None:
+        raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
+    without = {**_NEVER, **(_OF_STORE if uri is None else _OF_EMITTED)}
+    given = [key for key, default in without.items() if others[key] != default] + ["type"] * bool(declared.types)
     if given:
-        raise ValueError(f"--{given[0].replace('_', '-')} has no meaning with --spark and --store; leave it out")
+        option = given[0].replace("stream_name", "stream").replace("_", "-")
+        raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
     settings = dict(_setting(text) for text in options)
+    delay = micros(others["disorder"])
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName("tiltframe stream").getOrCreate()
-    store = FrameStore(uri, frame, name=name, durable=durable)
-    query = stream_into(
-        _loaded(spark, source, settings, folder),
-        store,
-        name=stream_name or source,
-        checkpoint=state.resolve(),
-        trigger=ALL_THERE if once else None,
-    )
+    if uri is None:
+        query = _emitted(_loaded(spark, source, settings, folder), frame, delay, state, once, **others)
+    else:
+        query = stream_into(
+            _loaded(spark, source, settings, folder),
+            FrameStore(uri, frame, name=others["name"], durable=others["durable"]),
+            name=others["stream_name"] or source,
+            checkpoint=cast("Path", state).resolve(),
+            trigger=ALL_THERE if once else None,
+        )
     try:
         query.awaitTermination()
     finally:
         query.stop()  # Ctrl-C: the batch that is under way is run again, and counts once
+
+
+def _emitted(
+    df: DataFrame,
+    frame: TiltFrame,
+    delay: int,
+    checkpoint: Path | None,
+    once: bool,
+    *,
+    emit: str,
+    late: str | None,
+    max_keys: int | None,
+    **_: Any,
+) -> StreamingQuery:
+    """Write what is emitted to standard output as JSON lines."""
+    policy = read_emit(emit)
+    if once and policy.by_arrival:
+        raise ValueError(f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out")
+    kind = next((kind for name, kind in df.dtypes if name == frame.time), None)
+    if kind != "timestamp":
+        raise ValueError(
+            f"the watermark of a Spark source needs a column of timestamps, and {frame.time!r} "
+            f"{'is not there' if kind is None else f'is of type {kind}'}; of JSON and CSV --option inferTimestamp=true "
+            "or --option inferSchema=true may read it so"
+        )
+    marked = df.withWatermark(frame.time, f"{delay} microseconds")
+    writer = stream(marked, frame, emit=policy, late=late or "drop", max_keys=max_keys).writeStream
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", str(checkpoint.resolve()))
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
+    return writer.foreachBatch(_print).start()
+
+
+def _print(batch: DataFrame, number: int) -> None:
+    """Print a batch; Spark runs the last one again after a failure."""
+    sys.stdout.write(json_lines(batch.toArrow()))
+    sys.stdout.flush()
 
 
 def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: Path | None) -> DataFrame:

@@ -44,6 +44,22 @@ def conformance(file: str, choose=lambda case: True):
     return pytest.mark.parametrize("case", chosen or absent)
 
 
+def pytest_sessionfinish(session):
+    """Tell of a worker's damaged inputs, where there are several workers."""
+    from tests.fuzzing import tried
+
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["damaged inputs"] = dict(tried)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Add those of a worker."""
+    from tests.fuzzing import tried
+
+    tried.update(getattr(node, "workeroutput", {}).get("damaged inputs", {}))
+
+
 def pytest_terminal_summary(terminalreporter):
     """Say how many damaged inputs were tried."""
     from tests.fuzzing import summary, tried

@@ -58,6 +58,18 @@ def test_lines_to_windows():
 
 
 @pytest.mark.slow
+def test_late_rows_go_to_a_file_of_their_own(tmp_path):
+    dropped = tmp_path / "late.jsonl"
+    options = ["--levels", "10s", "--emit", "on_update", "--dropped", str(dropped)]
+    run(lines((1, "a")), *options, "--state", str(tmp_path / "state"))
+    assert not dropped.read_text()
+    for number in (31, 2, 32, 3):  # a batch each
+        run(lines((number, "a")), *options, "--state", str(tmp_path / "state"))
+    there = [(row["ts"], row["k"]) for row in map(json.loads, dropped.read_text().splitlines())]
+    assert there == [(2000, "a"), (3000, "a")]
+
+
+@pytest.mark.slow
 def test_a_state_goes_on(tmp_path):
     state = tmp_path / "state"
     options = [

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,12 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import aggr
+import tiltframe.cli as cli
 from tests.conftest import conformance
 from tests.spark_queries import SteppedQuery
 from tests.test_open_windows import SCALE, compare, frame_of, policies_of
 from tests.test_stream_laws import assert_same, by_window, events, standing
-from tiltframe import TiltFrame, rollup
+from tiltframe import FrameStore, TiltFrame, rollup
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,6 +32,80 @@ INSTANT = pa.timestamp("us", "UTC")
 TOLD = pa.schema([("key", pa.string()), ("time", INSTANT), ("value", pa.float64()), ("told", INSTANT)])
 EVERY = os.environ.get("STREAM_CASES") == "all"
 FEW_CASES = ("beam-sessions-late-bridge",)
+
+
+@pytest.fixture
+def arrived(tmp_path) -> Path:
+    """A folder with three files; in the last, an event is an hour late."""
+    start = 1_714_543_200_000_000
+    for number, events_ in enumerate([{1: "a", 2: "b", 61: "a"}, {3700: "a", 3800: "a"}, {5: "b"}]):
+        times = pa.array([start + s * 1_000_000 for s in events_]).cast(pa.timestamp("us", "UTC"))
+        (tmp_path / "in").mkdir(exist_ok=True)
+        path = tmp_path / "in" / f"{number}.parquet"
+        pq.write_table(pa.table({"ts": times, "host": events_.values(), "ms": [2.0] * len(times)}), path)
+        os.utime(path, (number + 1, number + 1))
+    return tmp_path / "in"
+
+
+OF_COMMAND = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--levels", "1m,1h"]
+SOURCE = ["--spark", "--format", "parquet", "--option", "maxFilesPerTrigger=1", "--once"]
+
+
+def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
+    """Of a source of Spark's; the late event counts in its hour, which is open, and not in its minute."""
+    cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--state", str(tmp_path / "checkpoint")])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    found = sorted((r["level"], r["window_start"][11:16], r["host"], r["n"], r["reason"]) for r in rows)
+    assert found == [
+        ("1h", "06:00", "a", 2, "close"),
+        ("1h", "06:00", "b", 2, "close"),
+        ("1m", "06:00", "a", 1, "close"),
+        ("1m", "06:00", "b", 1, "close"),
+        ("1m", "06:01", "a", 1, "close"),
+        ("1m", "07:01", "a", 1, "close"),
+    ]
+
+
+def test_the_command_reads_a_source_of_sparks_into_a_store(spark, arrived, tmp_path):
+    into = ["--store", str(tmp_path / "store"), "--state", str(tmp_path / "checkpoint")]
+    for _ in range(2):
+        cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, *into])
+    store = FrameStore(str(tmp_path / "store"))
+    assert [store.query(per, keys=[]).column("n").to_pylist() for per in ("1m", "1h")] == [[3, 1, 1, 1], [4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "reads a source of Structured Streaming; say which"),
+        (["--format", "parquet", "--store", "s"], "keeps a checkpoint of how far it is: give --state FOLDER"),
+        (["--format", "parquet", "--stream", "s"], "--stream has no meaning with --spark without --store"),
+        (["--format", "parquet", "--dropped", "s"], "--dropped has no meaning with --spark"),
+        (["--format", "parquet", "--emit", "periodic(1m)", "--once"], "--once would not end with --emit periodic(1m)"),
+        (["--format", "parquet", "--time", "host"], "'host' is of type string"),
+    ],
+)
+def test_mistakes_of_the_command(spark, arrived, options, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        cli.main(["stream", str(arrived), "--spark", *OF_COMMAND, *options])
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_what_is_dropped_is_emitted(spark, arrived, tmp_path):
+    import spark_udaf as su
+
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count(), "ms": aggr.sum("ms")}, ["host"])
+    rows = spark.readStream.schema("ts timestamp, host string, ms double").option("maxFilesPerTrigger", 1)
+    df = rows.parquet(str(arrived)).withWatermark("ts", "1 second")
+    emitted, taken = su.stream(df, frame, dropped=True, shards=2), []
+    writer = emitted.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer = writer.foreachBatch(lambda batch, _: taken.extend(batch.where("reason = 'dropped'").collect()))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert [(row.host, row.n, row.ms, row.level) for row in taken] == [("b", 1, 2.0, "1m")]
+    assert su.progress(query).late_rows == 1
 
 
 def told(rows: list[dict], begin: int = 0) -> pa.Table:

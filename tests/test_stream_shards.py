@@ -42,8 +42,8 @@ class Shards:
 
     def __init__(self, schema: pa.Schema, frame: TiltFrame, emit, late, shards: int = 2, **bounds) -> None:
         emit, late = read_emit(emit), read_late(late)
-        given = {"max_keys": None, "beyond": "error", **bounds}
-        self.job = ShardJob(schema, frame, emit, late, given["max_keys"], given["beyond"], shards)
+        given = {"max_keys": None, "beyond": "error", "dropped": False, **bounds}
+        self.job = ShardJob(schema, frame, emit, late, given["max_keys"], given["beyond"], given["dropped"], shards)
         self.timers = ARRIVAL if emit.by_arrival else EVENT
         self.tester, self.numbers = self._tester(), {}
         self.tester._currentProcessingTimeMs = START
@@ -187,6 +187,38 @@ def test_buffers(case):
     ]
     for want in case["expected"].get(case["finest"], []):
         assert [row for row in got if all(row[k] == v for k, v in want.items())], (want, got)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("late", ["drop(1s)", "buffer(2, older=drop)"])
+@pytest.mark.parametrize("mode", ["discarding", "changelog"])
+def test_what_is_dropped_is_emitted_where_that_is_asked_for(late, shards, mode):
+    """The sums of what is dropped, and of what is kept, are those of all rows, window by window."""
+    rng, begin = np.random.default_rng(shards), 10**9
+    frame = TiltFrame(["10s"], "time", {"n": aggr.count(), "x": aggr.sum("value")}, ["key"])
+    stream = Shards(some().schema, frame, f"on_update(mode={mode})", late, shards, dropped=True)
+    emitted, wanted, newest = [], {}, 0
+    for number in range(30):
+        times = [number * 5 - min(number * 5, int(rng.exponential(20))) for _ in range(12)]
+        rows = [{"key": str(rng.choice(["a", "b", "c"])), "time": t, "value": float(t % 7)} for t in times]
+        for row in rows:
+            of = begin + row["time"] // 10 * 10, row["key"]
+            n, x = wanted.get(of, (0, 0.0))
+            wanted[of] = n + 1, x + row["value"]
+        emitted += stream.batch(shifted(rows_of(rows), begin * SCALE), partitions=2).to_pylist()
+        newest = max(newest, *times)
+        stream.tell(watermark=(begin + newest) * SCALE)
+    emitted += stream.batch().to_pylist()
+    dropped = [row for row in emitted if row["reason"] == "dropped"]
+    assert stream.numbers["late_rows"] == sum(row["n"] for row in dropped) > 10
+    assert {(row["revision"], row["partial"], row.get("change", 1)) for row in dropped} == {(0, False, 1)}
+    found = {}
+    for row in emitted:
+        of, sign = (int(row["window_start"].timestamp()), row["key"]), row.get("change", 1)
+        n, x = found.get(of, (0, 0.0))
+        found[of] = n + sign * row["n"], x + sign * row["x"]
+    assert found == wanted
 
 
 KEYED = TiltFrame(["10s"], "time", {"count": aggr.count()}, ["key"])

@@ -5,7 +5,7 @@ rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ told 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,6 +31,7 @@ from tiltframe.streaming import AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, 
 from tiltframe.streaming.open_level import CHANGE, SPAN
 
 NEWEST = "newest"
+DROPPED = "dropped"  # the reason of what is not in a window
 IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
 OUT = "message"  # what a shard gives, beside its numbers
 
@@ -45,6 +46,7 @@ class ShardJob:
     ----------
     given : schema of the rows of the stream
     frame, emit, late, max_keys, beyond : as `tiltframe.streaming.OpenWindows` takes them
+    dropped : whether the states of what is dropped as late are emitted, too
     shards : how many there are
     """
 
@@ -54,6 +56,7 @@ class ShardJob:
     late: LatePolicy
     max_keys: int | None
     beyond: str
+    dropped: bool
     shards: int
 
     def __post_init__(self) -> None:
@@ -138,8 +141,8 @@ class ShardJob:
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         return OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
 
-    def take(self, windows: OpenWindows, messages: Iterable[Row]) -> None:
-        """Add what has come in a batch."""
+    def take(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
+        """Add what has come in a batch; return what was dropped as late, if that is asked for."""
         states: list[pa.RecordBatch] = []
         rows: list[pa.RecordBatch] = []
         newest: int | None = None
@@ -153,15 +156,18 @@ class ShardJob:
         if rows:
             reduced = reduce_rows(pa.Table.from_batches(rows, self.rows).combine_chunks(), self.partial_frame)
             table = pa.concat_tables([table, as_schema(reduced, self.partial)])
-        if table.num_rows or newest is not None:
-            windows.add(table, newest)
+        if not table.num_rows and newest is None:
+            return None
+        dropped = windows.add(table, newest)
+        return self._as_emitted(dropped) if self.dropped and dropped.num_rows else None
 
-    def told(self, windows: OpenWindows, emitted: pa.Table) -> Iterator[Row]:
+    def told(self, windows: OpenWindows, emitted: Sequence[pa.Table]) -> Iterator[Row]:
         """Pack what is emitted, and the shard's numbers."""
         yield Row(**counted(windows.progress))
-        if not emitted.num_rows:
+        tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
+        if not tables:
             return
-        table = as_schema(emitted, self.emitted).combine_chunks()
+        table = pa.concat_tables(tables).combine_chunks()
         rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
         for batch in table.to_batches(max_chunksize=rows):
             yield Row(**{OUT: batch.serialize().to_pybytes()})
@@ -173,6 +179,16 @@ class ShardJob:
             table = self._no_windows().results(table)
             table = flattened(table) if flat else table
         return as_schema(table, self.result(states, flat))
+
+    def _as_emitted(self, dropped: pa.Table) -> pa.Table:
+        """Give states that were dropped the columns of those that are emitted."""
+        finest, same = self.frame.levels[0].name, {REASON: DROPPED, REVISION: 0, PARTIAL: False, CHANGE: 1}
+        table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
+        for field in self.emitted:
+            if field.name not in table.column_names:
+                values = [same.get(field.name)] * dropped.num_rows  # a span is not known
+                table = table.append_column(field, pa.array(values, field.type))
+        return table
 
     def _no_windows(self) -> OpenWindows:
         return OpenWindows(self.frame, self.emit, self.late, max_keys=self.max_keys, beyond=self.beyond)

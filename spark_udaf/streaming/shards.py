@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
@@ -53,8 +54,8 @@ class ShardWindows(StatefulProcessor):
         windows, timer = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
-        self._job.take(windows, rows)
-        yield from self._advanced(windows, timerValues)
+        dropped = self._job.take(windows, rows)
+        yield from self._advanced(windows, timerValues, dropped)
 
     def handleExpiredTimer(
         self,
@@ -81,7 +82,7 @@ class ShardWindows(StatefulProcessor):
             )
         return self._job.loaded(b"".join(piece for (piece,) in self._pieces.get())), timer
 
-    def _advanced(self, windows: OpenWindows, at: TimerValues) -> Iterator[Row]:
+    def _advanced(self, windows: OpenWindows, at: TimerValues, dropped: pa.Table | None = None) -> Iterator[Row]:
         """Tell the time, save the shard, and give what is emitted."""
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = windows.advance(_micros(watermark), _micros(now))
@@ -92,7 +93,7 @@ class ShardWindows(StatefulProcessor):
             timer += 1
             self._handle.registerTimer(timer)
         self._kept.update((self._job.shards, timer))
-        yield from self._job.told(windows, emitted)
+        yield from self._job.told(windows, [emitted] if dropped is None else [dropped, emitted])
 
 
 def given_by_shards(frame: TiltFrame) -> StructType:

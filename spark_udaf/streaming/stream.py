@@ -48,6 +48,7 @@ def stream(
     *,
     emit: EmitPolicy | str = "after_close",
     late: LatePolicy | str = "drop",
+    dropped: bool = False,
     states: bool = False,
     flat: bool = False,
     shards: int | None = None,
@@ -67,6 +68,10 @@ def stream(
         ``periodic(1m, having='n > 300')``.
     late : LatePolicy or str
         How long closed windows are kept, and what becomes of events that come later.
+    dropped : bool
+        Emit also what was dropped as late, in the batch that it came in: a row with the reason ``dropped`` for each key
+        and window of the finest level (for hopping windows: the part of it that no other window begins in), of the
+        dropped rows alone, in no window. ``reason = 'dropped'`` tells them apart, for a sink of their own.
     states : bool
         Give a struct for each state, as `rollup` does, in place of results.
     flat : bool
@@ -115,13 +120,15 @@ def stream(
     check_frame(frame)
     check_stream(df, "su.rollup and su.finish give the results of its windows")
     windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
+    checked_truth(dropped, "dropped")
     checked_truth(states, "states")
     checked_truth(flat, "flat")
     spark = df.sparkSession
     _prepare(spark)
     given = arrow_schema(df, windows.partial_frame.columns_in(df.columns))
     timers = _timers(df, windows)
-    job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, _shards(shards, frame, spark))
+    parts = _shards(shards, frame, spark)
+    job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, dropped, parts)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
     return _read(_sharded(df, job, timers), job, schema, states, flat)

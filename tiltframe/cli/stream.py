@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import as_moment
-from tiltframe.cli.stream_sinks import IntoStore, Output
+from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
 from tiltframe.files.column_types import DeclaredTypes
@@ -50,12 +50,15 @@ _SHOWN_EVERY = 0.25  # seconds
 @click.option(
     "--disorder", default="0s", show_default=True, metavar="TIME", help="How far the watermark stays behind the events."
 )
+@click.option(
+    "--dropped", type=click.Path(path_type=Path), metavar="FILE", help="Append events that are dropped, as JSON lines."
+)
 @click.option("--max-keys", type=int, metavar="N", help="How many distinct keys may be held at once.")
 @click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
 @with_store(required=False)
 @click.option("--stream", "stream_name", metavar="NAME", help="Of this stream, among all that go into the store.")
 @click.option("--once", is_flag=True, help="Of a folder or a Spark source: take what is there, and end.")
-@click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming, into a store.")
+@click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
 @click.option("--format", "source", metavar="NAME", help="Of the Spark source: kafka, json, rate, …")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the Spark source; may repeat.")
 def stream(folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], **given: Any) -> None:
@@ -90,6 +93,7 @@ def _run(
     emit: str,
     late: str | None,
     disorder: str,
+    dropped: Path | None,
     max_keys: int | None,
     state: Path | None,
     uri: str | None,
@@ -106,8 +110,9 @@ def _run(
         raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
     if uri is None and (name is not None or durable or stream_name is not None):
         raise ValueError("--name, --durable and --stream are of a store; give --store too")
-    if state is not None and (there := not_a_file(state)):
-        raise ValueError(f"--state {state}: there is {there}; name a file, or one that is not there yet")
+    for option, file in (("--state", state), ("--dropped", dropped)):
+        if file is not None and (there := not_a_file(file)):
+            raise ValueError(f"{option} {file}: there is {there}; name a file, or one that is not there yet")
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if uri is None else FrameStore(uri, frame, name=name, durable=durable)
     if store is None:
@@ -119,11 +124,11 @@ def _run(
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
         rows = Arrivals(folder, frame, declared, encoding, store, once, notes.get("files", {}))
-    with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show:
+    with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show, side_output(dropped) as put_aside:
         for arrived in rows.batches(stopped):
             watermark = None
             if arrived.rows is not None and arrived.rows.num_rows:
-                sink.add(arrived.rows)
+                put_aside(sink.add(arrived.rows))
                 watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
             sink.tell(watermark)
             if arrived.whole:

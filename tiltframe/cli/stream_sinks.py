@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,9 @@ class Output:
 
     windows: OpenWindows
 
-    def add(self, rows: pa.Table) -> None:
-        """Take rows."""
-        self.windows.add_rows(rows)
+    def add(self, rows: pa.Table) -> pa.Table:
+        """Take rows; return those that are dropped as late."""
+        return self.windows.add_rows(rows)
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time, and write what is emitted."""
@@ -61,9 +62,9 @@ class IntoStore:
         """The open windows."""
         return self.closed.windows
 
-    def add(self, rows: pa.Table) -> None:
-        """Take rows."""
-        self.closed.add_rows(rows)
+    def add(self, rows: pa.Table) -> pa.Table:
+        """Take rows; return those that are dropped as late."""
+        return self.closed.add_rows(rows)
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time."""
@@ -83,6 +84,22 @@ class IntoStore:
             self._last = clock.monotonic()
         if ended and state is not None:
             save(state, self.closed.to_ipc(notes))
+
+
+@contextmanager
+def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
+    """Append rows to a file as JSON lines, each table at once; where there is no file, nowhere."""
+    if file is None:
+        yield lambda rows: None
+        return
+    with file.open("a", encoding="utf-8") as out:
+
+        def put(rows: pa.Table) -> None:
+            if rows.num_rows:
+                out.write(json_lines(rows))
+                out.flush()
+
+        yield put
 
 
 def save(file: Path, state: bytes) -> None:

@@ -163,7 +163,7 @@ class OpenWindows:
         self._keep(levels, clock, counts)
         return rows.filter(pa.array(dropped))
 
-    def add(self, states: pa.Table, newest: int | None = None) -> None:
+    def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
         """Take a batch as states of the finest panes; they need not be merged, and come in any order.
 
         Parameters
@@ -175,6 +175,11 @@ class OpenWindows:
             The start of the newest window that the whole batch has events for, where this is a part of it, microseconds
             UTC; a buffer follows it.
 
+        Returns
+        -------
+        table of window_start, window_end, keys, states
+            What was dropped as late: the finest panes that no window is left for, with the states of the frame.
+
         Raises
         ------
         ValueError
@@ -183,18 +188,20 @@ class OpenWindows:
         panes = merge_panes(self._checked(states), self.partial_frame)
         known, there = self._known(instants_of(panes)), 0
         if known.any():
-            there = int(self._told(panes.filter(pa.array(known))).marks["pending"].sum())
+            there = self._told(panes.filter(pa.array(known))).rows
             panes = panes.filter(pa.array(~known))
-        clock, shifted, dropped = self._clock, 0, 0
+        clock, shifted, older = self._clock, 0, self._told(panes.slice(0, 0))
         if isinstance(self.late, Buffer) and panes.num_rows:
-            panes, shifted, dropped = self._buffered(panes)
+            panes, shifted, older = self._buffered(panes)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
         if newest is not None:
             clock = clock.seen(newest)
         lost, levels, counts = self._merged(panes)
-        counts["late_rows"] = dropped + int(lost.marks["pending"].sum())
+        dropped = older.rows
+        counts["late_rows"] = dropped + lost.rows
         counts |= {"moved_rows": shifted, "committed_rows": there, "rows": counts["rows"] + dropped + there}
         self._keep(levels, clock, counts)
+        return pa.concat_tables([older.states, lost.states])
 
     def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
         """Tell the time, and get what is to be emitted.
@@ -450,7 +457,7 @@ class OpenWindows:
         _check_types(levels[0].held.states, new[0][1].states)
         pane_table = self._told(panes)
         lost = self._lost(pane_table, levels)
-        counts = {"rows": int(pane_table.marks["pending"].sum()) + refused, "refused_rows": refused}
+        counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         merged = [held.with_new(table, self._rules) for held, (_, table) in zip(levels, new, strict=True)]
         return pane_table.chosen(lost), tuple(merged), counts
 
@@ -521,19 +528,19 @@ class OpenWindows:
         late[owners[placed < 0]] = False
         return late
 
-    def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, int]:
-        """Move panes older than the buffer into its oldest window, or drop them; count their rows."""
-        level, starts = self.frame.levels[0], instants_of(panes)
+    def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, WindowTable]:
+        """Move panes older than the buffer into its oldest window, and count their rows; or drop them."""
+        level, starts, none = self.frame.levels[0], instants_of(panes), self._told(panes.slice(0, 0))
         if not isinstance(self.late, Buffer) or self._clock.newest is None:
-            return panes, 0, 0
+            return panes, 0, none
         oldest = self.late.oldest(level, np.full(len(starts), self._clock.newest))
         at, older = moved(starts, oldest)
-        count = int(self._told(panes.filter(pa.array(older))).marks["pending"].sum()) if older.any() else 0
+        out = self._told(panes.filter(pa.array(older))) if older.any() else none
         if self.late.older == "drop":
-            return panes.filter(pa.array(~older)), 0, count
+            return panes.filter(pa.array(~older)), 0, out
         for name, micros in ((START, at), (END, level.ends(at))):
             panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-        return (merge_panes(panes, self.partial_frame) if older.any() else panes), count, 0
+        return (merge_panes(panes, self.partial_frame) if older.any() else panes), out.rows, none
 
     def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
         """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
@@ -552,7 +559,7 @@ class OpenWindows:
                 "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
             )
         out = beyond[groups.ids[len(groups) - panes.num_rows :]]
-        return panes.filter(pa.array(~out)), int(self._told(panes.filter(pa.array(out))).marks["pending"].sum())
+        return panes.filter(pa.array(~out)), self._told(panes.filter(pa.array(out))).rows
 
     def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
         keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None

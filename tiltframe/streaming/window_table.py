@@ -68,6 +68,11 @@ class WindowTable:
         """Where windows begin, microseconds UTC."""
         return instants_of(self.states, START)
 
+    @property
+    def rows(self) -> int:
+        """How many rows have come since the windows were last emitted."""
+        return int(self.marks["pending"].sum())
+
     def chosen(self, rows: NDArray[np.bool_]) -> WindowTable:
         """Keep the windows that are true; the table itself where all are."""
         if rows.all():
