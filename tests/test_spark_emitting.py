@@ -24,7 +24,7 @@ from tests.conftest import conformance
 from tests.spark_queries import SteppedQuery
 from tests.test_open_windows import SCALE, compare, frame_of, policies_of
 from tests.test_stream_laws import assert_same, by_window, events, standing
-from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe import TiltFrame, rollup
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -66,21 +66,9 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     ]
 
 
-def test_the_command_reads_a_source_of_sparks_into_a_store(spark, arrived, tmp_path):
-    into = ["--store", str(tmp_path / "store"), "--state", str(tmp_path / "checkpoint")]
-    for _ in range(2):
-        cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, *into])
-    store = FrameStore(str(tmp_path / "store"))
-    assert [store.query(per, keys=[]).column("n").to_pylist() for per in ("1m", "1h")] == [[3, 1, 1, 1], [4, 2]]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "reads a source of Structured Streaming; say which"),
-        (["--format", "parquet", "--store", "s"], "keeps a checkpoint of how far it is: give --state FOLDER"),
-        (["--format", "parquet", "--stream", "s"], "--stream has no meaning with --spark without --store"),
-        (["--format", "parquet", "--dropped", "s"], "--dropped has no meaning with --spark"),
         (["--format", "parquet", "--emit", "periodic(1m)", "--once"], "--once would not end with --emit periodic(1m)"),
         (["--format", "parquet", "--time", "host"], "'host' is of type string"),
     ],

@@ -267,7 +267,9 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
     ("options", "said"),
     [
         ("", "say which: --format kafka"),
-        ("--format rate", "give --store and --state"),
+        ("--format rate --store s", "keeps a checkpoint of how far it is: give --state FOLDER"),
+        ("--format rate --stream s", "--stream has no meaning with --spark without --store"),
+        ("--format rate --dropped s", "--dropped has no meaning with --spark without --store"),
         ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
         ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
     ],
