@@ -1,4 +1,4 @@
-"""Reduce and merge on one core: nanoseconds a row and a state, beside numpy's plain sum.
+"""Reduce, merge and finish on one core: nanoseconds a row and a state, beside numpy's plain sum.
 
     make bench
 
@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import click
 import numpy as np
@@ -26,6 +27,7 @@ from aggr.function import Function
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import Histograms
+from benchmarks.finishing import finishing
 from benchmarks.timing import alternate, circumstances
 
 ROWS, GROUPS = 1_000_000, 1_800
@@ -34,6 +36,8 @@ STATES, MERGED = 100_000, 10_000
 # What each may cost: nanoseconds a row, on a machine where numpy's plain sum takes about 1.5.
 MAY_COST = {"count": 3, "min": 6, "max": 6, "sum": 20, "avg": 20, "var": 60, "stdev": 60, "dds": 60, "hdr": 60}
 MERGE_MAY_COST = 3_000
+FINISH_MAY_COST = {"dds": 2_000, "hdr": 4_000}
+SEVEN_MAY_COST = 1_000  # the other seven together
 
 
 def main(rounds: int, out: Path | None) -> None:
@@ -74,8 +78,26 @@ def main(rounds: int, out: Path | None) -> None:
     show("Reduce: 1,000,000 rows into 1,800 groups", "ns a row", figures)
     merges = merging(rounds)
     show("Merge: 100,000 dds states into 10,000", "ns a state", merges)
+    plain = median(float(str(f["numpy_ns"])) for f in figures)
+    finishes = finishing_figures(rounds, plain)
+    show(
+        "Finish: 20,000 states of 500 rows, four quantiles, hdr of 3 digits; numpy's sum is of a row",
+        "ns a state",
+        finishes,
+    )
     if out is not None:
-        out.write_text(json.dumps({**circumstances(), "reduce": figures, "merge": merges}, indent=1) + "\n")
+        found = {"reduce": figures, "merge": merges, "finish": finishes}
+        out.write_text(json.dumps({**circumstances(), **found}, indent=1) + "\n")
+
+
+def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
+    """Time how results are read from states, function by function, and of the seven that are no sketches together."""
+    costs = {cost.what: cost.ns for cost in finishing(20_000, max(3, rounds // 2))}
+    seven = sum(ns for name, ns in costs.items() if name not in FINISH_MAY_COST)
+    figures: list[dict[str, object]] = [
+        {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in costs.items()
+    ]
+    return [*figures, {"what": "the seven together", "ns": seven, "numpy_ns": plain, "may_cost": SEVEN_MAY_COST}]
 
 
 def merging(rounds: int) -> list[dict[str, object]]:
