@@ -12,20 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-import aggr
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (
     climb,
     columns_to_reduce,
@@ -40,12 +38,12 @@ from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
 from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
+from tiltframe.streaming.panes import UNKNOWN, Panes, latest_ends
 from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
+from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
-ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
 BEYOND = ("error", "drop")
 
 
@@ -103,24 +101,19 @@ class OpenWindows:
         self.beyond = beyond
         _check_parts(self.frame, self.emit, self.late)
         self._rules = Rules(self.frame, self.emit, self.late)
+        self._panes = Panes(self._rules)
         self._levels: tuple[OpenLevel, ...] = ()  # none before the first states tell their types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
 
-    @cached_property
+    @property
     def partial_frame(self) -> TiltFrame:
         """The frame that rows are reduced by for `add`: the given one, and what the policies need to know of rows.
 
         Where rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)``
         and ``merge_panes(states, partial_frame)`` of `tiltframe.level_chain` give what `add` takes.
         """
-        hidden = {ROWS: aggr.count()}
-        if isinstance(self.emit, AfterKeyExpire):
-            of = self.emit.span_of
-            hidden |= {name: make(of or self.frame.time, by=of) for name, make in _SPAN_ENDS.items()}
-            hidden |= {SEEN: aggr.last(self.frame.time)}
-        given = self.frame
-        return given.with_measures(hidden)
+        return self._panes.partial_frame
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.
@@ -156,7 +149,7 @@ class OpenWindows:
         states, late = self._reduced(kept, times[~dropped])
         lost, levels, counts = self._merged(merge_panes(states, self.partial_frame))
         if len(lost):
-            late = self._lie_in(lost, kept, times[~dropped])
+            late = self._panes.lie_in(lost, kept, times[~dropped])
         dropped[~dropped] = late
         counts |= {"moved_rows": shifted, "rows": len(known), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(known.sum())}
@@ -185,14 +178,14 @@ class OpenWindows:
         ValueError
             If they are no such states, or their keys are more than ``max_keys``. Nothing has changed then.
         """
-        panes = merge_panes(self._checked(states), self.partial_frame)
+        panes = merge_panes(self._panes.checked(states), self.partial_frame)
         known, there = self._known(instants_of(panes)), 0
         if known.any():
-            there = self._told(panes.filter(pa.array(known))).rows
+            there = self._panes.told(panes.filter(pa.array(known))).rows
             panes = panes.filter(pa.array(~known))
-        clock, shifted, older = self._clock, 0, self._told(panes.slice(0, 0))
+        clock, shifted, older = self._clock, 0, self._panes.told(panes.slice(0, 0))
         if isinstance(self.late, Buffer) and panes.num_rows:
-            panes, shifted, older = self._buffered(panes)
+            panes, shifted, older = self._panes.buffered(panes, self._clock.newest)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
         if newest is not None:
             clock = clock.seen(newest)
@@ -391,7 +384,7 @@ class OpenWindows:
             else:
                 table = merge_level(below, frame, level)
             held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
-            held = held if level == finest else windows._with_firsts(held, level, below)
+            held = held if level == finest else windows._panes.with_firsts(held, level, below)
             none = _no_windows(level, held, windows.emit)
             levels.append(replace(none, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us))
             if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
@@ -408,18 +401,6 @@ class OpenWindows:
         if committed is None or not len(times) or times.min() >= committed:
             return np.zeros(len(times), np.bool_)
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
-
-    def _checked(self, states: pa.Table) -> pa.Table:
-        """Check what `add` is given, by its columns."""
-        there = checked_type(states, pa.Table, "states").column_names
-        wanted = [START, END, *self.frame.keys, *(column.name for column in self.partial_frame.states)]
-        missing = [name for name in wanted if name not in there]
-        if missing or LEVEL in there:
-            said = f"they have no column {missing[0]!r}" if missing else f"they have a column {LEVEL!r}"
-            raise ValueError(
-                f"these are no states of the finest panes: {said}; make them with reduce_rows(rows, partial_frame)"
-            )
-        return states.select(wanted)
 
     def _reduced(self, rows: pa.Table, times: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
@@ -452,10 +433,10 @@ class OpenWindows:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
         climbed = climb(panes, self.partial_frame)
-        new = [(level, self._with_firsts(self._told(states), level, panes)) for level, states in climbed]
+        new = [(level, self._panes.with_firsts(self._panes.told(states), level, panes)) for level, states in climbed]
         levels = self._levels or tuple(_no_windows(level, table, self.emit) for level, table in new)
         _check_types(levels[0].held.states, new[0][1].states)
-        pane_table = self._told(panes)
+        pane_table = self._panes.told(panes)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         merged = [held.with_new(table, self._rules) for held, (_, table) in zip(levels, new, strict=True)]
@@ -470,7 +451,7 @@ class OpenWindows:
             if level.window.unites:
                 lost &= level.lost(panes, self._rules)
             else:
-                lost &= self._rules.gone(_latest_ends(level.window, panes.starts), level.watermark)
+                lost &= self._rules.gone(latest_ends(level.window, panes.starts), level.watermark)
         return lost
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
@@ -482,65 +463,9 @@ class OpenWindows:
         firsts = level.held.marks["earliest"]
         begun = np.ones(len(firsts), np.bool_)
         if isinstance(self.late, Buffer) and at and below.window.aligned:
-            known = firsts < _UNKNOWN["earliest"]
+            known = firsts < UNKNOWN["earliest"]
             begun[known] = self._rules.closed(below.window.ends(below.window.starts(firsts[known])), below.watermark)
         return begun
-
-    def _with_firsts(self, table: WindowTable, level: TimeWindow, panes: pa.Table) -> WindowTable:
-        """Mark windows of a buffer's coarser levels by the start of the earliest pane in them."""
-        if not isinstance(self.late, Buffer) or not level.aligned or not len(table):
-            return table
-        starts = instants_of(panes)
-        at = [pa.array(np.concatenate([table.starts, level.starts(starts)]))]
-        keys = [pa.chunked_array([key_column(t.column(n)) for t in (table.states, panes)]) for n in self.frame.keys]
-        groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(starts))
-        firsts = np.full(groups.n, _UNKNOWN["earliest"])
-        np.minimum.at(firsts, groups.ids[len(table) :], starts)
-        return table.marked(earliest=firsts[groups.ids[: len(table)]])
-
-    def _told(self, states: pa.Table) -> WindowTable:
-        """Tell what policies need to know of rows from the states that say it."""
-        read = {name: self._read(states, name) for name in self.partial_frame.measures if name in _HIDDEN}
-        marks = {"pending": np.asarray(read.pop(ROWS).fill_null(0))}
-        for name, mark in ((EARLIEST, "earliest"), (LATEST, "latest"), (SEEN, "seen")):
-            if name in read:
-                given, of = read[name], self.emit.span_of if name != SEEN else None  # type: ignore[attr-defined]
-                marks[mark] = np.full(len(given), _UNKNOWN[mark])
-                marks[mark][given.is_valid().to_numpy(zero_copy_only=False)] = event_times(
-                    given.drop_null(), of or self.frame.time
-                )
-        return fresh(states.select([START, END, *self.frame.keys, *self._rules.functions]), **marks)
-
-    def _read(self, states: pa.Table, name: str) -> pa.Array:
-        measure = self.partial_frame.measures[name]
-        return measure.function.finish(states.column(self.partial_frame.state_of(name)))
-
-    def _lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
-        """Say which rows lie in lost panes alone."""
-        _, places_of, all_keys = keyed(rows, self.frame.keyed_by, {self.frame.time})
-        found = self.frame.panes.assign(times if places_of is None else times[places_of])
-        owners = found.rows if places_of is None else places_of[found.rows]
-        keys = {name: key.take(pa.array(found.rows)) for name, key in all_keys.items()}
-        bounds = {START: pa.array(found.starts).cast(INSTANT), END: pa.array(found.ends).cast(INSTANT)}
-        placed = places(WindowTable(pa.table(bounds | keys), {}), lost, self.frame.panes, self.frame.keys)
-        late = np.zeros(len(times), np.bool_)
-        late[owners] = True
-        late[owners[placed < 0]] = False
-        return late
-
-    def _buffered(self, panes: pa.Table) -> tuple[pa.Table, int, WindowTable]:
-        """Move panes older than the buffer into its oldest window, and count their rows; or drop them."""
-        level, starts, none = self.frame.levels[0], instants_of(panes), self._told(panes.slice(0, 0))
-        if not isinstance(self.late, Buffer) or self._clock.newest is None:
-            return panes, 0, none
-        oldest = self.late.oldest(level, np.full(len(starts), self._clock.newest))
-        at, older = moved(starts, oldest)
-        out = self._told(panes.filter(pa.array(older))) if older.any() else none
-        if self.late.older == "drop":
-            return panes.filter(pa.array(~older)), 0, out
-        for name, micros in ((START, at), (END, level.ends(at))):
-            panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-        return (merge_panes(panes, self.partial_frame) if older.any() else panes), out.rows, none
 
     def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
         """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
@@ -559,7 +484,7 @@ class OpenWindows:
                 "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
             )
         out = beyond[groups.ids[len(groups) - panes.num_rows :]]
-        return panes.filter(pa.array(~out)), self._told(panes.filter(pa.array(out))).rows
+        return panes.filter(pa.array(~out)), self._panes.told(panes.filter(pa.array(out))).rows
 
     def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
         keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None
@@ -580,9 +505,6 @@ class OpenWindows:
 
 
 _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
-_SPAN_ENDS = {EARLIEST: aggr.first, LATEST: aggr.last}
-_HIDDEN = (ROWS, EARLIEST, LATEST, SEEN)
-_UNKNOWN = {"earliest": np.iinfo(np.int64).max, "latest": LOWEST, "seen": LOWEST}
 
 
 def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
@@ -607,15 +529,6 @@ def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
 def _no_windows(level: TimeWindow, table: WindowTable, emit: EmitPolicy) -> OpenLevel:
     none = table.taken(np.arange(0))
     return OpenLevel(level, none, none)
-
-
-def _latest_ends(window: TimeWindow, times: Instants) -> Instants:
-    """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
-    unique, back = np.unique(times, return_inverse=True)
-    found, latest = window.assign(unique), np.full(len(unique), BEGINNING)
-    np.maximum.at(latest, found.rows, found.ends)
-    ends: Instants = latest[back]
-    return ends
 
 
 def _check_types(held: pa.Table, new: pa.Table) -> None:
