@@ -55,6 +55,8 @@ class TiltFrame:
         What ``keys`` has become: by what each key is computed.
     timezone : str
         The IANA zone that the windows are aligned in.
+    kept : sequence of StateColumn, optional
+        The columns of states of a store, by `keeping`, where they are others than the measures would choose.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class TiltFrame:
     measures: Mapping[str, Measure]
     keyed_by: Mapping[str, str]
     timezone: str
+    kept: tuple[StateColumn, ...] | None
 
     def __init__(
         self,
@@ -93,13 +96,14 @@ class TiltFrame:
         set_field(self, "measures", MappingProxyType(dict(checked_mapping(measures, "measures", _MEASURES))))
         set_field(self, "keyed_by", MappingProxyType(checked_keys(keys)))
         set_field(self, "timezone", timezone)
+        set_field(self, "kept", None)
         self._check_levels()
         self._check_names()
 
     @cached_property
     def states(self) -> tuple[StateColumn, ...]:
         """The columns of states that the measures need; some serve several measures."""
-        return self._kept or plan(self.measures)
+        return self.kept or plan(self.measures)
 
     def keeping(self, states: Sequence[StateColumn]) -> TiltFrame:
         """Return the frame with other columns of states, which serve the same measures: those that a store has.
@@ -114,7 +118,7 @@ class TiltFrame:
         """
         frame = TiltFrame(self.levels, self.time, self.measures, self.keyed_by, self.timezone)
         if tuple(states) != plan(self.measures):
-            frame.__dict__[_KEPT] = tuple(states)
+            object.__setattr__(frame, "kept", tuple(states))
         return frame
 
     def with_measures(self, more: Mapping[str, Measure]) -> TiltFrame:
@@ -134,12 +138,7 @@ class TiltFrame:
             As `TiltFrame` does.
         """
         frame = TiltFrame(self.levels, self.time, {**self.measures, **more}, self.keyed_by, self.timezone)
-        return frame if self._kept is None else frame.keeping((*self._kept, *plan(more)))
-
-    @property
-    def _kept(self) -> tuple[StateColumn, ...] | None:
-        """The columns of states that it was given, where these are others than its measures would choose."""
-        return self.__dict__.get(_KEPT)
+        return frame if self.kept is None else frame.keeping((*self.kept, *plan(more)))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -356,9 +355,9 @@ class TiltFrame:
             "timezone": self.timezone,
             "measures": {name: measure.describe() for name, measure in self.measures.items()},
         }
-        if self._kept is None:
+        if self.kept is None:
             return described
-        return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in self._kept]}
+        return {**described, "states": [[c.name, c.measure.describe(), list(c.serves)] for c in self.kept]}
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> TiltFrame:
@@ -454,7 +453,7 @@ class TiltFrame:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""
-        return _remade, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone, self._kept)
+        return _remade, (self.levels, self.time, dict(self.measures), dict(self.keyed_by), self.timezone, self.kept)
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
@@ -479,7 +478,6 @@ class TiltFrame:
         check_names(self.keys, self.measures)
 
 
-_KEPT = "columns of states"  # in a frame's dict, beside what the dataclass has
 _PARTS = ("levels", "time", "keys", "timezone", "measures")
 _SIZES = "window sizes, say ['10s', '1m', '1h']"
 _MEASURES = "name -> measure, say {'requests': aggr.count()}"
