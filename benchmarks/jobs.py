@@ -67,13 +67,13 @@ def frame(levels: list[str], data: Data) -> TiltFrame:
     return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
-def write_rows(folder: Path, rows: int, hours: int, data: Data) -> None:
-    """Write rows in the order of time: ts, host, latency_ms (lognormal doubles)."""
+def write_rows(folder: Path, rows: int, groups: int, data: Data) -> None:
+    """Write rows in the order of time, in so many finest windows: ts, host, latency_ms (lognormal doubles)."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
-    per = rows // FILES
+    per, span = rows // FILES, groups * 10_000_000 // len(data.keys)
     for number in range(FILES):
-        times = START + (number * per + np.arange(per)) * (hours * 3_600_000_000) // rows
+        times = START + (number * per + np.arange(per)) * span // rows
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),
