@@ -102,6 +102,7 @@ def shown(value, digits):
     return round(value, len(digits.partition(".")[2])) == float(digits)
 
 
+PEER = "percentile_approx"
 JOBS = {  # the page's names of jobs -> those of the results file
     "rollup of files (scan_parquet), four levels": "rollup of files",
     "mapInArrow that only counts": "mapInArrow that counts",
@@ -121,6 +122,40 @@ def test_figures_of_spark_are_those_of_the_results():
     for said, job in JOBS.items():
         assert shown(seconds[job], table[said][0]), said
         assert shown(seconds[job] / seconds["percentile_approx"], table[said][1]), said
+
+
+ANSWERS = {
+    "rollup of files to answers, four levels, nine functions": "rollup of files, to answers",
+    "Spark: count … variance, 10s": "count … variance",
+    "su.group_by of dds, 10s": "su.group_by of dds",
+    "rollup of a DataFrame to answers, four levels, nine functions": "rollup of a DataFrame, to answers",
+    "A.dds in Spark's own agg, 10s": "A.dds",
+    "Arrow UDAF that only counts, 10s": "Arrow UDAF that counts",
+    "Spark: percentile_approx, 10s": "percentile_approx",
+}
+MANY = {
+    "files to answers of count, sum and dds": "many keys: files to answers",
+    "Spark: count and sum": "many keys: count and sum",
+    "su.group_by of count, sum and dds": "many keys: su.group_by",
+    "Spark: percentile_approx, a million keys": "many keys: percentile_approx",
+}
+
+
+def test_figures_of_answers_are_those_of_the_results():
+    seconds = json.loads((RESULTS / "spark_answers.json").read_text())["seconds"]
+    table = list(rows_of_figures())
+    texts, whole, many = seconds["10 text keys, hdr 2 digits"], seconds["100 whole keys, hdr 3 digits"], "many keys"
+    for said, job in ANSWERS.items():
+        figures = next(cells for name, cells in table if name == said and len(cells) == 4)
+        wanted = [f(of) for of in (texts, whole) for f in (lambda s, j=job: s[j], lambda s, j=job: s[j] / s[PEER])]
+        assert all(map(shown, wanted, figures)), said
+    for said, job in MANY.items():
+        figures = next(cells for name, cells in table if name == said)
+        assert shown(seconds[many][job], figures[0]), said
+        assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), said
+    bound = "Of Spark's count … variance, files to answers takes "
+    ratios = [of["rollup of files, to answers"] / of["count … variance"] for of in (texts, whole)]
+    assert bound + " and ".join(f"{ratio:.2f}" for ratio in ratios) in FIGURES
 
 
 def test_figures_of_a_query_are_those_of_the_results():

@@ -1,0 +1,96 @@
+"""The account of a job on Spark: where the time from files to answers goes, task by task, from Spark's event log.
+
+python -m benchmarks.account [--rows 20000000] [--whole] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks.timing import circumstances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RUNS = 3  # the last is told of: the others start workers and compile
+PYTHON = "data sent to Python workers", "data returned from Python workers"
+
+
+@click.command()
+@click.option("--rows", default=20_000_000, help="How many rows, in 36,000 finest windows.")
+@click.option("--whole", is_flag=True, help="100 whole keys and hdr of 3 digits, in place of 10 text keys and 2.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(rows: int, whole: bool, out: Path | None) -> None:
+    """Run files to answers of four levels and nine functions, and tell what each stage's tasks took."""
+    import spark_udaf as su
+    from benchmarks.jobs import LEVELS, TEXTS, WHOLE, frame, throw_away, write_rows
+    from spark_udaf.jobs.session import local_session
+
+    data = WHOLE if whole else TEXTS
+    with tempfile.TemporaryDirectory() as folder:
+        files, logs = Path(folder) / "rows", Path(folder) / "log"
+        logs.mkdir()
+        write_rows(files, rows, 36_000, data)
+        settings = {
+            "spark.sql.shuffle.partitions": "4",
+            "spark.driver.memory": "4g",
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": logs.as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
+        spark = local_session("account", settings)
+        for _ in range(RUNS):
+            scan = su.scan_parquet(spark, str(files))
+            throw_away(su.finish(su.rollup(scan, frame(LEVELS, data)), frame(LEVELS, data)))
+        spark.stop()
+        (log,) = (path for path in logs.rglob("*") if path.is_file())
+        stages = account(json.loads(line) for line in log.read_text().splitlines())
+    for stage in stages:
+        seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
+        more = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
+        click.echo(f"{stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {more}")
+    if out is not None:
+        out.write_text(json.dumps({**circumstances(("pyspark", "pyarrow")), "rows": rows, "stages": stages}, indent=1))
+
+
+def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tell of the stages of the last query in an event log: their seconds, those of each task, and what was moved."""
+    queries: dict[str, list[int]] = defaultdict(list)  # adaptive execution runs a job for each stage
+    stages: dict[int, dict[str, Any]] = {}
+    tasks: dict[int, list[float]] = defaultdict(list)
+    moved: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for event in events:
+        if event["Event"] == "SparkListenerJobStart":
+            queries[event["Properties"]["spark.sql.execution.id"]] += event["Stage IDs"]
+        elif event["Event"] == "SparkListenerStageCompleted":
+            stages[event["Stage Info"]["Stage ID"]] = event["Stage Info"]
+        elif event["Event"] == "SparkListenerTaskEnd":
+            info, metrics, of = event["Task Info"], event.get("Task Metrics") or {}, event["Stage ID"]
+            tasks[of].append((info["Finish Time"] - info["Launch Time"]) / 1000)
+            moved[of]["shuffle written"] += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
+            moved[of]["shuffle read"] += sum(
+                metrics["Shuffle Read Metrics"][f"{where} Bytes Read"] for where in ("Remote", "Local")
+            )
+            for told in info["Accumulables"]:
+                if told.get("Name") in PYTHON:
+                    moved[of][told["Name"]] += int(told["Update"])
+    return [
+        {
+            "name": f"stage {number}",
+            "seconds": (stages[of]["Completion Time"] - stages[of]["Submission Time"]) / 1000,
+            "task seconds": sorted(tasks[of]),
+            "bytes": dict(moved[of]),
+        }
+        for number, of in enumerate(sorted({of for of in list(queries.values())[-1] if of in stages}))
+    ]
+
+
+if __name__ == "__main__":
+    main()
