@@ -147,7 +147,7 @@ def follow(page: Path) -> None:
 
 def follow_fresh(page: Path, wheels: Path) -> None:
     """Follow a page in an environment that has nothing but Python, and a wheel to install."""
-    with tempfile.TemporaryDirectory(prefix="venv") as folder:
+    with tempfile.TemporaryDirectory(prefix="venv", ignore_cleanup_errors=True) as folder:  # a JVM may still end
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
         clean |= {"PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": folder, "PIP_QUIET": "1"}
