@@ -62,6 +62,7 @@ def test_ctrl_c_while_a_loop_is_compiled(tmp_path):
     (tmp_path / "sorts.py").write_text(text)
     script = """
 import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
 import numpy as np, sorts
 rows = np.arange(100_000.0)
 sorts.sort_0(rows)  # numba itself is loaded

@@ -138,9 +138,10 @@ def adaptive_states(
     checked: set[pa.Schema] = set()
 
     def reduce(table: pa.Table) -> pa.Table:
-        if table.schema not in checked:
-            frame.check(table.schema)
-            checked.add(table.schema)
+        schema = table.schema.remove_metadata()  # which pandas adds, and older pyarrow cannot hash
+        if schema not in checked:
+            frame.check(schema)
+            checked.add(schema)
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:

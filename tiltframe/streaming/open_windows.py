@@ -75,6 +75,7 @@ class OpenWindows:
 
     Examples
     --------
+    >>> import aggr
     >>> frame = TiltFrame(["1s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> windows = OpenWindows(frame)
     >>> late = windows.add_rows(pa.table({"ts": [0, 500, 1500]}))

@@ -83,8 +83,8 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
 def flatten(table: pa.Table) -> pa.Table:
     """Give every leaf a column of its own; `unflatten` gives back the same bits.
 
-    >>> flatten(pa.table({"k": ["a", "b"], "s": [{"n": 1, "in": {"low": 2}}, None]})).to_pydict()
-    {'k': ['a', 'b'], 's.n': [1, None], 's.in.low': [2, None]}
+    >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
+    {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
     """
     schema = flat_schema(table.schema)
     leaves = [a for field, c in zip(table.schema, table.columns, strict=True) for a in _leaves(field.name, c)]
