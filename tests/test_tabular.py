@@ -142,7 +142,7 @@ def test_what_is_no_table(given):
 def test_texts_that_parquet_holds_as_dictionaries(tmp_path):
     """Files with the same texts in other types, with nulls and without the column: as the rows in one table."""
     texts = pa.array([None if i % 7 == 0 else f"h{i * 31 % 11}" for i in range(500)])
-    kinds = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.null(), None]
+    kinds = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string()), pa.null(), None]
     tables = []
     for i, kind in enumerate(kinds):
         plain = pa.nulls(500, pa.string()) if kind in (None, pa.null()) else texts
