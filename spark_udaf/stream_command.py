@@ -11,7 +11,7 @@ from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.output import json_lines
-from tiltframe.streaming import read_emit
+from tiltframe.streaming import read_emit, read_late
 from tiltframe.streaming.policy_text import micros
 
 if TYPE_CHECKING:
@@ -65,6 +65,12 @@ def run(
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
     settings = dict(_setting(text) for text in options)
     delay = micros(others["disorder"])
+    if uri is None:
+        read_late(others["late"] or "drop")
+        if read_emit(emit := others["emit"]).by_arrival and once:
+            raise ValueError(
+                f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out"
+            )
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName("tiltframe stream").getOrCreate()
@@ -97,9 +103,6 @@ def _emitted(
     **_: Any,
 ) -> StreamingQuery:
     """Write what is emitted to standard output as JSON lines."""
-    policy = read_emit(emit)
-    if once and policy.by_arrival:
-        raise ValueError(f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out")
     kind = next((kind for name, kind in df.dtypes if name == frame.time), None)
     if kind != "timestamp":
         raise ValueError(
@@ -108,7 +111,7 @@ def _emitted(
             "or --option inferSchema=true may read it so"
         )
     marked = df.withWatermark(frame.time, f"{delay} microseconds")
-    writer = stream(marked, frame, emit=policy, late=late or "drop", max_keys=max_keys).writeStream
+    writer = stream(marked, frame, emit=emit, late=late or "drop", max_keys=max_keys).writeStream
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", str(checkpoint.resolve()))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")

@@ -270,6 +270,8 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
         ("--format rate --store s", "keeps a checkpoint of how far it is: give --state FOLDER"),
         ("--format rate --stream s", "--stream has no meaning with --spark without --store"),
         ("--format rate --dropped s", "--dropped has no meaning with --spark without --store"),
+        ("--format rate --emit periodic(1m) --once", "--once would not end with --emit periodic(1m)"),
+        ("--format rate --emit never", "never"),
         ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
         ("--format rate --store s --state c --option rows", "cannot read --option 'rows'; write KEY=VALUE"),
     ],
