@@ -34,7 +34,7 @@ def ours(levels: list[str], names: list[str]) -> Callable[[DataFrame], DataFrame
     every = {
         "count": aggr.count(), "sum": aggr.sum("x"), "min": aggr.min("x"), "max": aggr.max("x"), "avg": aggr.avg("x"),
         "var": aggr.var("x"), "stdev": aggr.stdev("x"), "dds": aggr.dds("x", [0.5, 0.99]),
-        "hdr": aggr.hdr("ms", [0.5, 0.99]),
+        "hdr": aggr.hdr("x", [0.5, 0.99], unit=0.001),
     }  # fmt: skip
     frame = TiltFrame(levels, "ts", {name: every[name] for name in names or every}, ["key"])
     return lambda df: su.stream(df, frame)

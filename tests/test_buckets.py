@@ -16,7 +16,7 @@ from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
 from aggr.kernels.histogram.field import Buckets
 from tests.fuzzing import TIMES, inputs
 
-NEAR, FAR = st.integers(-300, 300), st.integers(-(2**31), 2**31 - 1)
+NEAR, APART, FAR = st.integers(-300, 300), st.integers(-5000, 5000), st.integers(-(2**31), 2**31 - 1)
 KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60)
 MOST = st.sampled_from([None, 1, 3, 200, 2**31 - 1])
 
@@ -58,6 +58,7 @@ def test_keys_are_counted_group_by_group(keys, n, most, random):
 
 @given(
     st.lists(st.dictionaries(NEAR, st.integers(1, 300) | st.integers(1, 2**55), max_size=40), max_size=8)
+    | st.lists(st.dictionaries(APART, st.integers(1, 300), min_size=1, max_size=40), min_size=2, max_size=6)
     | st.lists(st.dictionaries(FAR, st.integers(1, 2**55), max_size=8), max_size=8),
     st.integers(1, 3),
     MOST,
@@ -83,9 +84,10 @@ def test_totals_beyond_int64_are_the_greatest_one():
     assert read(Buckets().merge(written([{1: 2**62}, {1: 2**62 - 2}]), Groups.single(2))) == [{1: 2**63 - 2}]
 
 
-def test_damaged_states_are_refused_and_never_read_beyond():
+@pytest.mark.parametrize("reach", [400, 40_000])
+def test_damaged_states_are_refused_and_never_read_beyond(reach):
     rng = np.random.default_rng(1)
-    whole = written([{key: int(rng.integers(1, 300)) for key in rng.integers(0, 400, 60).tolist()} for _ in range(4)])
+    whole = written([{key: int(rng.integers(1, 300)) for key in rng.integers(0, reach, 60).tolist()} for _ in range(4)])
     refused = 0
     for _ in inputs("merged histograms", 3000):
         low, high = (whole.field(end).to_numpy().copy() for end in ("low", "high"))
@@ -109,6 +111,18 @@ def test_damaged_states_are_refused_and_never_read_beyond():
                 assert "holds buckets that break off" in str(error)  # noqa: PT017
                 refused += 1
     assert refused > 1000 * TIMES
+
+
+@pytest.mark.parametrize("keys", [(1, 9), (1, 9_000)])
+@pytest.mark.parametrize("row", [0, 1])
+def test_counts_that_do_not_add_up_are_refused(keys, row):
+    pair = written([dict.fromkeys(keys, 5), {3: 4}])
+    totals = pair.field("total").to_pylist()
+    totals[row] += 1
+    columns = [pa.array(totals, pa.int64()) if f.name == "total" else pair.field(f.name) for f in HISTOGRAM_TYPE]
+    damaged = pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
+    with pytest.raises(ValueError, match="holds buckets that break off"):
+        Buckets().merge(damaged, Groups.single(2))
 
 
 def test_a_damaged_state_is_refused_when_read():

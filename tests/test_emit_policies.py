@@ -228,6 +228,11 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     for bad in (b"", b"x" * 100, None, state[:100]):
         with pytest.raises(ValueError, match="no saved state of open windows"):
             OpenWindows.from_ipc(bad)
+    for at in range(0, len(state), 7):
+        damaged = bytearray(state)
+        damaged[at] ^= 1 << at % 8
+        with pytest.raises(ValueError, match="checksum"):
+            OpenWindows.from_ipc(bytes(damaged))
 
 
 @pytest.mark.parametrize(

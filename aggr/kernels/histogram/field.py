@@ -33,18 +33,21 @@ from aggr.kernels.histogram.loops import (
     Written,
     counted,
     reach,
+    room,
     tallied,
     write_cells,
 )
+from aggr.kernels.histogram.pairs import add_two, lists_of
 from aggr.kernels.histogram.reading import LAST as _LAST
 from aggr.kernels.histogram.reading import Packed, next_number
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
 
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
 # cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
 # take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
-_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
 _DENSE = 3
+_APART = 4  # cells a byte, above which the keys of two histograms are merged as lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,39 +193,46 @@ def _merged(
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    line, used = np.zeros(FEW, np.int64), np.empty(FEW + 1, np.int64)
+    cells, line, lists = np.zeros(FEW, np.int64), room(FEW), lists_of(FEW)
     nothing = np.zeros((0, 0), np.int64)  # no ranks are asked for
     at: Int = np.int64(0)
     for group in range(n):
         least: Int
         greatest: Int
-        least, greatest, size, only = FAR, -FAR, 0, -1
+        least, greatest, size = FAR, -FAR, 0
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows that count anything
         for i in range(until[group], until[group + 1]):
             row = rows[i]
             bytes_of = places[row + 1] - places[row]
             broken |= not within(low[row], high[row], total[row], bytes_of, widest, lowest, highest)
             if total[row]:
-                only = row if size == 0 else -1
+                several, first, last = several + 1, row if several == 0 else first, row
                 least, greatest = min(least, np.int64(low[row])), max(greatest, np.int64(high[row]))
                 size += places[row + 1] - places[row]
                 totals[group] = capped(totals[group], total[row])
         folded = max(least, greatest - most + 1)
         span = greatest - folded + 1
-        overflown |= only < 0 and totals[group] == MOST
+        overflown |= several != 1 and totals[group] == MOST
         if broken:
             break
-        if only >= 0 and folded == least:  # alone: as it is
-            broken |= not whole(
-                low[only], high[only], total[only], given, places[only], places[only + 1], nothing, only, nothing
-            )
-            for place in range(places[only], places[only + 1]):
+        if several == 1 and folded == least:  # alone: as it is
+            begin, end = places[first], places[first + 1]
+            broken |= not whole(low[first], high[first], total[first], given, begin, end, nothing, first, nothing)
+            for place in range(begin, end):
                 data[at] = given[place]
                 at += 1
+        elif several == 2 and folded == least and span > _APART * size:
+            if size >= len(lists[0]):
+                lists = lists_of(2 * size)
+            at = add_two(low, high, total, given, places, first, last, lists, data, at)
+            if at < 0:
+                broken = True
+                break
         elif size and span > max(SPARSE * size, FEW):
             sparse[group] = True
         elif size:
-            if span > len(line):
-                line, used = np.zeros(2 * span, np.int64), np.empty(2 * span + 1, np.int64)
+            if span > len(cells):
+                cells, line = np.zeros(2 * span, np.int64), room(2 * span)
             for i in range(until[group], until[group + 1]):
                 row = rows[i]
                 if total[row]:
@@ -230,8 +240,8 @@ def _merged(
                     if not whole(low[row], high[row], total[row], given, here, end, nothing, row, nothing):
                         broken = True
                         break  # its keys may lie anywhere
-                    _add(line, np.int64(low[row]) - folded, given, here, end)
-            at = write_cells(line[:span], used, data, at)
+                    _add(cells, np.int64(low[row]) - folded, given, here, end)
+            at = write_cells(cells[:span], line, data, at)
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at

@@ -16,10 +16,12 @@ from aggr.kernels.leb128 import FAR, Bytes, put_number
 # Cells an entry, above which entries are sorted instead. Up to there a line takes at most 256 bytes an entry, and its
 # cells, below 1 ns each, cost less than a sort, 150 ns an entry and more (measured).
 SPARSE = 32
+_BLOCK = 8  # cells looked at together
 FEW = 1 << 12  # cells that are never too many: 32 KiB, what the nearest cache holds
 
 Whole = NDArray[np.int64]
 Rows = NDArray[np.int32]
+Line = tuple[Whole, Whole]  # room for the keys of a group and their counts
 Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, where they end
 
 
@@ -47,18 +49,14 @@ def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: 
     for group in range(n):
         widest = max(widest, base[group + 1] - base[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    data, offsets, used = (
-        np.empty(6 * len(keys) + 2, np.uint8),
-        np.zeros(n + 1, np.int64),
-        np.empty(widest + 1, np.int64),
-    )
+    data, offsets, line = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
         mine = cells[base[group] : base[group + 1]]
         if len(mine):
             for cell in range(len(mine)):
                 totals[group] += mine[cell]
-            at = write_cells(mine, used, data, at)
+            at = write_cells(mine, line, data, at)
             lows[group], highs[group] = low[group], low[group] + len(mine) - 1
         offsets[group + 1] = at
     return lows, highs, totals, data[:at].copy(), offsets
@@ -76,15 +74,15 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a count takes no more bytes than it counts rows, and before each may be a gap
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    line, used = np.zeros(widest, np.int32), np.empty(widest + 1, np.int64)
+    cells, line = np.zeros(widest, np.int32), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
         span = spans[group]
         if span:
             for i in range(until[group], until[group + 1]):
                 cell = max(keys[np.uint64(rows[i])] - low[group], 0)
-                line[np.uint64(min(cell, span - 1))] += 1  # never beyond the line, whatever keys come
-            at = write_cells(line[:span], used, data, at)
+                cells[np.uint64(min(cell, span - 1))] += 1  # never beyond the line, whatever keys come
+            at = write_cells(cells[:span], line, data, at)
             lows[group], highs[group] = low[group], low[group] + span - 1
             totals[group] = until[group + 1] - until[group]
         offsets[group + 1] = at
@@ -92,16 +90,44 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
 
 
 @compiled
-def write_cells(cells: NDArray[np.integer], used: Whole, data: Bytes, at: Int) -> Int:
+def room(cells: Int) -> Line:
+    """Make room for what so many cells hold."""
+    return np.empty(cells + 1, np.int64), np.empty(cells + 1, np.int64)
+
+
+@compiled
+def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) -> Int:
     """Write the cells of a group, the first and the last of them used, and empty them; return the place after."""
-    size = np.int64(0)
-    for cell in range(len(cells)):
-        used[np.uint64(size)] = cell  # overwritten by the next, where this one is empty
-        size += cells[cell] != 0
-    last = used[0] - 1
+    keys, counts = line
+    size, whole = np.int64(0), len(cells) - len(cells) % _BLOCK
+    for start in range(0, whole, _BLOCK):
+        found = cells[start]
+        for cell in range(start + 1, start + _BLOCK):
+            found |= cells[cell]
+        if found:  # where keys are scattered, most blocks are empty
+            for cell in range(start, start + _BLOCK):
+                size = _noted(cells, cell, keys, counts, size)
+    for cell in range(whole, len(cells)):
+        size = _noted(cells, cell, keys, counts, size)
+    return write_keys(keys, counts, size, data, at)
+
+
+@compiled
+def _noted(cells: NDArray[np.integer], cell: Int, keys: Whole, counts: Whole, size: Int) -> Int:
+    """Empty a cell, and list what it held; where it was empty, the next one is listed in its place."""
+    keys[np.uint64(size)], counts[np.uint64(size)] = cell, cells[cell]
+    size += cells[cell] != 0
+    cells[cell] = 0
+    return size
+
+
+@compiled
+def write_keys(keys: Whole, counts: Whole, size: Int, data: Bytes, at: Int) -> Int:
+    """Write ascending keys and their counts, at least one; return the place after."""
+    last = keys[0] - 1
     for i in range(size):
-        count, missing = np.int64(cells[np.uint64(used[i])]), used[i] - last - 1
-        last = used[i]
+        count, missing = counts[np.uint64(i)], keys[np.uint64(i)] - last - 1
+        last = keys[np.uint64(i)]
         if count < 64 and missing < 64:  # a byte each, and no branches: gaps come as chance has them
             data[np.uint64(at)] = (2 * missing - 1) * (missing > 1)
             at += missing != 0
@@ -109,8 +135,6 @@ def write_cells(cells: NDArray[np.integer], used: Whole, data: Bytes, at: Int) -
             at += 1
         else:
             at = _write_count(missing, count, data, at)
-    for cell in range(len(cells)):
-        cells[cell] = 0
     return at
 
 
