@@ -1,28 +1,32 @@
 """Streams on Spark: su.stream beside Spark's own windowed aggregation of the same files, in turn in one session.
 
-python -m benchmarks.spark_streaming [--keys 100,10000] [--batches 10] [--rows 200000]
+python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batches 6] [--repeats 3] [--out FILE]
 
-Each query takes the same Parquet files, one a batch, and writes nowhere. Processor time is that of the JVM and of its
-Python workers together, from the system; the first run of each query, which compiles and warms up, does not count.
+Each query takes the same Parquet files, one a batch, and writes nowhere. Rows a second are those of the median batch,
+all that Spark does for it included, over all repeats; the first batch of each run, which starts workers, and the first
+run of each query, which compiles, do not count. A stream that cannot keep up has such batches: the more rows wait, the
+more the next one takes.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from benchmarks.timing import circumstances
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SECONDS = 5  # of event time in a batch
-MOST_US = 10  # of processor time a key, for a batch of count and sum at 10⁵ keys
-LEAST = 0.7  # of the rows per processor second of Spark's count, min, max and avg on one level
 
 
 def ours(levels: list[str], names: list[str]) -> Callable[[DataFrame], DataFrame]:
@@ -51,49 +55,85 @@ def sparks(*names: str) -> Callable[[DataFrame], DataFrame]:
 
 @click.command()
 @click.option("--keys", default="100,10000", help="How many keys, for each run.")
-@click.option("--batches", default=10, help="How many batches.")
-@click.option("--rows", default=200_000, help="How many rows a batch has, at least one a key.")
-@click.option("--repeats", default=1, help="How often each query is timed.")
-def main(keys: str, batches: int, rows: int, repeats: int) -> None:
-    """Time each query in turn, and print rows per processor second, latencies of batches and bytes of state."""
+@click.option("--batches", default=6, help="How many batches.")
+@click.option("--rows", default=4_000_000, help="How many rows a batch has, at least one a key.")
+@click.option("--repeats", default=3, help="How often each query is timed.")
+@click.option("--queries", "chosen", default="", help="Which queries run, by parts of their names; all unless given.")
+@click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
+def main(keys: str, batches: int, rows: int, repeats: int, chosen: str, out: Path | None) -> None:
+    """Time the queries in turn, and print rows a second, latencies of batches and bytes of state."""
     from spark_udaf.jobs.session import local_session
 
+    figures: dict[str, Any] = {
+        **circumstances(["pyspark", "pyarrow", "numpy"]),
+        "batches": batches,
+        "repeats": repeats,
+        "runs": [],
+    }
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "3g",
+            "spark.driver.memory": "4g",
             "spark.sql.streaming.stateStore.providerClass": (
                 "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
             ),
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         }
         spark = local_session("streams", settings)
+        queries = {name: make for name, make in every_query().items() if any(c in name for c in chosen.split(","))}
         for count in map(int, keys.split(",")):
-            run(spark, Path(folder), count, batches, max(rows, count), repeats)
+            figures["runs"].append(run(spark, Path(folder), queries, count, batches, max(rows, count), repeats))
+            if out is not None:
+                out.write_text(json.dumps(figures, indent=1) + "\n")
 
 
-def run(spark: SparkSession, folder: Path, keys: int, batches: int, rows: int, repeats: int) -> None:
-    """Run all queries over one set of files."""
+def every_query() -> dict[str, Callable[[DataFrame], DataFrame]]:
+    """Make all queries; the first is what the others are compared with."""
+    return {
+        "spark: count, min, max, avg, 1 level": sparks("count", "min", "max", "avg"),
+        "ours: nine functions, 4 levels": ours(["10s", "1m", "10m", "1h"], []),
+        "ours: count, sum, 1 level": ours(["10s"], ["count", "sum"]),
+        "spark: percentile_approx, 1 level": sparks("percentile_approx"),
+    }
+
+
+def run(
+    spark: SparkSession,
+    folder: Path,
+    queries: dict[str, Callable[[DataFrame], DataFrame]],
+    keys: int,
+    batches: int,
+    rows: int,
+    repeats: int,
+) -> dict[str, Any]:
+    """Run the queries over one set of files, in turn."""
     source = folder / str(keys)
     write_files(source, keys, batches, rows)
-    queries = {
-        "spark count min max avg, 1 level": sparks("count", "min", "max", "avg"),
-        "ours count sum, 1 level": ours(["10s"], ["count", "sum"]),
-        "ours nine functions, 4 levels": ours(["10s", "1m", "10m", "1h"], []),
-        "spark percentile_approx, 1 level": sparks("percentile_approx"),
-    }
     click.echo(f"{keys:,} keys, {batches} batches of {rows:,} rows")
-    base = None
-    for name, make in queries.items():
-        taken = min((timed(spark, source, folder, make) for _ in range(1 + repeats)), key=lambda t: t["cpu"])
-        rate = batches * rows / taken["cpu"]
-        base = base or rate
-        micros = taken["cpu"] * 1e6 / batches / keys
+    seconds: dict[str, list[float]] = {name: [] for name in queries}
+    last: dict[str, dict[str, Any]] = {}
+    for turn in range(1 + repeats):
+        for name, make in queries.items():
+            last[name] = timed(spark, source, folder, make)
+            seconds[name] += last[name]["seconds"] if turn else []
+    shutil.rmtree(source)
+    found, base = {}, median(next(iter(seconds.values())))
+    for name, took in seconds.items():
+        found[name] = {
+            "rows_per_second": rows / median(took),
+            "ratio": base / median(took),
+            "p50": median(took),
+            "p99": sorted(took)[-1 - len(took) // 100],
+            "state_bytes": last[name]["memory"],
+            "checkpoint_bytes": last[name]["disk"],
+        }
         click.echo(
-            f"  {name:34} {rate / 1e3:8.0f} thousand rows per processor second ({rate / base:5.2f} ×), "
-            f"{micros:9.2f} µs a key and batch, batches p50 {taken['p50']:6.2f} s p99 {taken['p99']:6.2f} s, "
-            f"state {taken['memory'] / 1e6:7.1f} MB, checkpoint {taken['disk'] / 1e6:7.1f} MB"
+            f"  {name:38} {rows / median(took) / 1e3:8.0f} thousand rows/s ({base / median(took):5.2f} ×), "
+            f"{median(took) * 1e6 / keys:9.2f} µs a key, batches p50 {median(took):6.2f} s "
+            f"p99 {found[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
+            f"checkpoint {last[name]['disk'] / 1e6:7.1f} MB"
         )
+    return {"keys": keys, "rows": rows, "queries": found}
 
 
 def timed(spark: SparkSession, source: Path, folder: Path, make: Callable[[DataFrame], DataFrame]) -> dict[str, Any]:
@@ -102,40 +142,16 @@ def timed(spark: SparkSession, source: Path, folder: Path, make: Callable[[DataF
     shutil.rmtree(checkpoint, ignore_errors=True)
     rows = spark.readStream.schema("ts timestamp, key string, x double, ms bigint").option("maxFilesPerTrigger", 1)
     out = make(rows.parquet(str(source)).withWatermark("ts", "10 seconds"))
-    begin = processor_seconds()
     writer = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     told = query.recentProgress
-    took = sorted(each.durationMs["triggerExecution"] / 1e3 for each in told[1:])  # the first starts workers
+    full = [each for each in told if each.numInputRows]
     return {
-        "cpu": processor_seconds() - begin,
-        "p50": took[len(took) // 2],
-        "p99": took[-1 - len(took) // 100],
+        "seconds": [each.durationMs["triggerExecution"] / 1e3 for each in full[1:]],  # the first starts workers
         "memory": max(each.stateOperators[0].memoryUsedBytes for each in told),
         "disk": sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()),
     }
-
-
-def processor_seconds() -> float:
-    """Sum the processor time of all processes that this one has started, those that have ended included (Linux)."""
-    children: dict[int, list[int]] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
-            continue
-        children.setdefault(int(fields[1]), []).append(int(entry.name))
-        ticks[int(entry.name)] = sum(map(int, fields[11:15]))
-    found, open_ = 0, [os.getpid()]
-    while open_:
-        process = open_.pop()
-        found += ticks.get(process, 0)
-        open_ += children.get(process, [])
-    return found / os.sysconf("SC_CLK_TCK")
 
 
 def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
@@ -158,7 +174,7 @@ def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
             }
         )
         path = source / f"{batch:04}.parquet"
-        pq.write_table(table, path)
+        pq.write_table(table, path, row_group_size=-(-rows // 16))  # so that two tasks have as much to do
         os.utime(path, (batch + 1, batch + 1))
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import aggr
+from aggr.kernels.digest import same_bits
 from tests.conftest import conformance
 from tiltframe import TiltFrame, rollup
-from tiltframe.level_chain import reduce_rows
-from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit
+from tiltframe.level_chain import climb, merge_panes, reduce_rows
+from tiltframe.streaming import Buffer, Drop, OpenWindows, TrueWindow, read_emit, window_table
 
 SCALE = 1_000_000  # a unit of a case, whatever it is, is a second: windows are of whole seconds
 END_OF_TIME = 2**62 - 1
@@ -240,3 +242,53 @@ def test_windows_go_on_from_what_is_committed(late, batch):
     got = {(r["level"], int(r["window_start"].timestamp()) - six): r["n"] for r in latest(windows, emitted)}
     hours = {("1h", -3600): 3} if by_buffer else {}  # by a watermark that hour was over, and emitted
     assert got == {("1s", 2): 1, ("1s", 61): 1, ("1m", 0): 3, ("1m", 60): 1, ("1h", 0): 4, **hours}
+
+
+def states_of(rows: int, seed: int) -> tuple[TiltFrame, pa.Table]:
+    """Make states of three keys in 10-second windows, to be merged on two levels."""
+    rng = np.random.default_rng(seed)
+    measures = {
+        "n": aggr.count(),
+        "total": aggr.sum("x"),
+        "d": aggr.dds("x", [0.5]),
+        "h": aggr.hdr("x", [0.5], unit=0.1),
+    }
+    frame = TiltFrame(["10s", "1m"], "ts", measures, ["k"])
+    times = pa.array(rng.integers(0, 120_000, rows))
+    table = pa.table({"ts": times, "k": rng.integers(0, 3, rows), "x": rng.lognormal(3, 2, rows)})
+    return frame, reduce_rows(table, OpenWindows(frame).partial_frame)
+
+
+@pytest.mark.parametrize("together", [0, 1 << 13])
+def test_levels_are_merged_together_or_one_by_one(together, monkeypatch):
+    monkeypatch.setattr(window_table, "_TOGETHER", together)
+    parts = [states_of(400, seed) for seed in range(3)]
+    frame, windows = parts[0][0], OpenWindows(parts[0][0])
+    for _, states in parts:
+        windows.add(states)
+    emitted = windows.advance(200_000_000)
+    naive = merge_panes(pa.concat_tables([states for _, states in parts]), windows.partial_frame)
+    for at, level in enumerate(frame.levels):
+        mine = emitted.filter(pc.equal(emitted.column("level"), level.name))
+        (_, expected) = list(climb(naive, windows.partial_frame))[at]
+        assert mine.num_rows == expected.num_rows > 3
+        for name in ("n", "total", "d", "h"):
+            column = next(c.name for c in frame.states if c.name.startswith(name))
+            assert same_bits(mine.column(column), expected.column(column))
+
+
+def test_damaged_states_are_refused_before_anything_changes():
+    frame, states = states_of(50, 1)
+    windows = OpenWindows(frame)
+    windows.add(states)
+    before = windows.to_ipc()
+    for column in frame.states:
+        bad = states.column(column.name).combine_chunks()
+        version = bad.type.get_field_index("version")
+        fields = bad.flatten()
+        fields[version] = pa.array([0] * len(bad), bad.type.field(version).type)
+        bad = pa.StructArray.from_arrays(fields, fields=list(bad.type))
+        given = states.set_column(states.column_names.index(column.name), column.name, bad)
+        with pytest.raises(ValueError, match="damaged state"):
+            windows.add(given)
+        assert windows.to_ipc() == before

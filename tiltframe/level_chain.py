@@ -192,10 +192,11 @@ def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, ti
     return reduced.select(_columns(frame))
 
 
-def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
+def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0, *, trusted: bool = True) -> pa.Table:
     """Merge partial states of the finest panes, as `reduce_rows` of this job gives them: one row per pane and key.
 
-    With ``max_ratio`` below 1 perhaps not at all, as in `aggr.states.grouped_tables.merge_by`.
+    With ``max_ratio`` below 1 perhaps not at all, and with checks unless ``trusted``, as in
+    `aggr.states.grouped_tables.merge_by`.
     """
     keys = _frame_keys(states, frame)
     return _merged(
@@ -204,7 +205,7 @@ def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0) -> p
         frame,
         *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
         max_ratio,
-        trusted=True,
+        trusted=trusted,
     )
 
 

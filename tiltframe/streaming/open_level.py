@@ -83,9 +83,8 @@ class OpenLevel:
     emitted: WindowTable
     watermark: int = LOWEST
 
-    def with_new(self, new: WindowTable, rules: Rules) -> OpenLevel:
-        """Merge windows that have come into those that are held, but for those that are no longer kept."""
-        held = merged(self.held, new, self.window, rules.functions)
+    def with_held(self, held: WindowTable, rules: Rules) -> OpenLevel:
+        """Hold other windows, but for those that are no longer kept."""
         return replace(self, held=held.chosen(~rules.gone(held.ends, self.watermark)))
 
     def lost(self, new: WindowTable, rules: Rules) -> Mask:

@@ -40,7 +40,7 @@ from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
 from tiltframe.streaming.panes import UNKNOWN, Panes, latest_ends
 from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh
+from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, merged_levels
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
@@ -177,9 +177,9 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If they are no such states, or their keys are more than ``max_keys``. Nothing has changed then.
+            If they are no such states, or damaged, or their keys are more than ``max_keys``. Nothing has changed then.
         """
-        panes = merge_panes(self._panes.checked(states), self.partial_frame)
+        panes = merge_panes(self._panes.checked(states), self.partial_frame, trusted=False)
         known, there = self._known(instants_of(panes)), 0
         if known.any():
             there = self._panes.told(panes.filter(pa.array(known))).rows
@@ -440,8 +440,10 @@ class OpenWindows:
         pane_table = self._panes.told(panes)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
-        merged = [held.with_new(table, self._rules) for held, (_, table) in zip(levels, new, strict=True)]
-        return pane_table.chosen(lost), tuple(merged), counts
+        met = [(level.held, table, level.window) for level, (_, table) in zip(levels, new, strict=True)]
+        tables = merged_levels(met, self._rules.functions)
+        held = (level.with_held(table, self._rules) for level, table in zip(levels, tables, strict=True))
+        return pane_table.chosen(lost), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         """Say which panes have no window left on any level."""

@@ -36,6 +36,7 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "seen": (np.maximum, LOWEST),  # the event time of its latest row
 }
 _FEW = 256  # windows are grouped as they are
+_TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
 _MOST_CHUNKS = 16  # each costs by itself, whatever it holds
 Marks = Mapping[str, NDArray[np.int64]]
 
@@ -79,6 +80,11 @@ class WindowTable:
             return self
         return WindowTable(self.states.filter(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
+    def between(self, begin: int, end: int) -> WindowTable:
+        """Show the windows of neighbouring places."""
+        states = self.states.slice(begin, end - begin)
+        return WindowTable(states, {name: m[begin:end] for name, m in self.marks.items()})
+
     def taken(self, rows: NDArray[np.integer]) -> WindowTable:
         """Take windows by their places."""
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
@@ -115,18 +121,56 @@ def stacked(tables: Sequence[WindowTable]) -> WindowTable:
 
 def merged(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
     """Merge windows that have come into those that are held; the others stay as they are."""
+    return merged_levels([(held, new, level)], functions)[0]
+
+
+def merged_levels(
+    levels: Sequence[tuple[WindowTable, WindowTable, TimeWindow]], functions: Mapping[str, Function]
+) -> list[WindowTable]:
+    """Merge on each level the windows that have come into those that are held; the others stay as they are.
+
+    Parameters
+    ----------
+    levels : of each, the windows that are held, those that have come, and the level
+    functions : column of states -> function that merges it
+        States are of this job, or were checked: they are not looked at again.
+    """
+    parts = [_parted(*each, functions) for each in levels]
+    several = [at for at, part in enumerate(parts) if part.groups]
+    few = sum(len(parts[at].meeting) for at in several) <= _TOGETHER
+    tables = [part.apart for part in parts]
+    for ats in [several] if few and several else [[at] for at in several]:
+        offsets = np.cumsum([0] + [parts[at].groups for at in ats])
+        ids = np.concatenate([parts[at].ids + offset for at, offset in zip(ats, offsets, strict=False)])
+        reduced = _reduced(stacked([parts[at].meeting for at in ats]), ids, functions)
+        for at, begin, end in zip(ats, offsets, offsets[1:], strict=False):
+            tables[at] = stacked([tables[at], reduced.between(int(begin), int(end))])
+    return tables
+
+
+@dataclass(frozen=True)
+class _Parted:
+    """The windows of a level: those that stay as they are, and those of which several are one, by ``ids``."""
+
+    apart: WindowTable
+    meeting: WindowTable
+    ids: NDArray[np.int64]
+    groups: int
+
+
+def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
+    none = np.zeros(0, np.int64)
     if not len(new):
-        return held
+        return _Parted(held, new, none, 0)
     near = _near(held.states, new.states, level, functions)
     far, both = held.chosen(~near), _united(stacked([held.chosen(near), new]), level, functions)
     keys = _keys(both.states, functions)
     groups, _ = group_by([key_column(both.states.column(START)), *keys], len(both))
     if groups.n == len(both):
-        return stacked([far, both])
+        return _Parted(stacked([far, both]), both.between(0, 0), none, 0)
     several = groups.counts()[groups.ids] > 1
-    alone, meeting = both.chosen(~several), both.chosen(several)
-    ids = np.unique(groups.ids[several], return_inverse=True)[1]
-    return stacked([far, alone, _reduced(meeting, ids, functions)])
+    found, ids = np.unique(groups.ids[several], return_inverse=True)
+    return _Parted(stacked([far, both.chosen(~several)]), both.chosen(several), ids, len(found))
 
 
 def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -179,7 +223,7 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     rows, until = groups.by_group()
     one = meeting.states.take(pa.array(rows[until[:-1]]))
     columns = {name: one.column(name) for name in one.column_names}
-    columns |= {name: f.merge(meeting.states.column(name), groups) for name, f in functions.items()}
+    columns |= {name: f._merge_trusted(meeting.states.column(name), groups) for name, f in functions.items()}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)
 
