@@ -29,7 +29,8 @@ PYTHON = "data sent to Python workers", "data returned from Python workers"
 def main(rows: int, whole: bool, out: Path | None) -> None:
     """Run files to answers of four levels and nine functions, and tell what each stage's tasks took."""
     import spark_udaf as su
-    from benchmarks.jobs import LEVELS, TEXTS, WHOLE, frame, throw_away, write_rows
+    from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
+    from benchmarks.shapes import TEXTS, WHOLE
     from spark_udaf.jobs.session import local_session
 
     data = WHOLE if whole else TEXTS

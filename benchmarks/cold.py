@@ -15,7 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ALL = "count min max sum avg var stdev dds hdr"
 CASES = {"import aggr": None, "sum": "sum", "dds": "dds", "all nine": ALL}
-BYTECODE = tempfile.mkdtemp(prefix="bytecode")
+_FOLDER = tempfile.TemporaryDirectory(prefix="bytecode")
+BYTECODE = _FOLDER.name
 MAY_TAKE = {"sum": 2.0, "dds": 5.0, "all nine": 8.0}  # seconds, cold, on two quiet cores
 WARM_MAY_TAKE = {"import aggr": 0.25, "rollup": 0.3}
 ANSWER = """

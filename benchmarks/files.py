@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,9 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-import aggr
 from benchmarks.costs import Cost
 from benchmarks.samples import QUANTILES, draw
+from benchmarks.shapes import TEXTS, WHOLE, Shape
 from benchmarks.timing import Call, alternate
 from tiltframe import TiltFrame, finish, rollup
 
@@ -27,19 +26,6 @@ NINE = "count … stdev, dds, hdr"
 STATES, ANSWERS = "tiltframe, states", "tiltframe, answers"
 EIGHT, SEVEN, SKETCH, READ = "count … stdev, approx_quantile", "count … stdev", "approx_quantile", "reading alone"
 
-
-@dataclass(frozen=True)
-class Shape:
-    """Rows of one kind: their keys, and how finely hdr counts them."""
-
-    name: str
-    keys: pa.Array
-    digits: int
-    unit: float
-
-
-TEXTS = Shape("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
-WHOLE = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
 
 _SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
 _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
@@ -85,11 +71,7 @@ def write(path: Path, rows: int, shape: Shape) -> None:
 
 def frame(shape: Shape) -> TiltFrame:
     """Keep nine measures per 10 seconds and host."""
-    seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
-    measures = {name: getattr(aggr, name)("latency_ms") for name in seven}
-    measures["dds"] = aggr.dds("latency_ms", QUANTILES)
-    measures["hdr"] = aggr.hdr("latency_ms", QUANTILES, digits=shape.digits, unit=shape.unit)
-    return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=measures)
+    return TiltFrame([f"{WINDOW}s"], time="ts", keys=["host"], measures=shape.nine)
 
 
 def states(path: Path, shape: Shape) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,8 @@ from pyspark.sql.pandas import functions as pandas_functions
 
 import aggr
 import spark_udaf as su
-from aggr import Measure
+from benchmarks.samples import QUANTILES
+from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.session import local_session
@@ -27,47 +27,18 @@ from tiltframe import TiltFrame
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-FILES, QUANTILES = 8, [0.5, 0.9, 0.99, 0.999]
-X, FINEST, LEVELS = "latency_ms", "10s", ["10s", "1m", "10m", "1h"]
+FILES = 8
+FINEST, LEVELS = "10s", ["10s", "1m", "10m", "1h"]
 START = 1_714_521_600_000_000
 BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 
 
-@dataclass(frozen=True)
-class Data:
-    """Rows of one kind: their keys, and how finely hdr counts them."""
-
-    name: str
-    keys: pa.Array
-    digits: int
-    unit: float
-
-    @property
-    def nine(self) -> dict[str, Measure]:
-        """The nine functions."""
-        return SEVEN | {"hdr": aggr.hdr(X, QUANTILES, digits=self.digits, unit=self.unit)}
-
-
-TEXTS = Data("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
-WHOLE = Data("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
-SEVEN: dict[str, Measure] = {
-    "count": aggr.count(X),
-    "min": aggr.min(X),
-    "max": aggr.max(X),
-    "sum": aggr.sum(X),
-    "avg": aggr.avg(X),
-    "var": aggr.var(X),
-    "stdev": aggr.stdev(X),
-    "dds": aggr.dds(X, QUANTILES),
-}
-
-
-def frame(levels: list[str], data: Data) -> TiltFrame:
+def frame(levels: list[str], data: Shape) -> TiltFrame:
     """Make the frame of some levels."""
     return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
-def write_rows(folder: Path, rows: int, groups: int, data: Data) -> None:
+def write_rows(folder: Path, rows: int, groups: int, data: Shape) -> None:
     """Write rows in the order of time, in so many finest windows: ts, host, latency_ms (lognormal doubles)."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
@@ -94,7 +65,7 @@ def session() -> Iterator[SparkSession]:
         spark.stop()
 
 
-def jobs(spark: SparkSession, folder: str, data: Data) -> dict[str, Callable[[], None]]:
+def jobs(spark: SparkSession, folder: str, data: Shape) -> dict[str, Callable[[], None]]:
     """Name every job."""
     df, scan = spark.read.parquet(folder), su.scan_parquet(spark, folder)
     by = df.groupBy(F.window("ts", "10 seconds"), "host")

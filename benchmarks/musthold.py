@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks import files, merging, reducing
 from benchmarks.costs import Cost, cost_of, heading, show
+from benchmarks.shapes import TEXTS, WHOLE
 from benchmarks.sizes import Size, size_of
 
 Figure = float | None
@@ -48,7 +49,7 @@ def must_hold(
     for distribution, rows in dict.fromkeys((size.distribution, size.rows) for size in stored):
         bytes_, protobuf = (size_of(stored, what, distribution, rows) for what in ("dds", "ddsketch"))
         found.append(MustHold(f"dds bytes / protobuf, {distribution}, {rows:,} rows", 1.2, bytes_ / protobuf))
-    for shape in (files.TEXTS, files.WHOLE):
+    for shape in (TEXTS, WHOLE):
         of = ((files.NINE, files.ANSWERS), (files.EIGHT, "DuckDB"))
         mine, theirs = (cost_of(read, *one, shape.name) for one in of)
         label = f"Parquet to answers of nine functions / DuckDB's seven and approx_quantile, {shape.name}"

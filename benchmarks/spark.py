@@ -19,8 +19,9 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks import growth
-from benchmarks.jobs import FINEST, TEXTS, WHOLE, Data, check, jobs, many_keys, session, write_rows
+from benchmarks.jobs import FINEST, check, jobs, many_keys, session, write_rows
 from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.shapes import TEXTS, WHOLE, Shape
 from benchmarks.timing import circumstances, one_round
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def must_hold(medians: Mapping[str, Mapping[str, float]], grown: Sequence[growth
     ]
 
 
-def _answers(data: Data, seconds: Mapping[str, float]) -> list[MustHold]:
+def _answers(data: Shape, seconds: Mapping[str, float]) -> list[MustHold]:
     def line(mine: str, theirs: str, most: float) -> MustHold:
         return MustHold(f"{mine} / {theirs}, {data.name}", most, seconds[mine] / seconds[theirs])
 

@@ -58,9 +58,9 @@ def sparks(*names: str) -> Callable[[DataFrame], DataFrame]:
 @click.option("--batches", default=6, help="How many batches.")
 @click.option("--rows", default=4_000_000, help="How many rows a batch has, at least one a key.")
 @click.option("--repeats", default=3, help="How often each query is timed.")
-@click.option("--queries", "chosen", default="", help="Which queries run, by parts of their names; all unless given.")
+@click.option("--query", "chosen", multiple=True, help="Run queries that have this in their names; all unless given.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
-def main(keys: str, batches: int, rows: int, repeats: int, chosen: str, out: Path | None) -> None:
+def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ...], out: Path | None) -> None:
     """Time the queries in turn, and print rows a second, latencies of batches and bytes of state."""
     from spark_udaf.jobs.session import local_session
 
@@ -80,7 +80,7 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: str, out: Pat
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         }
         spark = local_session("streams", settings)
-        queries = {name: make for name, make in every_query().items() if any(c in name for c in chosen.split(","))}
+        queries = {name: make for name, make in every_query().items() if any(c in name for c in chosen or [""])}
         for count in map(int, keys.split(",")):
             figures["runs"].append(run(spark, Path(folder), queries, count, batches, max(rows, count), repeats))
             if out is not None:

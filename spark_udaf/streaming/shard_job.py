@@ -28,10 +28,9 @@ from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming import AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, OpenWindows
-from tiltframe.streaming.open_level import CHANGE, SPAN
+from tiltframe.streaming.open_level import CHANGE, DROPPED, SPAN
 
 NEWEST = "newest"
-DROPPED = "dropped"  # the reason of what is not in a window
 IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
 OUT = "message"  # what a shard gives, beside its numbers
 

@@ -22,6 +22,7 @@ from windows import TimeWindow
 from windows.timezone import Instants
 
 CHANGE, SPAN = "change", "span"
+DROPPED = "dropped"  # the reason of what is in no window
 Mask = NDArray[np.bool_]
 
 

@@ -184,10 +184,12 @@ class OpenWindows:
         if known.any():
             there = self._panes.told(panes.filter(pa.array(known))).rows
             panes = panes.filter(pa.array(~known))
-        clock, shifted, older = self._clock, 0, self._panes.told(panes.slice(0, 0))
+        clock, shifted = self._clock, 0
         if isinstance(self.late, Buffer) and panes.num_rows:
             panes, shifted, older = self._panes.buffered(panes, self._clock.newest)
             clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
+        else:
+            older = self._panes.told(panes.slice(0, 0))
         if newest is not None:
             clock = clock.seen(newest)
         lost, levels, counts = self._merged(panes)

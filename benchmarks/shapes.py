@@ -1,0 +1,36 @@
+"""Shapes: the two kinds of rows that all benchmarks from files to answers take, and the nine functions of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+import aggr
+from aggr import Measure
+from benchmarks.samples import QUANTILES
+
+X = "latency_ms"
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Rows of one kind: their keys, and how finely hdr counts them."""
+
+    name: str
+    keys: pa.Array
+    digits: int
+    unit: float
+
+    @property
+    def nine(self) -> dict[str, Measure]:
+        """The nine functions."""
+        seven = ("count", "min", "max", "sum", "avg", "var", "stdev")
+        return {name: getattr(aggr, name)(X) for name in seven} | {
+            "dds": aggr.dds(X, QUANTILES),
+            "hdr": aggr.hdr(X, QUANTILES, digits=self.digits, unit=self.unit),
+        }
+
+
+TEXTS = Shape("10 text keys, hdr 2 digits", pa.array([f"host-{i}" for i in range(10)]), 2, 0.01)
+WHOLE = Shape("100 whole keys, hdr 3 digits", pa.array(range(100)), 3, 0.001)
