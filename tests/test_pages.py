@@ -158,6 +158,28 @@ def test_figures_of_answers_are_those_of_the_results():
     assert bound + " and ".join(f"{ratio:.2f}" for ratio in ratios) in FIGURES
 
 
+STREAMS = {
+    "Spark: stream of count, min, max, avg, 10s": "spark: count, min, max, avg, 1 level",
+    "su.stream of nine functions, four levels": "ours: nine functions, 4 levels",
+    "su.stream of count and sum, 10s": "ours: count, sum, 1 level",
+    "Spark: stream of percentile_approx, 10s": "spark: percentile_approx, 1 level",
+}
+
+
+def test_figures_of_streams_are_those_of_the_results():
+    runs = json.loads((RESULTS / "spark_streaming.json").read_text())["runs"]
+    table = dict(rows_of_figures())
+    for said, query in STREAMS.items():
+        found = [run["queries"][query] for run in runs]
+        wanted = [
+            value
+            for of in found
+            for value in (of["rows_per_second"] / 1e3, of["ratio"], of["p50"], of["checkpoint_bytes"] / 1e6)
+        ]
+        assert len(wanted) == len(table[said]), said
+        assert all(map(shown, wanted, table[said])), said
+
+
 def test_figures_of_a_query_are_those_of_the_results():
     seconds = json.loads((RESULTS / "retrieval.json").read_text())["seconds"]
     table = dict(rows_of_figures())
