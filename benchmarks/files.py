@@ -26,7 +26,6 @@ NINE = "count … stdev, dds, hdr"
 STATES, ANSWERS = "tiltframe, states", "tiltframe, answers"
 EIGHT, SEVEN, SKETCH, READ = "count … stdev, approx_quantile", "count … stdev", "approx_quantile", "reading alone"
 
-
 _SEVEN_SQL = "count(x), min(x), max(x), sum(x), avg(x), variance(x), stddev(x)".replace("(x)", "(latency_ms)")
 _SKETCH_SQL = f"approx_quantile(latency_ms, {list(QUANTILES)})"
 

@@ -292,3 +292,8 @@ def test_damaged_states_are_refused_before_anything_changes():
         with pytest.raises(ValueError, match="damaged state"):
             windows.add(given)
         assert windows.to_ipc() == before
+        finest = given.append_column("level", pa.array(["10s"] * len(given)))
+        for levels in (["10s"], ["10s", "1m"]):
+            same = TiltFrame(levels, "ts", frame.measures, frame.keys)
+            with pytest.raises(ValueError, match="damaged state"):
+                OpenWindows.from_committed(finest, 60_000_000, same)

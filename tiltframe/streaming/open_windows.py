@@ -369,7 +369,7 @@ class OpenWindows:
         Raises
         ------
         ValueError
-            If the states are not of the frame, or windows of a level do not follow each other.
+            If the states are not of the frame, or damaged, or windows of a level do not follow each other.
         """
         windows = cls(frame, emit, late, **bounds)
         others = [level.name for level in frame.levels if not level.aligned]
@@ -383,7 +383,7 @@ class OpenWindows:
             mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
             if level == finest:
                 mine = mine.filter(pa.array(finest.ends(instants_of(mine)) <= committed))
-                table = merge_panes(mine, frame)
+                table = merge_panes(mine, frame, trusted=False)
             else:
                 table = merge_level(below, frame, level)
             held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
