@@ -288,7 +288,7 @@ class Function(ABC):
             If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
             `DamagedState` if one of them is damaged.
         """
-        states = self._received(states)
+        states, named = self._received(states)
         check_groups(self.name, groups)
         if len(states) != len(groups):
             raise ValueError(f"{self.name}: {len(states)} states for {len(groups)} group ids")
@@ -296,7 +296,7 @@ class Function(ABC):
             groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
         alone = _alone(groups)
-        self.check_states(states, merging=not alone)
+        self.check_states(states, merging=not alone, named=named)
         return _in_order(states, groups) if alone and self._is_current(states) else self._merge(states, groups)
 
     def _merge_trusted(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray:
@@ -323,26 +323,30 @@ class Function(ABC):
                 raise self._damaged(name, damage) from None
         return self._pack(merged, groups.n)
 
-    def _received(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Take a column of states as one array; refuse what is none, or whose buffers lead out of bounds."""
+    def _received(self, states: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, bool]:
+        """Take a column of states as one array; refuse what is none, or whose buffers lead out of bounds.
+
+        Say also whether each of them names this function: it was looked at on the way.
+        """
         if not isinstance(states, pa.Array | pa.ChunkedArray):
             raise TypeError(f"{self.name}: states are an Arrow column; got {type_name(states)}")
         try:
-            self._validate(states)
+            named = self._validate(states)
         except pa.ArrowException:
             raise DamagedState(f"a damaged state of {self.name}: the column leads out of its bounds") from None
-        return normalize(states)
+        return normalize(states), named
 
-    def _validate(self, states: pa.Array | pa.ChunkedArray) -> None:
+    def _validate(self, states: pa.Array | pa.ChunkedArray) -> bool:
         """Validate in full what has offsets; numbers, and the function's own name in each row, need no second look."""
         if not isinstance(states, pa.StructArray):
             states.validate(full=True)
-            return
+            return False
         states.validate()
+        named = states.type.get_field_index(FUNCTION) >= 0 and _repeats(states.field(FUNCTION), self.state_name)
         for field, column in zip(states.type, _fields(states), strict=True):
-            named = field.name == FUNCTION and _repeats(column, self.state_name)
-            if not named and not pa.types.is_primitive(field.type):
+            if not (named and field.name == FUNCTION) and not pa.types.is_primitive(field.type):
                 column.validate(full=True)
+        return named
 
     def _damaged(self, name: str, damage: DamagedState) -> DamagedState:
         return DamagedState(f"a damaged state of {self.name}: its field {name!r} {damage}")
@@ -379,12 +383,9 @@ class Function(ABC):
         OverflowError
             If a result does not fit its type.
         """
-        states = self._received(states)
+        states, named = self._received(states)
         kept = states.drop_null() if states.null_count else states
-        if self.checks_in_finish:
-            self.check_states(kept, finishing=True)
-        else:
-            self.check_states(kept)
+        self.check_states(kept, finishing=bool(self.checks_in_finish), named=named)
         return self._finished(states, kept)
 
     def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -483,7 +484,9 @@ class Function(ABC):
         """
         return
 
-    def check_states(self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False) -> None:
+    def check_states(
+        self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False, named: bool = False
+    ) -> None:
         """Refuse states that this function cannot merge and finish.
 
         Parameters
@@ -494,6 +497,8 @@ class Function(ABC):
             Leave fields unchecked whose merge makes the same check.
         finishing : bool
             Check of the fields in `checks_in_finish` their type alone.
+        named : bool
+            Each state is known to name this function.
 
         Raises
         ------
@@ -510,7 +515,7 @@ class Function(ABC):
         ]
         if missing:
             raise ValueError(f"these are not states of {self.name}: no field {missing[0]!r} in {dtype}")
-        for given in _distinct_names(states.field(FUNCTION), self.state_name):
+        for given in () if named else _distinct_names(states.field(FUNCTION), self.state_name):
             if given != self.state_name and self.name not in _READERS.get(given, ()):
                 raise ValueError(f"these are states of {given}, not of {self.name}; read them with {given}")
         versions = states.field(VERSION)

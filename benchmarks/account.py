@@ -1,6 +1,6 @@
 """The account of a job on Spark: where the time from files to answers goes, task by task, from Spark's event log.
 
-python -m benchmarks.account [--rows 20000000] [--whole] [--out FILE]
+python -m benchmarks.account [--rows 20000000] [--out FILE]
 """
 
 from __future__ import annotations
@@ -18,26 +18,40 @@ from benchmarks.timing import circumstances
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from benchmarks.shapes import Shape
+
 RUNS = 3  # the last is told of: the others start workers and compile
 PYTHON = "data sent to Python workers", "data returned from Python workers"
 
 
 @click.command()
 @click.option("--rows", default=20_000_000, help="How many rows, in 36,000 finest windows.")
-@click.option("--whole", is_flag=True, help="100 whole keys and hdr of 3 digits, in place of 10 text keys and 2.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
-def main(rows: int, whole: bool, out: Path | None) -> None:
+def main(rows: int, out: Path | None) -> None:
     """Run files to answers of four levels and nine functions, and tell what each stage's tasks took."""
+    from benchmarks.shapes import TEXTS, WHOLE
+
+    stages = {shape.name: account(logged(shape, rows)) for shape in (TEXTS, WHOLE)}
+    for name, told in stages.items():
+        click.echo(name)
+        for stage in told:
+            seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
+            more = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
+            click.echo(f"  {stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {more}")
+    if out is not None:
+        out.write_text(json.dumps({**circumstances(("pyspark", "pyarrow")), "rows": rows, "stages": stages}, indent=1))
+
+
+def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
+    """Run the job in a session of its own, and read the events that Spark wrote of it."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
-    from benchmarks.shapes import TEXTS, WHOLE
     from spark_udaf.jobs.session import local_session
 
-    data = WHOLE if whole else TEXTS
     with tempfile.TemporaryDirectory() as folder:
         files, logs = Path(folder) / "rows", Path(folder) / "log"
         logs.mkdir()
-        write_rows(files, rows, 36_000, data)
+        write_rows(files, rows, 36_000, shape)
         settings = {
             "spark.sql.shuffle.partitions": "4",
             "spark.driver.memory": "4g",
@@ -49,16 +63,10 @@ def main(rows: int, whole: bool, out: Path | None) -> None:
         spark = local_session("account", settings)
         for _ in range(RUNS):
             scan = su.scan_parquet(spark, str(files))
-            throw_away(su.finish(su.rollup(scan, frame(LEVELS, data)), frame(LEVELS, data)))
+            throw_away(su.finish(su.rollup(scan, frame(LEVELS, shape)), frame(LEVELS, shape)))
         spark.stop()
         (log,) = (path for path in logs.rglob("*") if path.is_file())
-        stages = account(json.loads(line) for line in log.read_text().splitlines())
-    for stage in stages:
-        seconds = ", ".join(f"{s:.2f}" for s in stage["task seconds"])
-        more = ", ".join(f"{name} {size / 2**20:.1f} MiB" for name, size in stage["bytes"].items() if size)
-        click.echo(f"{stage['name']}: {stage['seconds']:.2f} s, tasks of {seconds} s; {more}")
-    if out is not None:
-        out.write_text(json.dumps({**circumstances(("pyspark", "pyarrow")), "rows": rows, "stages": stages}, indent=1))
+        return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def account(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from benchmarks.account import account
+
 
 @pytest.mark.spark
 @pytest.mark.parametrize("part", ["peers", "spark"])
@@ -22,3 +24,47 @@ def test_a_quick_run_writes_figures_and_plots(part, tmp_path):
     assert {line["verdict"] for line in figures["must_hold"]} <= {"pass", "FAIL", "not installed"}
     assert (done.returncode == 1) == any(line["verdict"] == "FAIL" for line in figures["must_hold"])
     assert list(plots.glob("*.png"))
+
+
+def _started(query, *stages):
+    return {
+        "Event": "SparkListenerJobStart",
+        "Properties": {"spark.sql.execution.id": query},
+        "Stage IDs": list(stages),
+    }
+
+
+def _task(stage, begin, end, written=0, read=(0, 0), sent=0):
+    moved = {"Remote Bytes Read": read[0], "Local Bytes Read": read[1]}
+    return {
+        "Event": "SparkListenerTaskEnd",
+        "Stage ID": stage,
+        "Task Info": {
+            "Launch Time": begin,
+            "Finish Time": end,
+            "Accumulables": [
+                {"Name": "data sent to Python workers", "Update": str(sent)},
+                {"Name": "rows", "Update": 9},
+            ],
+        },
+        "Task Metrics": {"Shuffle Write Metrics": {"Shuffle Bytes Written": written}, "Shuffle Read Metrics": moved},
+    }
+
+
+def _completed(stage, begin, end):
+    info = {"Stage ID": stage, "Submission Time": begin, "Completion Time": end}
+    return {"Event": "SparkListenerStageCompleted", "Stage Info": info}
+
+
+def test_the_account_is_of_the_last_query_whose_jobs_run_a_stage_each():
+    events = [
+        *(_started("1", 0), _task(0, 0, 9000, written=5), _completed(0, 0, 9000)),
+        *(_started("2", 1), _task(1, 10_000, 12_500, written=7), _task(1, 10_000, 11_000, written=4)),
+        _completed(1, 10_000, 12_600),
+        *(_started("2", 2, 3), _task(3, 13_000, 14_000, read=(8, 3), sent=11), _completed(3, 12_900, 14_100)),
+    ]  # stage 2 was skipped
+    first, second = account(events)
+    assert (first["seconds"], first["task seconds"]) == (2.6, [1.0, 2.5])
+    assert (second["seconds"], second["task seconds"]) == (1.2, [1.0])
+    assert first["bytes"]["shuffle written"] == second["bytes"]["shuffle read"] == 11
+    assert second["bytes"]["data sent to Python workers"] == 11

@@ -180,6 +180,21 @@ def test_figures_of_streams_are_those_of_the_results():
         assert all(map(shown, wanted, table[said])), said
 
 
+def test_figures_of_the_account_are_those_of_the_results():
+    shapes = json.loads((RESULTS / "account.json").read_text())["stages"].values()
+    table = dict(rows_of_figures())
+    for keys, stages in zip(("text keys", "whole keys"), shapes, strict=True):
+        for said, stage in zip(
+            ("first stage, files to states", "second stage, states to answers"), stages, strict=True
+        ):
+            moved = stage["bytes"]
+            sizes = [moved[f"data {way} Python workers"] for way in ("sent to", "returned from")]
+            sizes.append(moved["shuffle written"] + moved["shuffle read"])
+            times = [stage["seconds"], min(stage["task seconds"]), max(stage["task seconds"])]
+            wanted = [*times, *(size / 2**20 for size in sizes)]
+            assert all(map(shown, wanted, table[f"{keys}: {said}"])), said
+
+
 def test_figures_of_a_query_are_those_of_the_results():
     seconds = json.loads((RESULTS / "retrieval.json").read_text())["seconds"]
     table = dict(rows_of_figures())

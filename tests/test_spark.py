@@ -54,6 +54,27 @@ def test_batch_bytes_are_set_unless_the_user_has(spark):
     spark.conf.unset(name)
 
 
+def test_columns_of_plain_names_reach_python_without_a_copy(spark):
+    import aggr
+    import spark_udaf as su
+    from tiltframe import TiltFrame
+
+    def rolled(name, others=()):
+        table = engines.rows(50).select(["ts", "i", "x"]).rename_columns(["ts", name, "other"])
+        for other in others:
+            table = table.append_column(other, table.column(name))
+        df = su.rollup(spark.createDataFrame(table), TiltFrame(["1d"], "ts", {"n": aggr.sum(f"`{name}`")}))
+        plan = df._jdf.queryExecution().optimizedPlan().toString()
+        return " AS c1" in plan, sorted(map(str, df.select("level", "window_start", "n.total").collect()))
+
+    copied, expected = rolled("value")
+    assert not copied
+    assert rolled("a.b") == (True, expected)
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    assert rolled("value", ["Value"]) == (True, expected)
+    spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_what_does_not_fit_is_refused_before_a_job(spark):
     import aggr
     import spark_udaf as su

@@ -1,11 +1,12 @@
 """Columns: what of a DataFrame goes over to Python, by place, whatever its columns are called and the others hold.
 
 Spark reads a name as an expression: a dot asks for a field, case is not told, and no name with a dot gets through
-`mapInArrow`. So columns are numbered on the way over, and get their names back in the task.
+`mapInArrow`. So columns with such names are numbered on the way over, and get their names back in the task.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -72,9 +73,12 @@ def map_columns(
     ----------
     df : DataFrame
     names : names of its columns, each there once
-    function : batches of columns of these names -> batches of ``schema``
+    function : batches of columns of these names, in any order -> batches of ``schema``
     schema : Arrow schema
     """
+    if _plain(names, df.columns):
+        same = df.select(*(name for name in df.columns if name in names))  # in their order, nothing is left to do
+        return same.mapInArrow(function, spark_schema(schema))
     names = list(names)
 
     def named(batches: Batches) -> Batches:
@@ -83,6 +87,12 @@ def map_columns(
     places = [df.columns.index(name) for name in names]
     numbered = df.toDF(*(f"c{place}" for place in range(len(df.columns))))
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
+
+
+def _plain(names: Sequence[str], there: Sequence[str]) -> bool:
+    """Say whether Spark reads names as what they are: every row is spared a copy under other names."""
+    known = [name.lower() for name in there]
+    return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and known.count(name.lower()) == 1 for name in names)
 
 
 def check_distinct(names: Sequence[str], spark: SparkSession) -> None:

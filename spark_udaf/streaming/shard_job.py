@@ -171,13 +171,13 @@ class ShardJob:
         for batch in table.to_batches(max_chunksize=rows):
             yield Row(**{OUT: batch.serialize().to_pybytes()})
 
-    def read(self, message: pa.Buffer | bytes, states: bool, flat: bool) -> pa.Table:
-        """Read a message of emitted states, as states or as results."""
+    def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
+        """Read a message of emitted states, as states or as results, whose schema is known."""
         table = pa.Table.from_batches([read_message(message, self.emitted)])
         if not states:
             table = self._no_windows().results(table)
             table = flattened(table) if flat else table
-        return as_schema(table, self.result(states, flat))
+        return as_schema(table, result)
 
     def _as_emitted(self, dropped: pa.Table) -> pa.Table:
         """Give states that were dropped the columns of those that are emitted."""

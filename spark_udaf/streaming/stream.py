@@ -154,7 +154,8 @@ def _read(told: DataFrame, job: ShardJob, schema: pa.Schema, states: bool, flat:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                yield from job.read(message.as_buffer(), states, flat).to_batches(max_chunksize=_GIVEN_ROWS)
+                given = job.read(message.as_buffer(), schema, states, flat)
+                yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
     totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.frame)]
     return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
