@@ -92,12 +92,14 @@ def main(rounds: int, out: Path | None) -> None:
 
 def finishing_figures(rounds: int, plain: float) -> list[dict[str, object]]:
     """Time how results are read from states, function by function, and of the seven that are no sketches together."""
-    costs = {cost.what: cost.ns for cost in finishing(20_000, max(3, rounds // 2))}
-    seven = sum(ns for name, ns in costs.items() if name not in FINISH_MAY_COST)
+    own, outside = ({cost.what: cost.ns for cost in costs} for costs in finishing(20_000, max(3, rounds // 2)))
     figures: list[dict[str, object]] = [
-        {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in costs.items()
+        {"what": name, "ns": ns, "numpy_ns": plain, "may_cost": FINISH_MAY_COST.get(name)} for name, ns in own.items()
     ]
-    return [*figures, {"what": "the seven together", "ns": seven, "numpy_ns": plain, "may_cost": SEVEN_MAY_COST}]
+    for costs, title, most in ((own, "", SEVEN_MAY_COST), (outside, ", from outside", None)):
+        seven = sum(ns for name, ns in costs.items() if name not in FINISH_MAY_COST)
+        figures.append({"what": f"the seven together{title}", "ns": seven, "numpy_ns": plain, "may_cost": most})
+    return figures
 
 
 def merging(rounds: int) -> list[dict[str, object]]:
