@@ -296,7 +296,7 @@ class Function(ABC):
             groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
         alone = _alone(groups)
-        self.check_states(states, merging=not alone, named=named)
+        self._check_received(states, named, merging=not alone)
         return _in_order(states, groups) if alone and self._is_current(states) else self._merge(states, groups)
 
     def _merge_trusted(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray:
@@ -385,7 +385,7 @@ class Function(ABC):
         """
         states, named = self._received(states)
         kept = states.drop_null() if states.null_count else states
-        self.check_states(kept, finishing=bool(self.checks_in_finish), named=named)
+        self._check_received(kept, named, **({"finishing": True} if self.checks_in_finish else {}))
         return self._finished(states, kept)
 
     def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -484,9 +484,7 @@ class Function(ABC):
         """
         return
 
-    def check_states(
-        self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False, named: bool = False
-    ) -> None:
+    def check_states(self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False) -> None:
         """Refuse states that this function cannot merge and finish.
 
         Parameters
@@ -497,8 +495,6 @@ class Function(ABC):
             Leave fields unchecked whose merge makes the same check.
         finishing : bool
             Check of the fields in `checks_in_finish` their type alone.
-        named : bool
-            Each state is known to name this function.
 
         Raises
         ------
@@ -507,6 +503,17 @@ class Function(ABC):
         DamagedState
             If a field is of another type or impossible, or fields contradict each other.
         """
+        self._check(states, False, merging, finishing)
+
+    def _check_received(self, states: pa.StructArray, named: bool, **how: bool) -> None:
+        """Check what `_received` gave; a function that checks by itself is not told what is known of the names."""
+        if type(self).check_states is Function.check_states:
+            self._check(states, named, **how)
+        else:
+            self.check_states(states, **how)
+
+    def _check(self, states: pa.StructArray, named: bool, merging: bool = False, finishing: bool = False) -> None:
+        """Check as `check_states` does; where each state is known to name this function, its name is not read again."""
         dtype = states.type
         missing = [
             name
