@@ -85,7 +85,7 @@ class Shards:
         assert len(numbers) in (0, self.job.shards), "every shard is told the time once in a batch, or none is"
         schema = self.job.result(states, flat=False)
         return pa.concat_tables(
-            [schema.empty_table(), *(self.job.read(r[OUT], states, False) for r in told if OUT in r)]
+            [schema.empty_table(), *(self.job.read(r[OUT], schema, states, False) for r in told if OUT in r)]
         )
 
     def tell(self, watermark: int | None = None, now: int | None = None) -> None:
