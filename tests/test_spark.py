@@ -72,8 +72,9 @@ def test_columns_of_plain_names_reach_python_without_a_copy(spark):
     assert (copied, len(expected)) == (False, 4)  # three days of New York are on four of UTC
     assert rolled("a.b") == (True, expected)
     spark.conf.set("spark.sql.caseSensitive", "true")
-    assert rolled("value", ["Value"]) == (True, expected)
+    told = rolled("value", ["Value"])
     spark.conf.unset("spark.sql.caseSensitive")
+    assert told == (True, expected)
 
 
 def test_what_does_not_fit_is_refused_before_a_job(spark):
