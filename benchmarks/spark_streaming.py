@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -27,13 +27,17 @@ from benchmarks.timing import circumstances
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # of event time in a batch
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
+SCAN = "ours: nine functions, 4 levels, scan_parquet_stream"
+ONE_FILE = {"maxFilesPerTrigger": "1"}
+Query: TypeAlias = "Callable[[SparkSession, Path], DataFrame]"
 
 
-def ours(levels: list[str], names: list[str]) -> Callable[[DataFrame], DataFrame]:
-    """Make a stream of some functions over levels."""
+def ours(levels: list[str], names: list[str], scan: bool = False) -> Query:
+    """Make a stream of some functions over levels, of a DataFrame, or of files that the tasks read themselves."""
     import aggr
     import spark_udaf as su
     from tiltframe import TiltFrame
@@ -44,16 +48,29 @@ def ours(levels: list[str], names: list[str]) -> Callable[[DataFrame], DataFrame
         "hdr": aggr.hdr("x", [0.5, 0.99], unit=0.001),
     }  # fmt: skip
     frame = TiltFrame(levels, "ts", {name: every[name] for name in names or every}, ["key"])
-    return lambda df: su.stream(df, frame)
+
+    def make(spark: SparkSession, source: Path) -> DataFrame:
+        if not scan:
+            return su.stream(rows_of(spark, source), frame)
+        return su.stream(su.scan_parquet_stream(spark, source, watermark="10s", options=ONE_FILE), frame)
+
+    return make
 
 
-def sparks(*names: str) -> Callable[[DataFrame], DataFrame]:
+def sparks(*names: str) -> Query:
     """Make Spark's own aggregation of one level."""
     from pyspark.sql import functions as F
 
     every: dict[str, Callable[[str], Column]] = {"count": F.count, "min": F.min, "max": F.max, "avg": F.avg}
     every["percentile_approx"] = lambda x: F.percentile_approx(x, [0.5, 0.99])
-    return lambda df: df.groupBy(F.window("ts", "10 seconds"), "key").agg(*[every[n]("x").alias(n) for n in names])
+    aggregates = [every[name]("x").alias(name) for name in names]
+    return lambda spark, source: rows_of(spark, source).groupBy(F.window("ts", "10 seconds"), "key").agg(*aggregates)
+
+
+def rows_of(spark: SparkSession, source: Path) -> DataFrame:
+    """Stream the rows of files, as Spark reads them."""
+    reader = spark.readStream.schema("ts timestamp, key string, x double").options(**ONE_FILE)
+    return reader.parquet(str(source)).withWatermark("ts", "10 seconds")
 
 
 @click.command()
@@ -69,8 +86,6 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
 
     figures: dict[str, Any] = {
         **circumstances(["pyspark", "pyarrow", "numpy"]),
-        "batches": batches,
-        "repeats": repeats,
         "runs": [],
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -95,17 +110,19 @@ def must_hold(told: dict[str, Any]) -> list[MustHold]:
     """Say what must hold of a run: at least 0.7 of the rows of Spark's built-in functions, more than its sketch's."""
     seconds = {name: of["p50"] for name, of in told["queries"].items()}
     return [
-        MustHold(f"{NINE} / {theirs}, {told['keys']:,} keys", most, seconds[NINE] / seconds[theirs])
+        MustHold(f"{mine} / {theirs}, {told['keys']:,} keys", most, seconds[mine] / seconds[theirs])
+        for mine in (SCAN, NINE)
         for theirs, most in ((BUILT_IN, 1 / 0.7), (SKETCH, 1.0))
-        if NINE in seconds and theirs in seconds
+        if mine in seconds and theirs in seconds
     ]
 
 
-def every_query() -> dict[str, Callable[[DataFrame], DataFrame]]:
+def every_query() -> dict[str, Query]:
     """Make all queries; the first is what the others are compared with."""
     return {
         BUILT_IN: sparks("count", "min", "max", "avg"),
-        NINE: ours(["10s", "1m", "10m", "1h"], []),
+        SCAN: ours(LEVELS, [], scan=True),
+        NINE: ours(LEVELS, []),
         TWO: ours(["10s"], ["count", "sum"]),
         SKETCH: sparks("percentile_approx"),
     }
@@ -114,7 +131,7 @@ def every_query() -> dict[str, Callable[[DataFrame], DataFrame]]:
 def run(
     spark: SparkSession,
     folder: Path,
-    queries: dict[str, Callable[[DataFrame], DataFrame]],
+    queries: dict[str, Query],
     keys: int,
     batches: int,
     rows: int,
@@ -147,16 +164,14 @@ def run(
             f"p99 {found[name]['p99']:6.2f} s, state {last[name]['memory'] / 1e6:7.1f} MB, "
             f"checkpoint {last[name]['disk'] / 1e6:7.1f} MB"
         )
-    return {"keys": keys, "rows": rows, "queries": found}
+    return {"keys": keys, "rows": rows, "batches": batches, "repeats": repeats, "queries": found}
 
 
-def timed(spark: SparkSession, source: Path, folder: Path, make: Callable[[DataFrame], DataFrame]) -> dict[str, Any]:
+def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[str, Any]:
     """Run a query over all files, once."""
     checkpoint = folder / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)
-    rows = spark.readStream.schema("ts timestamp, key string, x double").option("maxFilesPerTrigger", 1)
-    out = make(rows.parquet(str(source)).withWatermark("ts", "10 seconds"))
-    writer = out.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    writer = make(spark, source).writeStream.format("noop").option("checkpointLocation", str(checkpoint))
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     told = query.recentProgress

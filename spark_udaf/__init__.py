@@ -39,6 +39,7 @@ from spark_udaf.jobs.warm import warm
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.streaming.progress import progress
+from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
 from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
@@ -68,6 +69,7 @@ __all__ = [
     "rollup_into",
     "running",
     "scan_parquet",
+    "scan_parquet_stream",
     "stdev",
     "stream",
     "stream_into",

@@ -56,7 +56,7 @@ class Shards:
         """Go on in another process: with the state alone."""
         self.job, before = job or self.job, self.tester
         self.tester = self._tester()
-        for kind in ("value_states", "list_states"):
+        for kind in ("value_states", "map_states"):
             for name, state in getattr(before.handle, kind).items():
                 getattr(self.tester.handle, kind)[name].state = pickle.loads(pickle.dumps(state.state))
         self.tester.handle._timers._key_to_timers = before.handle._timers._key_to_timers
@@ -260,11 +260,16 @@ def test_keys_beyond_the_bound_of_a_shard():
 
 
 def test_state_is_kept_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 1000)
+    monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 100)
     stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1)
     stream.batch(some(*"abcdef"))
-    ((pieces,),) = [state.state.values() for state in stream.tester.handle.list_states.values()]
-    assert len(pieces) > 1
-    assert max(len(piece) for (piece,) in pieces) <= 1000
+    ((pieces,),) = [state.state.values() for state in stream.tester.handle.map_states.values()]
+    most = len(pieces)
+    assert most > 1
+    assert max(len(piece) for (piece,) in pieces.values()) <= 100
     stream.restart()
     assert stream.batch(some("a"))["count"].to_pylist() == [2]
+    stream.tell(watermark=10**15 + 10 * SCALE)
+    stream.batch()
+    ((pieces,),) = [state.state.values() for state in stream.tester.handle.map_states.values()]
+    assert len(pieces) < most, "pieces of windows that are over are not left behind"

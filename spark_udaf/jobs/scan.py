@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
-import pyarrow.parquet as pq
 
+from spark_udaf.jobs.parquet_files import (
+    Batches,
+    Filters,
+    Partitioning,
+    Piece,
+    Selection,
+    dataset_of,
+    expression_of,
+    files_in,
+    paths_of,
+    places_of,
+    scanner,
+    without_folders,
+)
 from spark_udaf.jobs.schema import spark_schema
 from spark_udaf.jobs.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Batches = Iterator[pa.RecordBatch]
-Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
-
-_BATCH_ROWS = 1 << 18  # what is reduced at once, as in `aggr.states.partial_aggregation`
+ROWS_PER_TASK = 5_000_000
 _READERS = 16  # threads that read footers: they wait for an object store, not for the processor
-_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Some row groups of one file, and what the names of its folders say."""
-
-    path: str
-    groups: list[int]
-    folders: pc.Expression
 
 
 @dataclass(frozen=True)
@@ -78,32 +75,24 @@ class ParquetScan:
                 room = self.rows_per_task
             room -= group.num_rows
             pieces = tasks[-1]
-            if pieces and pieces[-1].path == fragment.path:
-                pieces[-1].groups.append(group.id)
-            else:
-                pieces.append(Piece(fragment.path, [group.id], fragment.partition_expression))
+            if not pieces or pieces[-1].path != fragment.path:
+                pieces.append(Piece(fragment.path, [], fragment.partition_expression))
+            chosen = pieces[-1].groups or []
+            pieces[-1] = replace(pieces[-1], groups=[*chosen, group.id])
         return tasks
 
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
     ) -> DataFrame:
         """Run ``reduce`` over each task's batches, with the named columns only; keys come as codes."""
-        tasks, filesystem, filters = self.tasks, self.dataset.filesystem, self.filters
-        folders = {name for task in tasks for piece in task for name in ds.get_partition_keys(piece.folders)}
-        inside = [name for name in keys if name not in folders]  # the name of a folder is one text for all of its rows
-        texts = [name for name in inside if pa.types.is_string(self.schema.field(name).type)]
-        coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-
-        def rows(pieces: list[Piece]) -> Batches:
-            layout = ds.ParquetFileFormat(dictionary_columns=texts, **_LAYOUT)
-            for piece in pieces:
-                fragment = layout.make_fragment(piece.path, filesystem, piece.folders, row_groups=piece.groups)
-                yield from _scanner(fragment, coded, columns, filters).to_batches()
+        tasks = self.tasks
+        plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
+        selection = Selection(self.schema, columns, plain, self.filters, self.dataset.filesystem)
 
         def read(numbers: Batches) -> Batches:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    yield from reduce(rows(tasks[number]))
+                    yield from reduce(selection.rows(tasks[number]))
 
         numbers = self.spark.range(0, len(tasks), 1, self.partitions)
         return numbers.mapInArrow(read, spark_schema(schema))
@@ -125,8 +114,8 @@ def scan_parquet(
     *,
     filters: Filters | None = None,
     filesystem: fs.FileSystem | None = None,
-    partitioning: str | ds.Partitioning | None = "hive",
-    rows_per_task: int = 5_000_000,
+    partitioning: Partitioning = "hive",
+    rows_per_task: int = ROWS_PER_TASK,
 ) -> ParquetScan:
     """Scan Parquet files inside the Python workers: the fast way into `rollup` and `aggregate`.
 
@@ -172,95 +161,15 @@ def scan_parquet(
     if isinstance(rows_per_task, bool) or not isinstance(rows_per_task, int) or rows_per_task < 1:
         raise ValueError(f"rows_per_task must be a whole number from 1; got {rows_per_task!r}")
     check_session(spark)
-    filters = _expression(filters)
+    filters = expression_of(filters)
     if filesystem is not None and not isinstance(filesystem, fs.FileSystem):
         raise TypeError(f"filesystem must be one of pyarrow.fs; got {filesystem!r}")
-    places, filesystem = _places(_paths(paths), filesystem)
-    files = [file for place in places for file in _files(place, filesystem)]
-    options = ds.FileSystemFactoryOptions(partitioning=_partitioning(partitioning))
+    places, filesystem = places_of(paths_of(paths), filesystem)
+    files = [file for place in places for file in files_in(place, filesystem)]
     try:
-        factory = ds.FileSystemDatasetFactory(filesystem, files, ds.ParquetFileFormat(**_LAYOUT), options)
-        dataset = factory.finish(factory.inspect(promote_options="permissive"))  # of all files: columns may come late
+        dataset = dataset_of(files, filesystem, partitioning)
         scan = ParquetScan(spark, dataset, filters, rows_per_task)
-        _scanner(dataset, scan.schema, scan.schema.names, filters)  # a filter must name columns that there are
+        scanner(dataset, scan.schema, scan.schema.names, filters)  # a filter must name columns that there are
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {', '.join(places)}: {str(error).splitlines()[0]}") from None
     return scan
-
-
-def _paths(given: Any) -> list[str]:
-    paths = [given] if isinstance(given, str | os.PathLike) else given
-    if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError(f"paths must be a path or URI, or a list of them; got {given!r}")
-    if not all(os.fspath(path) for path in paths):
-        raise ValueError("a path to scan is empty; name a file or folder")
-    return [os.fspath(path) for path in paths]
-
-
-def _expression(filters: Filters | None) -> pc.Expression | None:
-    if filters is None or isinstance(filters, pc.Expression):
-        return filters
-    try:
-        return pq.filters_to_expression(filters)
-    except (TypeError, ValueError, IndexError, pa.ArrowException):
-        raise ValueError(
-            f"cannot read the filters {filters!r}; write tuples such as [('host', '=', 'a')], or a pyarrow expression"
-        ) from None
-
-
-def _places(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
-    """Find the filesystem of paths or URIs, which must have one, and the paths in it."""
-    if not paths:
-        raise ValueError("name at least one file or folder to scan")
-    if filesystem is not None:
-        return paths, filesystem
-    try:
-        found = [fs.FileSystem.from_uri(path if "://" in path else Path(path).absolute().as_uri()) for path in paths]
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise ValueError(f"cannot reach {', '.join(paths)}: {str(error).splitlines()[0]}") from None
-    if any(other != found[0][0] for other, _ in found):
-        raise ValueError(f"all paths of one scan must lie in one store; got {', '.join(paths)}")
-    return [unquote(place) if "://" not in path else place for (_, place), path in zip(found, paths, strict=True)], (
-        found[0][0]
-    )
-
-
-def _files(place: str, filesystem: fs.FileSystem) -> list[str]:
-    """List the files of a folder as Spark does: none whose name, or whose folder's, begins with _ or a dot."""
-    info = filesystem.get_file_info(place)
-    if info.type == fs.FileType.File:
-        return [info.path]
-    if info.type == fs.FileType.NotFound:
-        raise FileNotFoundError(f"there is nothing at {place}")
-    inside = filesystem.get_file_info(fs.FileSelector(place, recursive=True))
-    names = sorted(
-        entry.path
-        for entry in inside
-        if entry.is_file and not re.search(r"/[_.]", entry.path[len(info.path.rstrip("/")) :]) and entry.size
-    )
-    if not names:
-        raise FileNotFoundError(f"there are no files in {place}")
-    return names
-
-
-def _partitioning(given: str | ds.Partitioning | None) -> Any:
-    if given == "hive":
-        return ds.HivePartitioning.discover(infer_dictionary=False)
-    if given is not None and not isinstance(given, ds.Partitioning | ds.PartitioningFactory):
-        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {given!r}")
-    return given
-
-
-def _coded(column: pa.Field) -> pa.Field:
-    return column.with_type(pa.dictionary(pa.int32(), column.type))
-
-
-def _scanner(
-    data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
-) -> ds.Scanner:
-    """Read ahead by no more than a batch, on this thread."""
-    settings = {"columns": list(columns), "filter": filters, "batch_size": _BATCH_ROWS, "use_threads": False}
-    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
-    if isinstance(data, ds.Dataset):
-        return ds.Scanner.from_dataset(data, **settings, **ahead)
-    return ds.Scanner.from_fragment(data, schema=schema, **settings, **ahead)

@@ -34,6 +34,11 @@ def prepare(spark: SparkSession) -> None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
 
 
+def shuffle_partitions(spark: SparkSession) -> int:
+    """Tell into how many partitions Spark shuffles unless it is told."""
+    return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """Start Spark in this process, on two cores, quietly; Java must be there."""
     from pyspark.sql import SparkSession

@@ -23,7 +23,7 @@ from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
-from spark_udaf.jobs.session import prepare
+from spark_udaf.jobs.session import prepare, shuffle_partitions
 from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, read_message, shard_messages
 from spark_udaf.jobs.tune_worker import tune_worker
 
@@ -230,7 +230,7 @@ def _planned(plan: TwoPhases) -> DataFrame:
 def _partitions(spark: SparkSession) -> int:
     """Tell into how many partitions Spark shuffles where it is not told how many, before it joins small ones."""
     initial = spark.conf.get("spark.sql.adaptive.coalescePartitions.initialPartitionNum", None)
-    return int(initial or spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    return int(initial) if initial else shuffle_partitions(spark)
 
 
 def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, bool]]]:

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
 _PIECE_BYTES = 1 << 22  # of one value of Spark's state
-_PIECES = StructType([StructField("piece", BinaryType())])
-_KEPT = StructType([StructField("shards", IntegerType()), StructField("timer", LongType())])
+_NUMBER, _PIECE = (StructType([StructField("piece", kind())]) for kind in (IntegerType, BinaryType))
+_KEPT = StructType(
+    [StructField("shards", IntegerType()), StructField("timer", LongType()), StructField("pieces", IntegerType())]
+)
 
 
 class ShardWindows(StatefulProcessor):
@@ -43,19 +45,22 @@ class ShardWindows(StatefulProcessor):
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state of a shard: pieces of what it holds, and the timer that it waits for."""
+        """Name the state of a shard: pieces of what it holds, how many there are, and the timer that it waits for.
+
+        A list of Spark's is one value of its store, however long it is; of a map each piece is one.
+        """
         tune_worker()
         self._handle = handle
-        self._pieces = handle.getListState("windows", _PIECES)
+        self._pieces = handle.getMapState("windows", _NUMBER, _PIECE)
         self._kept = handle.getValueState("kept", _KEPT)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         """Take the messages of a batch, and tell the time."""
-        windows, timer = self._loaded()
+        windows, timer, pieces = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
         dropped = self._job.take(windows, rows)
-        yield from self._advanced(windows, timerValues, dropped)
+        yield from self._advanced(windows, timerValues, pieces, dropped)
 
     def handleExpiredTimer(
         self,
@@ -64,35 +69,43 @@ class ShardWindows(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[Row]:
         """Tell the time in a batch that has no rows."""
-        yield from self._advanced(self._loaded()[0], timerValues)
+        windows, _, pieces = self._loaded()
+        yield from self._advanced(windows, timerValues, pieces)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _loaded(self) -> tuple[OpenWindows, int | None]:
-        """Load a shard; raises ``ValueError`` where it is of another stream."""
+    def _loaded(self) -> tuple[OpenWindows, int | None, int]:
+        """Load a shard, its timer, and the number of its pieces; raises ``ValueError`` for one of another stream."""
         kept = self._kept.get()
         if kept is None:
-            return self._job.begun(), None
-        shards, timer = kept
+            return self._job.begun(), None, 0
+        shards, timer, pieces = kept
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
                 f"give shards={shards}, or a new checkpoint"
             )
-        return self._job.loaded(b"".join(piece for (piece,) in self._pieces.get())), timer
+        found = (self._pieces.getValue((number,)) or (b"",) for number in range(pieces))  # its checksum tells of a gap
+        return self._job.loaded(b"".join(piece for (piece,) in found)), timer, pieces
 
-    def _advanced(self, windows: OpenWindows, at: TimerValues, dropped: pa.Table | None = None) -> Iterator[Row]:
-        """Tell the time, save the shard, and give what is emitted."""
+    def _advanced(
+        self, windows: OpenWindows, at: TimerValues, before: int, dropped: pa.Table | None = None
+    ) -> Iterator[Row]:
+        """Tell the time, save the shard in the place of so many pieces, and give what is emitted."""
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = windows.advance(_micros(watermark), _micros(now))
         state = windows.to_ipc()
-        self._pieces.put([(state[start : start + _PIECE_BYTES],) for start in range(0, len(state), _PIECE_BYTES)])
+        pieces = range(0, len(state), _PIECE_BYTES)
+        for number, start in enumerate(pieces):
+            self._pieces.updateValue((number,), (state[start : start + _PIECE_BYTES],))
+        for number in range(len(pieces), before):
+            self._pieces.removeKey((number,))
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
-        self._kept.update((self._job.shards, timer))
+        self._kept.update((self._job.shards, timer, len(pieces)))
         yield from self._job.told(windows, [emitted] if dropped is None else [dropped, emitted])
 
 

@@ -1,18 +1,91 @@
-"""What a stream's rows come in: a streaming DataFrame."""
+"""Where a stream's rows come from: a streaming DataFrame, or files that the tasks read themselves as they arrive."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyspark import TaskContext
 
 from aggr.arguments import shown
+from spark_udaf.jobs.columns import arrow_schema, map_columns
+from spark_udaf.jobs.parquet_files import Batches
+from spark_udaf.streaming.scan_stream import ParquetStream
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+Reduce: TypeAlias = Callable[[Batches, bool], Batches]  # whether it is the first task, too
+Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
+_WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
 
 
-def check_stream(df: DataFrame, instead: str) -> None:
-    """Raise ``TypeError`` for what is no streaming DataFrame; ``instead`` says what takes an ordinary one."""
-    if not hasattr(df, "isStreaming") or isinstance(df, type):
-        raise TypeError(f"give a streaming DataFrame, as spark.readStream makes it; got {shown(df)}")
-    if not df.isStreaming:
+class StreamSource(Protocol):
+    """Where the rows of a stream come from."""
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session to run in."""
+
+    @property
+    def marked(self) -> bool:
+        """Whether there is a watermark."""
+
+    def given(self, read: Read) -> pa.Schema:
+        """Tell the schema of the rows, as they reach Python."""
+
+    def map(
+        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
+    ) -> DataFrame:
+        """Run ``reduce`` over each partition's batches, with the named columns only, keys and time among them."""
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """The rows of a streaming DataFrame."""
+
+    df: DataFrame
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the DataFrame."""
+        return self.df.sparkSession
+
+    @property
+    def marked(self) -> bool:
+        """Whether a column has a watermark."""
+        return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
+
+    def given(self, read: Read) -> pa.Schema:
+        """Tell the schema of the rows; columns that are not read may be of any type."""
+        return arrow_schema(self.df, read(self.df.columns))
+
+    def map(
+        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
+    ) -> DataFrame:
+        """Send only the named columns over to Python."""
+
+        def reduce_here(batches: Batches) -> Batches:
+            context = TaskContext.get()
+            yield from reduce(batches, context is None or context.partitionId() == 0)
+
+        return map_columns(self.df, columns, reduce_here, schema)
+
+
+def stream_source(given: DataFrame | ParquetStream, instead: str) -> StreamSource:
+    """Take a streaming DataFrame, or files as they arrive, as a source.
+
+    Raises ``TypeError`` for anything else; ``instead`` says what takes an ordinary DataFrame.
+    """
+    if isinstance(given, ParquetStream):
+        return given
+    if not hasattr(given, "isStreaming") or isinstance(given, type):
+        raise TypeError(
+            f"give a streaming DataFrame, as spark.readStream makes it, or files by su.scan_parquet_stream; "
+            f"got {shown(given)}"
+        )
+    if not given.isStreaming:
         raise TypeError(f"this DataFrame is no stream; {instead}")
+    return StreamRows(given)

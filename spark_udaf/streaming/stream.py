@@ -13,22 +13,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
-from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
+from aggr.states.keys import plain_keys
+from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.rollup import check_frame
 from spark_udaf.jobs.schema import spark_schema
-from spark_udaf.jobs.session import prepare
+from spark_udaf.jobs.session import prepare, shuffle_partitions
 from spark_udaf.jobs.shard_messages import SHARD
 from spark_udaf.jobs.tune_worker import tune_worker
 from spark_udaf.jobs.two_phase import Batches
 from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
+from spark_udaf.streaming.scan_stream import ParquetStream
 from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
-from spark_udaf.streaming.source import check_stream
+from spark_udaf.streaming.source import StreamSource, stream_source
 from tiltframe import TiltFrame
 from tiltframe.streaming import AfterClose, Buffer, EmitPolicy, LatePolicy, OpenWindows
 
@@ -38,12 +39,11 @@ if TYPE_CHECKING:
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-_WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
 _GIVEN_ROWS = 2000  # emitted rows sent to the JVM at once
 
 
 def stream(
-    df: DataFrame,
+    df: DataFrame | ParquetStream,
     frame: TiltFrame,
     *,
     emit: EmitPolicy | str = "after_close",
@@ -59,7 +59,7 @@ def stream(
 
     Parameters
     ----------
-    df : streaming DataFrame
+    df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
         Of any source, with the frame's time, keys and the columns of its measures. Its watermark, by
         ``df.withWatermark``, closes windows.
     frame : TiltFrame
@@ -118,32 +118,31 @@ def stream(
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
     check_frame(frame)
-    check_stream(df, "su.rollup and su.finish give the results of its windows")
+    source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
     checked_truth(dropped, "dropped")
     checked_truth(states, "states")
     checked_truth(flat, "flat")
-    spark = df.sparkSession
+    spark = source.spark
     _prepare(spark)
-    given = arrow_schema(df, windows.partial_frame.columns_in(df.columns))
-    timers = _timers(df, windows)
+    given = source.given(windows.partial_frame.columns_in)
+    timers = _timers(source.marked, windows)
     parts = _shards(shards, frame, spark)
     job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, dropped, parts)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
-    return _read(_sharded(df, job, timers), job, schema, states, flat)
+    return _read(_sharded(source, job, timers), job, schema, states, flat)
 
 
-def _sharded(df: DataFrame, job: ShardJob, timers: str) -> DataFrame:
+def _sharded(source: StreamSource, job: ShardJob, timers: str) -> DataFrame:
     """Reduce rows where they are, and give them to the shards; what comes back are messages and numbers."""
 
-    def reduce(batches: Batches) -> Batches:
+    def reduce(batches: Batches, first: bool) -> Batches:
         tune_worker()
-        context = TaskContext.get()
-        yield from job.reduced(batches, context is None or context.partitionId() == 0)
+        yield from job.reduced(batches, first)
 
     processor = ShardWindows(job, timers)
-    messages = map_columns(df, job.columns, reduce, IN).groupBy(SHARD)
+    messages = source.map(job.columns, plain_keys(job.frame.keyed_by), job.frame.time, reduce, IN).groupBy(SHARD)
     return messages.transformWithState(processor, given_by_shards(job.frame), "Append", timers)
 
 
@@ -161,24 +160,24 @@ def _read(told: DataFrame, job: ShardJob, schema: pa.Schema, states: bool, flat:
     return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
 
 
-def _timers(df: DataFrame, windows: OpenWindows) -> str:
+def _timers(marked: bool, windows: OpenWindows) -> str:
     """Choose what Spark's timers are told by; raises ``ValueError`` where nothing would ever be emitted."""
     emit = windows.emit
-    marked = any(_WATERMARK in (field.metadata or {}) for field in df.schema)
     if emit.by_arrival:
         return ARRIVAL
     by_buffer = isinstance(windows.late, Buffer)
     if not marked and (emit.by_event or (isinstance(emit, AfterClose) and not by_buffer)):
         raise ValueError(
             f"{emit} emits by the watermark, and this stream has none: give "
-            f"df.withWatermark({windows.frame.time!r}, '10 seconds'), and keep that column"
+            f"df.withWatermark({windows.frame.time!r}, '10 seconds'), and keep that column, or watermark='10s' to "
+            "su.scan_parquet_stream"
         )
     return EVENT if marked else NO_TIME
 
 
 def _shards(given: int | None, frame: TiltFrame, spark: SparkSession) -> int:
     """Choose how many shards there are; without keys, all windows are of one."""
-    wanted = int(spark.conf.get("spark.sql.shuffle.partitions") or 200) if given is None else given
+    wanted = shuffle_partitions(spark) if given is None else given
     return checked_whole(wanted, "shards", 1, 10_000) if frame.keys else 1
 
 

@@ -13,16 +13,15 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.session import prepare
+from spark_udaf.jobs.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
 from spark_udaf.streaming.checkpoint import query_id
 from spark_udaf.streaming.progress import remember
-from spark_udaf.streaming.source import check_stream
+from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
+from spark_udaf.streaming.source import stream_source
 from spark_udaf.streaming.writers import note, noted_ids, writer_of
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.core.commits import check_writer
@@ -37,7 +36,7 @@ _AFTER_ALL = "9999-01-01"  # every window ends before
 
 
 def stream_into(
-    df: DataFrame,
+    df: DataFrame | ParquetStream,
     store: FrameStore,
     *,
     name: str,
@@ -49,7 +48,7 @@ def stream_into(
 
     Parameters
     ----------
-    df : streaming DataFrame
+    df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
         Of any source that can be read again after a failure, with the time, keys and columns of the store's frame.
     store : FrameStore
         Driver and tasks must reach it. It may be new; others may write into it at the same time.
@@ -98,10 +97,11 @@ def stream_into(
     folder, starts = _checked_folder(checkpoint), _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
-    _check_rows(df, store)
+    _check_source(df, store)
     former = noted_ids(store, name)
-    into = _Batches(store, name, folder, compact_every)
-    writer = df.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
+    arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
+    into = _Batches(store, name, folder, compact_every, arriving)
+    writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
     query = writer.trigger(**starts).start()
     remember(query, store, name)
     if former and query.id not in former:
@@ -117,17 +117,20 @@ class _Batches:
     stream: str
     checkpoint: str
     compact_every: int | None
+    arriving: Arriving | None  # where batches are paths of files that the tasks read themselves
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Commit a batch under its number, and compact when it is time."""
-        self.store.prepare(_states_schema(batch, self.store))
-        mine = query_id(batch.sparkSession, self.checkpoint)
+        spark = batch.sparkSession
+        rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
+        self.store.prepare(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
+        mine = query_id(spark, self.checkpoint)
         writer = writer_of(self.stream, mine)
         last = self.store.numbers([writer]).get(writer, -1)
         if last < number - 1:
             raise StoreError(_missing(self, writer, number, last))
         first = note(self.stream, mine, len(noted_ids(self.store, self.stream)) + 1) if last < 0 else None
-        rollup_into(batch, self.store, writer, number, first)
+        rollup_into(rows, self.store, writer, number, first)
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
             self.store.compact(before=_AFTER_ALL)  # open windows too: they gather most of the parts
 
@@ -159,16 +162,11 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
     return {"processingTime": f"{length} microseconds"}
 
 
-def _check_rows(df: DataFrame, store: FrameStore) -> None:
+def _check_source(df: DataFrame | ParquetStream, store: FrameStore) -> None:
     """Raise unless the rows of a stream fit a store; nothing is read or written."""
-    check_stream(df, "su.rollup_into writes its rows into a store")
-    prepare(df.sparkSession)
-    store.check_states(_states_schema(df, store))
-
-
-def _states_schema(df: DataFrame, store: FrameStore) -> pa.Schema:
-    """Return the schema of the states that rows give; raises where they do not fit the store's frame."""
-    return store.frame.states_schema(arrow_schema(df, store.frame.columns_in(df.columns)))
+    source = stream_source(df, "su.rollup_into writes its rows into a store")
+    prepare(source.spark)
+    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:

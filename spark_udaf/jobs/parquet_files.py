@@ -1,0 +1,169 @@
+"""Parquet files for Python workers: where they lie, what is in them, and their rows."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+import pyarrow.parquet as pq
+
+Batches = Iterator[pa.RecordBatch]
+Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
+Partitioning: TypeAlias = str | ds.Partitioning | None
+
+_BATCH_ROWS = 1 << 18  # what is reduced at once, as in `aggr.states.partial_aggregation`
+_LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some row groups of one file, all where none are named, and what the names of its folders say."""
+
+    path: str
+    groups: list[int] | None
+    folders: pc.Expression
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What is read of files.
+
+    Parameters
+    ----------
+    schema : of the rows, columns of partitioned folders included
+    columns : names of those that are read
+    keys : names of those among them that are keys; texts come as codes, once for each value
+    filters : which rows; None for all
+    filesystem : where the files lie
+    """
+
+    schema: pa.Schema
+    columns: Sequence[str]
+    keys: Sequence[str]
+    filters: pc.Expression | None
+    filesystem: fs.FileSystem
+
+    def rows(self, pieces: Iterable[Piece]) -> Batches:
+        """Read the rows of pieces, one after the other."""
+        texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
+        coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
+        layout = ds.ParquetFileFormat(dictionary_columns=texts, **_LAYOUT)
+        for piece in pieces:
+            fragment = layout.make_fragment(piece.path, self.filesystem, piece.folders, row_groups=piece.groups)
+            yield from scanner(fragment, coded, self.columns, self.filters).to_batches()
+
+
+def without_folders(keys: Iterable[str], folders: Iterable[pc.Expression]) -> list[str]:
+    """Leave out the keys that folders are named by: the name of a folder is one text for all of its rows."""
+    named = {name for expression in folders for name in ds.get_partition_keys(expression)}
+    return [name for name in keys if name not in named]
+
+
+def dataset_of(
+    files: Sequence[str],
+    filesystem: fs.FileSystem,
+    partitioning: Partitioning,
+    schema: pa.Schema | None = None,
+    base: str | None = None,
+) -> ds.FileSystemDataset:
+    """Open files as one dataset, of a schema or of that of them all: columns may come late.
+
+    Names of folders above ``base`` are not read. Raises ``pyarrow.ArrowInvalid`` or ``pyarrow.ArrowTypeError`` where
+    they are no Parquet files of one schema.
+    """
+    options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
+    factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
+    return factory.finish(factory.inspect(promote_options="permissive") if schema is None else schema)
+
+
+def paths_of(given: Any) -> list[str]:
+    """Read one path, or several; raises ``TypeError`` or ``ValueError`` for what is none."""
+    paths = [given] if isinstance(given, str | os.PathLike) else given
+    if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
+        raise TypeError(f"paths must be a path or URI, or a list of them; got {given!r}")
+    if not all(os.fspath(path) for path in paths):
+        raise ValueError("a path to scan is empty; name a file or folder")
+    return [os.fspath(path) for path in paths]
+
+
+def expression_of(filters: Filters | None) -> pc.Expression | None:
+    """Read filters as an expression; raises ``ValueError`` for what is none."""
+    if filters is None or isinstance(filters, pc.Expression):
+        return filters
+    try:
+        return pq.filters_to_expression(filters)
+    except (TypeError, ValueError, IndexError, pa.ArrowException):
+        raise ValueError(
+            f"cannot read the filters {filters!r}; write tuples such as [('host', '=', 'a')], or a pyarrow expression"
+        ) from None
+
+
+def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[str], fs.FileSystem]:
+    """Find the filesystem of paths or URIs, which must have one, and the paths in it."""
+    if not paths:
+        raise ValueError("name at least one file or folder to scan")
+    if filesystem is not None:
+        return paths, filesystem
+    try:
+        found = [_place(path) for path in paths]
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise ValueError(f"cannot reach {', '.join(paths)}: {str(error).splitlines()[0]}") from None
+    if any(other != found[0][0] for other, _ in found):
+        raise ValueError(f"all paths of one scan must lie in one store; got {', '.join(paths)}")
+    return [place for _, place in found], found[0][0]
+
+
+def _place(path: str) -> tuple[fs.FileSystem, str]:
+    """Find the filesystem of a path or URI; a path is no URI, whatever letters are in it."""
+    if "://" not in path:
+        return fs.LocalFileSystem(), str(Path(path).absolute())
+    return fs.FileSystem.from_uri(path)  # type: ignore[no-any-return]
+
+
+def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
+    """List the files of a folder as Spark does: none whose name, or whose folder's, begins with _ or a dot."""
+    info = filesystem.get_file_info(place)
+    if info.type == fs.FileType.File:
+        return [info.path]
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError(f"there is nothing at {place}")
+    inside = filesystem.get_file_info(fs.FileSelector(place, recursive=True))
+    names = sorted(
+        entry.path
+        for entry in inside
+        if entry.is_file and not re.search(r"/[_.]", entry.path[len(info.path.rstrip("/")) :]) and entry.size
+    )
+    if not names:
+        raise FileNotFoundError(f"there are no files in {place}")
+    return names
+
+
+def _partitioning(given: Partitioning) -> Any:
+    if given == "hive":
+        return ds.HivePartitioning.discover(infer_dictionary=False)
+    if given is not None and not isinstance(given, ds.Partitioning | ds.PartitioningFactory):
+        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {given!r}")
+    return given
+
+
+def _coded(column: pa.Field) -> pa.Field:
+    return column.with_type(pa.dictionary(pa.int32(), column.type))
+
+
+def scanner(
+    data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
+) -> ds.Scanner:
+    """Read ahead by no more than a batch, on this thread."""
+    settings = {"columns": list(columns), "filter": filters, "batch_size": _BATCH_ROWS, "use_threads": False}
+    ahead = {"batch_readahead": 1, "fragment_readahead": 1}
+    if isinstance(data, ds.Dataset):
+        return ds.Scanner.from_dataset(data, **settings, **ahead)
+    return ds.Scanner.from_fragment(data, schema=schema, **settings, **ahead)

@@ -1,0 +1,346 @@
+"""scan_parquet_stream: a folder that Parquet files arrive in, whose rows the tasks read themselves.
+
+    Spark's source of files ── paths of a batch ──▶ task ── its share of their row groups ── reduce ──▶ states
+                                                └─▶ task ── its share of their row groups ── reduce ──▶ states
+
+Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none
+counts twice.
+Only paths pass through the JVM; what it needs to know of the rows, the latest event time, comes back with the states.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+from pyspark.sql import functions as F
+
+from aggr.arguments import checked_mapping, checked_type, checked_whole
+from aggr.duration import read_duration
+from spark_udaf.jobs.hash_partition import shard_numbers
+from spark_udaf.jobs.parquet_files import (
+    Batches,
+    Filters,
+    Partitioning,
+    Piece,
+    Selection,
+    dataset_of,
+    expression_of,
+    files_in,
+    paths_of,
+    places_of,
+    scanner,
+    without_folders,
+)
+from spark_udaf.jobs.scan import ROWS_PER_TASK, ParquetScan
+from spark_udaf.jobs.schema import spark_schema
+from spark_udaf.jobs.session import check_session, shuffle_partitions
+from tiltframe.event_time import INSTANT, event_times
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE = "path string, modificationTime timestamp, length bigint, content binary"  # of Spark's source binaryFile
+_PATH, _LENGTH, _SHARE = "path", "length", "share"
+_LATEST = pa.field("latest", INSTANT)
+
+
+@dataclass(frozen=True)
+class Arriving:
+    """The files that arrive in a folder, and what is read of them; it pickles.
+
+    Parameters
+    ----------
+    folder : path or URI, as Spark reads it
+    place : where that is in ``filesystem``
+    schema : of the rows, columns of partitioned folders included
+    filters : which rows; None for all
+    partitioning : how the names of folders become columns
+    """
+
+    folder: str
+    place: str
+    filesystem: fs.FileSystem
+    schema: pa.Schema
+    filters: pc.Expression | None
+    partitioning: Partitioning
+
+    def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
+        """Open files that Spark has found."""
+        files = sorted(map(self.place_of, paths))
+        return dataset_of(files, self.filesystem, self.partitioning, self.schema, self.place)
+
+    def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
+        """Scan files that Spark has found, as one batch."""
+        return ParquetScan(spark, self.dataset(paths), self.filters, ROWS_PER_TASK)
+
+    def place_of(self, path: str) -> str:
+        """Find where a file is that Spark has found in the folder."""
+        inside = _inside(path).removeprefix(_inside(self.folder).rstrip("/"))
+        return self.place.rstrip("/") + inside
+
+    def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
+        """Choose what one of several tasks reads of files, whose lengths in bytes are given by path."""
+        there = {self.place_of(path): length for path, length in lengths.items()}
+        fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
+        chosen = share_of([there[f.path] for f in fragments], lambda at: _sizes(fragments[at]), share, shares)
+        return [Piece(fragments[at].path, groups, fragments[at].partition_expression) for at, groups in chosen]
+
+
+@dataclass(frozen=True)
+class ParquetStream:
+    """Parquet files that arrive in a folder, to be read in Spark's Python workers; `scan_parquet_stream` makes it."""
+
+    spark: SparkSession
+    arriving: Arriving = field(repr=False)
+    delay_us: int | None
+    options: Mapping[str, str]
+    tasks: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, columns of partitioned folders included."""
+        return self.arriving.schema
+
+    def given(self, read: Callable[[Sequence[str]], Sequence[str]]) -> pa.Schema:
+        """Tell the schema of the rows; all of its columns can be read."""
+        return self.schema
+
+    @property
+    def marked(self) -> bool:
+        """Whether there is a watermark."""
+        return self.delay_us is not None
+
+    def paths(self) -> DataFrame:
+        """Stream the paths of the files, and their lengths in bytes; of what is in them Spark reads nothing."""
+        reader = self.spark.readStream.format("binaryFile").schema(_FILE).options(**self.options)
+        return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
+
+    def map(
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        time: str,
+        reduce: Callable[[Batches, bool], Batches],
+        schema: pa.Schema,
+    ) -> DataFrame:
+        """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
+
+        What it gives is followed by the latest event time of its rows, by which Spark tells the watermark.
+        """
+        arriving, tasks = self.arriving, self.tasks
+        numbers = shard_numbers(tasks, tasks).tolist()
+        shares = {number: share for share, number in enumerate(numbers)}
+
+        def read(given: Batches) -> Batches:
+            found = [row for batch in given for row in batch.to_pylist()]
+            if found:
+                lengths = {row[_PATH]: row[_LENGTH] for row in found}
+                share = shares[found[0][_SHARE]]
+                pieces = arriving.share(lengths, share, tasks)
+                inside = without_folders(keys, (piece.folders for piece in pieces))
+                rows = Selection(arriving.schema, columns, inside, arriving.filters, arriving.filesystem).rows(pieces)
+                latest = _Latest(rows, time)
+                for batch in reduce(iter(latest), share == 0):
+                    yield latest.beside(batch)
+
+        each = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers)))).repartition(tasks, _SHARE)
+        read_here = each.mapInArrow(read, spark_schema(schema.append(_LATEST)))
+        if self.delay_us is not None:
+            read_here = read_here.withWatermark(_LATEST.name, f"{self.delay_us} microseconds")
+        return read_here.select(*schema.names)
+
+    def __repr__(self) -> str:
+        """Say what is read."""
+        only = "" if self.arriving.filters is None else f" where {self.arriving.filters}"
+        return f"ParquetStream({self.arriving.folder}{only})"
+
+
+class _Latest:
+    """Batches of rows, and the latest event time of those that have been read."""
+
+    def __init__(self, rows: Batches, time: str) -> None:
+        """Nothing has been read."""
+        self._rows, self._time = rows, time
+        self._latest: int | None = None
+
+    def __iter__(self) -> Batches:
+        """Read on."""
+        for batch in self._rows:
+            if batch.num_rows:
+                latest = int(event_times(batch.column(self._time), self._time).max())
+                self._latest = latest if self._latest is None else max(latest, self._latest)
+            yield batch
+
+    def beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Write it beside what was made of them."""
+        latest = pa.array([self._latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
+        return batch.append_column(_LATEST, latest)
+
+
+def share_of(
+    lengths: Sequence[int], sizes: Callable[[int], Sequence[int]], share: int, shares: int
+) -> list[tuple[int, list[int] | None]]:
+    """Choose what one of several tasks reads, so that all read about as much.
+
+    Parameters
+    ----------
+    lengths : of files, in bytes
+    sizes : place of a file -> sizes of its row groups, which is asked only of files that several tasks share
+    share, shares : which task it is, from 0 on, and of how many
+
+    Returns
+    -------
+    pairs of the place of a file and its row groups, None for all of them: each of them is in one share
+
+    Examples
+    --------
+    >>> groups = lambda at: [10, 10, 10]
+    >>> [share_of([5, 30], groups, share, 2) for share in range(2)]
+    [[(0, None), (1, [0])], [(1, [1, 2])]]
+    """
+    total = max(sum(lengths), 1)
+
+    def share_at(byte: int) -> int:
+        return min(byte * shares // total, shares - 1)
+
+    chosen: list[tuple[int, list[int] | None]] = []
+    end = 0
+    for at, length in enumerate(lengths):
+        begin, end = end, end + length
+        if share_at(begin) == share_at(max(end - 1, begin)):
+            chosen += [(at, None)] * (share_at(begin) == share)
+            continue
+        ends = list(accumulate(sizes(at)))
+        middles = (begin + length * (2 * e - s) // (2 * ends[-1]) for e, s in zip(ends, sizes(at), strict=True))
+        groups = [group for group, middle in enumerate(middles) if share_at(middle) == share]
+        chosen += [(at, groups)] * bool(groups)
+    return chosen
+
+
+def scan_parquet_stream(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    *,
+    watermark: str | None = None,
+    schema: pa.Schema | None = None,
+    filters: Filters | None = None,
+    filesystem: fs.FileSystem | None = None,
+    partitioning: Partitioning = "hive",
+    options: Mapping[str, str] | None = None,
+    tasks: int | None = None,
+) -> ParquetStream:
+    """Scan Parquet files as they arrive in a folder, inside the Python workers: the fast way into streams.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Classic or Connect.
+    folder : path or URI
+        Spark, the driver and every worker must reach it; ``s3://`` is Spark's ``s3a://``. Files must be whole when they
+        appear in it.
+    watermark : duration, optional
+        How far the watermark stays behind the latest event time that was read, such as ``10s``; what
+        ``df.withWatermark`` says of a DataFrame. None gives no watermark.
+    schema : pyarrow schema, optional
+        Of the rows, columns of partitioned folders included; that of the files which are there unless given. Columns
+        that a file lacks are null.
+    filters : pyarrow expression, or tuples such as ``[("host", "=", "a")]``
+        Only these rows.
+    filesystem : pyarrow filesystem, optional
+        For stores that need settings of their own.
+    partitioning : "hive", a pyarrow partitioning, or None
+        How the names of folders become columns.
+    options : names and values
+        Of Spark's source of files, such as ``{"maxFilesPerTrigger": "8"}``.
+    tasks : int, optional
+        How many tasks read a batch, each an equal share of its row groups; as many as Spark shuffles into
+        (``spark.sql.shuffle.partitions``) unless given. The number of cores is best.
+
+    Returns
+    -------
+    ParquetStream
+        To be given to `stream` or `stream_into` instead of a streaming DataFrame. What comes of it is the same, bit
+        for bit.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such folder.
+    ValueError, TypeError
+        If an argument cannot be read, or there is no file yet to take the schema from.
+
+    Guarantee
+    ---------
+    Each file that Spark finds is read in one batch; a batch that is run again reads the same files. Spark's checkpoint
+    has which these are. ``numInputRows`` of its progress counts files, once for each task.
+
+    Examples
+    --------
+    docs/streams.md has one that runs::
+
+        requests = su.scan_parquet_stream(spark, "s3://logs/requests/", watermark="10s")
+        emitted = su.stream(requests, frame)
+    """
+    check_session(spark)
+    if partitioning is not None and not isinstance(partitioning, str | ds.Partitioning):
+        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {partitioning!r}")
+    delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
+    given = dict(checked_mapping({} if options is None else options, "options", "settings of Spark's source of files"))
+    number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
+    (path,) = paths_of([folder])
+    named, place, filesystem = _located(path, filesystem)
+    kept = expression_of(filters)
+    if schema is None:
+        schema = _schema_of(place, filesystem, partitioning)
+    checked_type(schema, pa.Schema, "schema")
+    arriving = Arriving(named, place, filesystem, schema, kept, partitioning)
+    try:
+        none = arriving.dataset([])
+        scanner(none, schema, schema.names, kept)  # a filter must name columns that there are
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"cannot scan {path}: {str(error).splitlines()[0]}") from None
+    return ParquetStream(spark, arriving, delay, {k: str(v) for k, v in given.items()}, number)
+
+
+def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:
+    """Find a folder: as Spark names it, as a filesystem does, and the filesystem."""
+    if re.search(r"[*?{\[]", path):
+        raise ValueError(f"give one folder, and options={{'pathGlobFilter': …}} to choose files of it; got {path!r}")
+    if filesystem is None:
+        (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
+    else:
+        place = _inside(path).lstrip("/") if "://" in path else path
+    if filesystem.get_file_info(place).type != fs.FileType.Directory:
+        raise FileNotFoundError(f"there is no folder {path}")
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return f"file://{Path(place).absolute()}", str(Path(place).absolute()), filesystem
+    return re.sub("^s3n?://", "s3a://", path), place, filesystem
+
+
+def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning) -> pa.Schema:
+    """Take the schema of the files that are there."""
+    try:
+        return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
+    except FileNotFoundError as error:
+        raise ValueError(f"{error} yet: give the schema= of those that will come") from None
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ValueError(f"cannot scan {place}: {str(error).splitlines()[0]}") from None
+
+
+def _inside(path: str) -> str:
+    """Leave out where a filesystem is: ``file:///a b`` and ``file:/a b`` are the path ``/a b`` of it."""
+    return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)
+
+
+def _sizes(fragment: ds.ParquetFileFragment) -> list[int]:
+    return [group.total_byte_size for group in fragment.row_groups]

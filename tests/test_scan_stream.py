@@ -1,0 +1,215 @@
+"""su.scan_parquet_stream: files that the tasks read as they arrive, beside the same rows through Spark's own reader."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import aggr
+from aggr.kernels.digest import same_bits
+from spark_udaf.streaming.scan_stream import share_of
+from tiltframe import FrameStore, TiltFrame, rollup
+
+FRAME = TiltFrame(
+    ["10s", "1m"], "ts", {"n": aggr.count(), "x": aggr.sum("x"), "d": aggr.dds("x", [0.5])}, ["host", "shelf"]
+)
+BEGIN = 1_714_543_200_000_000
+ONE_FILE = {"maxFilesPerTrigger": "1"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.lists(st.integers(1, 1000), min_size=1, max_size=9)), max_size=9),
+    st.integers(1, 9),
+)
+def test_every_row_group_is_in_one_share(files, shares):
+    lengths, groups = [length for length, _ in files], [sizes for _, sizes in files]
+    found = [
+        (at, group)
+        for share in range(shares)
+        for at, chosen in share_of(lengths, groups.__getitem__, share, shares)
+        for group in (range(len(groups[at])) if chosen is None else chosen)
+    ]
+    assert sorted(found) == [(at, group) for at, sizes in enumerate(groups) for group in range(len(sizes))]
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(1, 8))
+def test_shares_are_even(files, groups, shares):
+    """No share has more than its part of the row groups, and one at each of its ends."""
+    every = [share_of([10**6] * files, lambda at: [1] * groups, share, shares) for share in range(shares)]
+    sizes = [sum(groups if chosen is None else len(chosen) for _, chosen in share) for share in every]
+    assert max(sizes) <= files * groups / shares + 1
+
+
+def arriving(folder: Path, files: int = 4, rows: int = 400) -> pa.Table:
+    """Let files arrive in folders by shelf, each in row groups, later ones in order; some rows are late."""
+    rng = np.random.default_rng(files)
+    tables = []
+    for number in range(files):
+        seconds = number * 20 + rng.exponential(8, rows) * rng.choice([1, -1, -4], rows, p=[0.8, 0.1, 0.1])
+        table = pa.table(
+            {
+                "ts": pa.array(BEGIN + (seconds * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC")),
+                "host": rng.choice(["a", "b", "c"], rows),
+                "x": rng.lognormal(0, 1, rows),
+                "other": [[1]] * rows,
+            }
+        )
+        shelf = folder / f"shelf={number % 2}"
+        shelf.mkdir(parents=True, exist_ok=True)
+        path = shelf / f"{number}.parquet"
+        pq.write_table(table, path, row_group_size=90)
+        os.utime(path, (number + 1, number + 1))
+        tables.append(table.append_column("shelf", pa.array([number % 2] * rows, pa.int32())))
+    return pa.concat_tables(tables)
+
+
+def emitted_of(emitted, checkpoint: Path) -> dict[int, list[tuple]]:
+    """Run a query over what is there; list what each batch emitted."""
+    taken: dict[int, list[tuple]] = {}
+
+    def take(batch, number: int) -> None:
+        rows = [tuple(row) for row in batch.collect()]
+        taken[number] = sorted(rows, key=repr)
+
+    writer = emitted.writeStream.option("checkpointLocation", str(checkpoint)).foreachBatch(take)
+    writer.trigger(availableNow=True).start().awaitTermination()
+    return taken
+
+
+SCHEMA = "ts timestamp, host string, x double, other array<bigint>, shelf int"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("late", ["drop", "true_window", "drop(10s)"])
+def test_files_give_what_a_dataframe_of_them_gives(spark, tmp_path, late):
+    """Batch by batch: the same windows close by the same watermark, with the same bits and the same late rows."""
+    import spark_udaf as su
+
+    folder = tmp_path / "a b%20=c"  # a path that no one may decode
+    arriving(folder)
+    df = spark.readStream.schema(SCHEMA).options(**ONE_FILE).parquet(str(folder)).withWatermark("ts", "5 seconds")
+    scan = su.scan_parquet_stream(spark, folder, watermark="5s", options=ONE_FILE)
+    assert "ParquetStream(" in repr(scan)
+    assert scan.schema.names == ["ts", "host", "x", "other", "shelf"], "names above the folder are no columns"
+    given = [
+        emitted_of(su.stream(source, FRAME, late=late, dropped=True, shards=2), tmp_path / name)
+        for name, source in (("df", df), ("scan", scan))
+    ]
+    assert given[0] == given[1]
+    assert len(given[0]) >= 4
+    reasons = {row[-3] for batch in given[0].values() for row in batch}
+    assert reasons == {"close"} | {"drop": {"dropped"}, "true_window": {"late"}}.get(late, {"late", "dropped"})
+
+
+@pytest.mark.spark
+def test_only_paths_pass_through_the_jvm(spark, tmp_path):
+    """Spark reads nothing of the files but their names and lengths."""
+    import spark_udaf as su
+
+    arriving(tmp_path / "in")
+    query = su.scan_parquet_stream(spark, tmp_path / "in").paths().writeStream.format("noop").trigger(availableNow=True)
+    query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    query.awaitTermination()
+    plan = query._jsq.explainInternal(True)
+    assert "ReadSchema: struct<path:string,length:bigint>" in plan
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_is_there_once_the_windows_have_closed_is_the_rollup(spark, tmp_path):
+    """Filters by folder and by value, columns that come late, texts and files that are not ours beside them."""
+    import spark_udaf as su
+
+    folder = tmp_path / "in"
+    rows = arriving(folder, 3)
+    (folder / "_SUCCESS").write_text("")
+    (folder / "shelf=0" / ".hidden.parquet").write_text("not a file yet")
+    scan = su.scan_parquet_stream(spark, folder, filters=[("shelf", "=", 1), ("host", "in", ["a", "b"])], tasks=3)
+    emitted = su.stream(scan, FRAME, emit="on_update", late="true_window", states=True, shards=1)
+    writer = emitted.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    tables: list[pa.Table] = []
+    writer = writer.foreachBatch(lambda batch, _: tables.append(batch.toArrow()))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    kept = rows.filter((ds.field("shelf") == 1) & ds.field("host").isin(["a", "b"])).drop_columns(["other"])
+    wanted = rollup(kept, FRAME).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
+    found = pa.concat_tables(tables).sort_by([(n, "ascending") for n in ("level", "window_start", "host")])
+    assert found.num_rows == wanted.num_rows
+    assert all(same_bits(found[name], wanted[name].cast(found[name].type)) for name in ("n", "x", "d"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_store_has_each_file_once_over_restarts(spark, tmp_path):
+    import spark_udaf as su
+
+    folder = tmp_path / "in"
+    first = arriving(folder, 2)
+    store = FrameStore(tmp_path / "store", FRAME)
+
+    def run() -> None:
+        scan = su.scan_parquet_stream(spark, folder, options=ONE_FILE)
+        query = su.stream_into(scan, store, name="s", checkpoint=tmp_path / "checkpoint", trigger="available_now")
+        query.awaitTermination()
+
+    run()
+    assert sum(store.query("1m").column("n").to_pylist()) == len(first)
+    pq.write_table(
+        pa.table({"ts": [BEGIN], "host": ["a"]}).cast(
+            pa.schema([("ts", pa.timestamp("us", "UTC")), ("host", pa.string())])
+        ),
+        folder / "shelf=1" / "narrow.parquet",
+    )  # without a column that the others have
+    run()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run()
+    more = pa.table(
+        {"ts": pa.array([BEGIN]).cast(pa.timestamp("us", "UTC")), "host": ["a"], "shelf": pa.array([1], pa.int32())}
+    )
+    rows = pa.concat_tables([first.drop_columns(["other"]), more], promote_options="default")
+    wanted = rollup(rows, FRAME)
+    found = store.states("1m").sort_by([("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")])
+    wanted = wanted.filter(ds.field("level") == "1m").sort_by(
+        [("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
+    )
+    assert all(same_bits(found[name], wanted[name].cast(found[name].type)) for name in ("n", "x", "d"))
+
+
+@pytest.mark.spark
+def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
+    import spark_udaf as su
+
+    folder = tmp_path / "in"
+    (tmp_path / "none").mkdir()
+    arriving(folder)
+    for arguments, error, said in [
+        ({"folder": tmp_path / "nowhere"}, FileNotFoundError, "there is no folder"),
+        ({"folder": tmp_path / "none"}, ValueError, "yet: give the schema="),
+        ({"folder": f"{folder}/*"}, ValueError, "give one folder"),
+        ({"folder": 3}, TypeError, "paths must be"),
+        ({"watermark": "soon"}, ValueError, "watermark"),
+        ({"filters": [("nope", "=", 1)]}, ValueError, "nope"),
+        ({"schema": "ts timestamp"}, ValueError, "schema must be a pyarrow"),
+        ({"partitioning": 3}, ValueError, "partitioning must be 'hive'"),
+        ({"options": 3}, ValueError, "options must be a dict"),
+        ({"tasks": 0}, ValueError, "tasks must be a whole number"),
+    ]:
+        with pytest.raises(error, match=said):
+            su.scan_parquet_stream(spark, **{"folder": folder, **arguments})
+    with pytest.raises(TypeError, match="give a SparkSession"):
+        su.scan_parquet_stream(3, folder)
+    scan = su.scan_parquet_stream(spark, folder)
+    with pytest.raises(ValueError, match="watermark='10s' to su"):
+        su.stream(scan, FRAME)
+    with pytest.raises(ValueError, match="'nothing'"):
+        su.stream(scan, TiltFrame(["10s"], "ts", {"n": aggr.sum("nothing")}), emit="on_update")
