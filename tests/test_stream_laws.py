@@ -187,8 +187,11 @@ def test_stream_is_batch(data):
     mode = draw(st.sampled_from(["changelog"] if session else ["accumulating", "discarding", "changelog"]), "mode")
     early = ["on_update"] if "all" in levels else ["after_close", "on_update", "periodic(1s)", "after_count(3)"]
     delay = draw(st.sampled_from([0, 4]), "delay")
-    text = draw(st.sampled_from(early), "emit").removesuffix(")")
-    emit = read_emit(f"{text}{', ' if '(' in text else '('}mode={mode}, delay={delay}s)")
+    policies = [
+        read_emit(f"{text.removesuffix(')')}{', ' if '(' in text else '('}mode={mode}, delay={delay}s)")
+        for text in early
+    ]
+    emit = draw(st.sampled_from(policies), "emit")
     kept = draw(st.sampled_from([None, 0, 5]), "lateness")
     late = TrueWindow() if kept is None else Drop(f"{kept}s")
     rng = np.random.default_rng(draw(st.integers(0, 2**32), "seed"))
@@ -216,7 +219,15 @@ def test_stream_is_batch(data):
         for number, shard in enumerate(shards):
             emitted.append(shard.advance(watermark, now))
             if rng.random() < 0.3:
-                shards[number] = OpenWindows.from_ipc(shard.to_ipc())
+                other = policies[rng.integers(len(policies))] if rng.random() < 0.5 else None
+                shards[number] = OpenWindows.from_ipc(shard.to_ipc(), emit=other)
+        if not session:
+            ends = [(level, end) for level, _, end, _ in model.windows]
+            still = {
+                level.name: sum(n == level.name and e > watermark - model.delay for n, e in ends)
+                for level in frame.levels
+            }
+            assert still == {n: sum(shard.progress.open_windows.get(n, 0) for shard in shards) for n in still}
     emitted += [shard.advance(END_OF_TIME, now) for shard in shards]
     assert sum(shard.progress.late_rows for shard in shards) == late_rows
     got = standing(frame, pa.concat_tables(emitted), mode)

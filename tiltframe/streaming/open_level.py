@@ -15,9 +15,9 @@ from aggr.states.grouped_tables import finish_by
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy
-from tiltframe.streaming.late import LatePolicy
-from tiltframe.streaming.window_table import LOWEST, UNSTAMPED, WindowTable, merged, ordered, places, stacked
+from tiltframe.streaming.emit import AfterClose, AfterKeyExpire, EmitPolicy
+from tiltframe.streaming.late import Buffer, LatePolicy
+from tiltframe.streaming.window_table import HIGHEST, LOWEST, UNSTAMPED, WindowTable, merged, ordered, places, stacked
 from windows import TimeWindow
 from windows.timezone import Instants
 
@@ -38,6 +38,15 @@ class Rules:
     def functions(self) -> Mapping[str, Function]:
         """What merges each column of states."""
         return {column.name: column.measure.function for column in self.frame.states}
+
+    @cached_property
+    def handing_on(self) -> bool:
+        """Whether windows are merged into those of the next level when they close, and not as rows come.
+
+        So it is where nothing is asked of an open window: a batch is then merged into the finest level alone.
+        """
+        closing = isinstance(self.emit, AfterClose) and self.emit.timeout is None
+        return closing and not isinstance(self.late, Buffer) and all(level.aligned for level in self.frame.levels)
 
     @property
     def columns(self) -> list[str]:
@@ -77,16 +86,30 @@ class OpenLevel:
         In a changelog, the windows as they were last emitted; otherwise none.
     watermark : int
         By which windows were closed so far, microseconds UTC.
+    handed : int
+        Windows that end at or before it are in those of the next level, and so is what comes for them from now on. The
+        others are handed on when they close.
     """
 
     window: TimeWindow
     held: WindowTable
     emitted: WindowTable
     watermark: int = LOWEST
+    handed: int = HIGHEST
 
     def with_held(self, held: WindowTable, rules: Rules) -> OpenLevel:
         """Hold other windows, but for those that are no longer kept."""
         return replace(self, held=held.chosen(~rules.gone(held.ends, self.watermark)))
+
+    def with_parts(self, parts: WindowTable, rules: Rules) -> OpenLevel:
+        """Merge parts of windows into those that are held."""
+        return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
+
+    def handing(self, until: int) -> tuple[OpenLevel, WindowTable]:
+        """Choose the windows that end by a moment, and that the next level does not have; it has them from now on."""
+        ends = self.held.ends
+        chosen = self.held.chosen((ends > self.handed) & (ends <= until))
+        return replace(self, handed=max(self.handed, until)), chosen
 
     def lost(self, new: WindowTable, rules: Rules) -> Mask:
         """Say which of the windows that have come are no longer kept, once they are merged with those that are held."""

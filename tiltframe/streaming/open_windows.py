@@ -10,7 +10,7 @@ caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,16 @@ from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
 from tiltframe.streaming.panes import UNKNOWN, Panes, latest_ends
 from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, merged_levels
+from tiltframe.streaming.window_table import (
+    HIGHEST,
+    LOWEST,
+    WindowTable,
+    fresh,
+    merged,
+    merged_levels,
+    parts_of,
+    stacked,
+)
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
@@ -233,7 +242,7 @@ class OpenWindows:
         at = LOWEST if clock.watermark is None else clock.watermark
         behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
         levels, emitted, early = [], [], False
-        for level in self._levels:
+        for level in self._handed_on(_before(at, self.emit)):
             told, out, newest, looked = level.advanced(max(at, behind), clock.now, due, self._rules)
             behind = newest if behind > LOWEST else LOWEST
             levels.append(told)
@@ -271,10 +280,10 @@ class OpenWindows:
         ends = [(level.held.ends, level.held.marks["closed_to"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
-        opened = [~c & self._begun(at) for at, c in enumerate(closed)]
+        opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
         return Progress(
             **self._counts,
-            open_windows={n: int(o.sum()) for n, o in zip(names, opened, strict=True)},
+            open_windows=dict(zip(names, map(sum, zip(opened, self._to_come(), strict=True)), strict=True)),
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=self._keys_of([level.held.states for level in self._levels])[0].n if self._levels else 0,
             watermark=self._clock.watermark,
@@ -335,7 +344,8 @@ class OpenWindows:
             **{**state.settings, **bounds},
         )
         saved.check_change(state, windows.frame, windows.emit)
-        windows._levels, windows._clock, windows._counts = state.levels(windows.frame), state.clock, state.counts
+        windows._levels = windows._as_handed(state.levels(windows.frame))
+        windows._clock, windows._counts = state.clock, state.counts
         return windows
 
     @classmethod
@@ -388,12 +398,14 @@ class OpenWindows:
                 table = merge_level(below, frame, level)
             held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
             held = held if level == finest else windows._panes.with_firsts(held, level, below)
-            none = _no_windows(level, held, windows.emit)
-            levels.append(replace(none, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us))
+            none = windows._no_windows(level, held)
+            levels.append(
+                replace(none, handed=HIGHEST, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us)
+            )
             if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
             below = mine if mine.num_rows else table
-        windows._levels = tuple(levels)
+        windows._levels = windows._as_handed(tuple(levels))
         newest = windows.late.newest(finest, committed) if isinstance(windows.late, Buffer) else None
         windows._clock = saved.Clock(committed + windows.emit.delay_us, newest=newest, committed=committed)
         return windows
@@ -435,17 +447,41 @@ class OpenWindows:
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
-        climbed = climb(panes, self.partial_frame)
-        new = [(level, self._panes.with_firsts(self._panes.told(states), level, panes)) for level, states in climbed]
-        levels = self._levels or tuple(_no_windows(level, table, self.emit) for level, table in new)
-        _check_types(levels[0].held.states, new[0][1].states)
+        new = self._parts(panes)
+        levels = self._levels or tuple(map(self._no_windows, self.frame.levels, new))
+        _check_types(levels[0].held.states, new[0].states)
         pane_table = self._panes.told(panes)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
-        met = [(level.held, table, level.window) for level, (_, table) in zip(levels, new, strict=True)]
+        met = [(level.held, table, level.window) for level, table in zip(levels, new, strict=True)]
         tables = merged_levels(met, self._rules.functions)
         held = (level.with_held(table, self._rules) for level, table in zip(levels, tables, strict=True))
         return pane_table.chosen(lost), tuple(held), counts
+
+    def _handed_on(self, until: int) -> Iterator[OpenLevel]:
+        """Merge the windows of each level that end by a moment into those of the next."""
+        parts: WindowTable | None = None
+        for level, coarser in zip(self._levels, [*self.frame.levels[1:], None], strict=False):
+            given, going = level, []
+            if parts is not None:
+                given = level.with_parts(parts, self._rules)
+                going.append(parts.chosen(parts.ends <= level.handed))
+            if coarser is not None and level.handed < until:
+                given, closing = given.handing(until)
+                going.append(closing)
+            yield given
+            parts = None if coarser is None or not any(map(len, going)) else parts_of(stacked(going), coarser)
+
+    def _parts(self, panes: pa.Table) -> list[WindowTable]:
+        """Say what states of panes bring to each level: to a coarser one what the level below has handed on already."""
+        if not self._rules.handing_on:
+            climbed = climb(panes, self.partial_frame)
+            return [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
+        found = [self._panes.told(panes)]
+        for at, coarser in enumerate(self.frame.levels[1:]):
+            handed = self._levels[at].handed if self._levels else LOWEST
+            found.append(parts_of(found[at].chosen(found[at].ends <= handed), coarser))
+        return found
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         """Say which panes have no window left on any level."""
@@ -458,6 +494,27 @@ class OpenWindows:
             else:
                 lost &= self._rules.gone(latest_ends(level.window, panes.starts), level.watermark)
         return lost
+
+    def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
+        """Hold no window of a level, of the types of a table."""
+        none = table.taken(np.arange(0))
+        return OpenLevel(level, none, none, handed=LOWEST if self._rules.handing_on else HIGHEST)
+
+    def _as_handed(self, levels: tuple[OpenLevel, ...]) -> tuple[OpenLevel, ...]:
+        """Go on with levels that were perhaps held by another policy.
+
+        Where this one hands nothing on, all windows are merged into those of the next level now. Where it does, the
+        next level has what is held, and goes on to get what comes for it; later windows are handed on when they close.
+        """
+        if not self._rules.handing_on:
+            self._levels = levels
+            return tuple(replace(level, handed=HIGHEST) for level in self._handed_on(HIGHEST))
+        return tuple(
+            replace(level, handed=int(level.held.ends.max(initial=_before(level.watermark, self.emit))))
+            if level.handed == HIGHEST
+            else level
+            for level in levels
+        )
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
         """Say which windows of a level have begun.
@@ -491,6 +548,18 @@ class OpenWindows:
         out = beyond[groups.ids[len(groups) - panes.num_rows :]]
         return panes.filter(pa.array(~out)), self._panes.told(panes.filter(pa.array(out))).rows
 
+    def _to_come(self) -> list[int]:
+        """Count for each level the open windows that it will be handed: so far only parts of them are held, below."""
+        counts: list[int] = []
+        parts: WindowTable | None = None
+        for level, coarser in zip(self._levels, [*self.frame.levels[1:], None], strict=False):
+            held = replace(level.held, states=level.held.states.select([START, END, *self.frame.keys]))
+            both = held if parts is None else merged(held, parts, level.window, {})
+            counts.append(len(both) - len(held))
+            here = both.ends > level.handed
+            parts = parts_of(both.chosen(here), coarser) if coarser is not None and here.any() else None
+        return counts
+
     def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
         keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None
         rows = sum(table.num_rows for table in tables)
@@ -512,6 +581,11 @@ class OpenWindows:
 _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
 
 
+def _before(watermark: int, emit: EmitPolicy) -> int:
+    """Return the moment by which windows must have ended to be closed."""
+    return watermark - emit.delay_us if watermark > LOWEST else LOWEST
+
+
 def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
     """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
     finest = frame.levels[0]
@@ -529,11 +603,6 @@ def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
     taken = [name for name in (*frame.keys, *frame.measures) if name.lower() in more]
     if taken:
         raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
-
-
-def _no_windows(level: TimeWindow, table: WindowTable, emit: EmitPolicy) -> OpenLevel:
-    none = table.taken(np.arange(0))
-    return OpenLevel(level, none, none)
 
 
 def _check_types(held: pa.Table, new: pa.Table) -> None:

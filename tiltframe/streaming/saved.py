@@ -25,7 +25,7 @@ from tiltframe.streaming.window_table import MARKS, WindowTable
 from windows import BEGINNING, NEVER
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
-_KEY, _VERSION = b"tiltframe.open_windows", 1
+_KEY, _VERSION = b"tiltframe.open_windows", 2
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)  # a third of the bytes to move
 _CHECKSUM = 4  # bytes
 _PART = "__part"  # 2 × the level's number, and 1 more for what was emitted of it
@@ -113,10 +113,10 @@ class Saved:
 
     def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
         """Give the levels of a frame; states of added measures begin empty."""
-        marks = self.said["watermarks"]
+        times = zip(self.said["watermarks"], self.said["handed"], strict=True)
         return tuple(
-            OpenLevel(frame.levels[at], self._windows(2 * at), self._windows(2 * at + 1), watermark)
-            for at, watermark in enumerate(marks)
+            OpenLevel(frame.levels[at], self._windows(2 * at), self._windows(2 * at + 1), watermark, handed)
+            for at, (watermark, handed) in enumerate(times)
         )
 
     def _windows(self, part: int) -> WindowTable:
@@ -142,6 +142,7 @@ def written(
         "clock": asdict(clock),
         "counts": dict(counts),
         "watermarks": [level.watermark for level in levels],
+        "handed": [level.handed for level in levels],
     }
     parts = [_part(t, 2 * at + n) for at, level in enumerate(levels) for n, t in enumerate((level.held, level.emitted))]
     table = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})

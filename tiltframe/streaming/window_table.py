@@ -108,6 +108,15 @@ def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
 
 
+def parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
+    """Show windows as parts of those of a coarser level that they lie in."""
+    starts = level.starts(windows.starts)
+    states = windows.states
+    for name, micros in ((START, starts), (END, level.ends(starts))):
+        states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+    return fresh(states, pending=windows.marks["pending"], touched=windows.marks["touched"])
+
+
 def stacked(tables: Sequence[WindowTable]) -> WindowTable:
     """Put tables of windows one below the other."""
     kept = [table for table in tables if len(table)] or list(tables[:1])
