@@ -2,10 +2,11 @@
 
 python -m benchmarks.spark_streaming [--keys 100,10000] [--rows 4000000] [--batches 6] [--repeats 3] [--out FILE]
 
-Each query takes the same Parquet files, one a batch, and writes nowhere. Rows a second are those of the median batch,
-all that Spark does for it included, over all repeats; the first batch of each run, which starts workers, and the first
-run of each query, which compiles, do not count. A stream that cannot keep up has such batches: the more rows wait, the
-more the next one takes.
+Each query takes the same Parquet files, one a batch, and writes nowhere. The first file is of three moments of the hour
+before, so that windows of every level are open. Rows a second are those of the median batch, all that Spark does for it
+included, over all repeats; the first two batches of each run, which start workers and close what is older, and the
+first run of each query, which compiles, do not count. A stream that cannot keep up has such batches: the more rows
+wait, the more the next one takes.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LEVELS = ["10s", "1m", "10m", "1h"]
 SECONDS = 5  # of event time in a batch
+START = 1_699_999_200_000_000 + 3_300_000_000  # five minutes before a full hour
+BEFORE = (50 * 60, 7 * 60, 20)  # seconds, of the rows of the first file: in other windows of 10 m, 1 m and 10 s
 BUILT_IN, SKETCH = "spark: count, min, max, avg, 1 level", "spark: percentile_approx, 1 level"
 NINE, TWO = "ours: nine functions, 4 levels", "ours: count, sum, 1 level"
 SCAN = "ours: nine functions, 4 levels, scan_parquet_stream"
@@ -177,7 +180,7 @@ def timed(spark: SparkSession, source: Path, folder: Path, make: Query) -> dict[
     told = query.recentProgress
     full = [each for each in told if each.numInputRows]
     return {
-        "seconds": [each.durationMs["triggerExecution"] / 1e3 for each in full[1:]],  # the first starts workers
+        "seconds": [each.durationMs["triggerExecution"] / 1e3 for each in full[2:]],
         "memory": max(each.stateOperators[0].memoryUsedBytes for each in told),
         "disk": sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file()),
     }
@@ -192,7 +195,8 @@ def write_files(source: Path, keys: int, batches: int, rows: int) -> None:
     source.mkdir()
     rng = np.random.default_rng(0)
     for batch in range(batches):
-        times = 1_700_000_000_000_000 + batch * SECONDS * 1_000_000 + rng.integers(0, SECONDS * 1_000_000, rows)
+        times = START + batch * SECONDS * 1_000_000 + rng.integers(0, SECONDS * 1_000_000, rows)
+        times -= 0 if batch else rng.choice(BEFORE, rows) * 1_000_000
         table = pa.table(
             {
                 "ts": pa.array(np.sort(times)).cast(pa.timestamp("us", "UTC")),

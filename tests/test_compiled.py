@@ -150,17 +150,29 @@ from aggr.kernels.jit import _interpreter, compile_at_once
 x = np.random.default_rng(1).normal(0, 1e9, 1000)
 states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
-print(_interpreter.takes([x]), _interpreter.takes([np.zeros(10**6)]), _interpreter.takes([7]))
+from aggr.kernels.superaccumulator import _balanced
+loop, other = _balanced.__compiled_loop__, lambda x: x
+print(_interpreter.takes(loop, [x]), _interpreter.takes(loop, [np.zeros(10**6)]), _interpreter.takes(loop, [7]))
+_interpreter.spent |= {loop: 1.0, other: 1.0}
+print(_interpreter.takes(loop, [x]))
 with compile_at_once():
-    print(_interpreter.takes([x]))
+    print(_interpreter.takes(loop, [x]))
+    aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
+print(_interpreter.takes(loop, [x]), _interpreter.takes(other, [x]))
 _interpreter.left = 0.0
-print(_interpreter.takes([x]))
+print(_interpreter.takes(other, [x]))
 """
     environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
     said = subprocess.run(
         [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert said.split() == ["True", "False", "True", "False", "False", "False", "False"]
+    sums, first, loaded, at_once, kept, spent = said.splitlines()
+    assert sums == "True False"
+    assert first == "True False False"
+    assert loaded == "True", "numba is not loaded for it"
+    assert at_once == "False"
+    assert kept == "False True", "code that is on disk is loaded, and none is made"
+    assert spent == "False"
 
 
 def test_what_is_kept_on_disk_knows_what_it_calls():

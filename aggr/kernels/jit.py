@@ -4,13 +4,14 @@ Whole-array operations make a pass over memory each; a loop that does all of a r
 compiles it once for a machine and keeps the code beside the source, or in the user's cache folder.
 
 To compile takes a second, and to load numba and its code half of one: a loop over a thousand rows has run as the Python
-that it is long before that. So it does, until a process has spent `_PATIENCE` on it. `TILTFRAME_COMPILE_FROM=0` in the
-environment compiles at the first call.
+that it is long before that. So it does, until a process has spent `_PATIENCE` on it, or, once numba is loaded, `_SHORT`
+on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ _LOOP = "__compiled_loop__"
 _FOLDERS: set[str] = set()
 _MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # of each loop that has been compiled or loaded
 _PATIENCE = 0.6  # seconds of a process: what it takes to load numba and the code of a few loops
+_SHORT = 0.02  # seconds of a loop: what it takes to load its code
 
 
 class _Interpreter:
@@ -39,13 +41,15 @@ class _Interpreter:
     def __init__(self) -> None:
         self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements of all arrays
         self.left = _PATIENCE
+        self.spent: dict[Any, float] = {}  # seconds of each loop
 
-    def takes(self, given: list[Any]) -> bool:
+    def takes(self, loop: Any, given: list[Any]) -> bool:
         """Say whether a loop over these arrays and numbers is to be interpreted."""
         if self.left <= 0.0 or self.most <= 0:
             return False
         arrays = [a.size for a in given if isinstance(a, np.ndarray)]
-        return len(arrays) > 0 and sum(arrays) < self.most
+        few = len(arrays) > 0 and sum(arrays) < self.most
+        return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
 
     def run(self, loop: Any, given: list[Any], kwargs: Any) -> Any:
         """Interpret a loop; whole numbers wrap around and floats overflow without a word, as in machine code."""
@@ -54,7 +58,9 @@ class _Interpreter:
             with np.errstate(all="ignore"):
                 return _as_python(loop)(*given, **kwargs)
         finally:
-            self.left -= time.thread_time() - begun
+            took = time.thread_time() - begun
+            self.left -= took
+            self.spent[loop] = self.spent.get(loop, 0.0) + took
 
 
 _interpreter = _Interpreter()
@@ -107,7 +113,7 @@ def compiled(loop: Callable[P, R]) -> Callable[P, R]:
         given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
         code = _MACHINE_CODE.get(loop)
         if code is None:
-            if _interpreter.takes(given):
+            if _interpreter.takes(loop, given):
                 interpreted: R = _interpreter.run(loop, given, kwargs)
                 return interpreted
             code = _MACHINE_CODE[loop] = _machine_code(loop)
@@ -151,6 +157,13 @@ def _machine_code(loop: Any) -> Callable[..., Any]:
         dispatcher = compile_once(dispatcher)
     found: Callable[..., Any] = dispatcher
     return found
+
+
+@cache
+def _is_kept(loop: Any) -> bool:
+    """Say whether a loop's code is on disk, of some types at least; numba is loaded."""
+    kept = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
+    return kept is not None and os.path.exists(kept._index_path)
 
 
 def cache_folders() -> list[str]:

@@ -3,8 +3,7 @@
     Spark's source of files ── paths of a batch ──▶ task ── its share of their row groups ── reduce ──▶ states
                                                 └─▶ task ── its share of their row groups ── reduce ──▶ states
 
-Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none
-counts twice.
+Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none counts twice.
 Only paths pass through the JVM; what it needs to know of the rows, the latest event time, comes back with the states.
 """
 
