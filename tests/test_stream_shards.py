@@ -259,6 +259,19 @@ def test_keys_beyond_the_bound_of_a_shard():
         stream.batch(some("a", "b", "c"))
 
 
+def test_an_added_measure_is_null_where_no_row_has_come_since():
+    """Windows that close before the next row: all are handed on, and emitted, without a state of it."""
+    chain = TiltFrame(["10s", "1m"], "time", {"count": aggr.count()}, ["key"])
+    stream = Shards(some().schema, chain, "after_close", "drop")
+    stream.batch(some("a", "b", "c"))
+    stream.restart(replace(stream.job, frame=chain.with_measures({"most": aggr.max("value")})))
+    stream.tell(watermark=10**15 + 100 * SCALE)
+    rows = stream.batch().select(["level", "key", "count", "most"]).to_pylist()
+    assert sorted((row["level"], row["key"], row["count"], row["most"]) for row in rows) == [
+        (level, key, 1, None) for level in ("10s", "1m") for key in "abc"
+    ]
+
+
 def test_state_is_kept_in_bounded_pieces(monkeypatch):
     monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 100)
     stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1)

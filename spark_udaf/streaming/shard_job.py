@@ -131,14 +131,18 @@ class ShardJob:
 
     def begun(self) -> OpenWindows:
         """Open no window, but know all types: levels follow the watermark before their first row."""
-        windows = self._no_windows()
-        windows.add(self.partial.empty_table())
-        return windows
+        return self._typed(self._no_windows())
 
     def loaded(self, state: bytes) -> OpenWindows:
         """Go on from a state; raises ``ValueError`` for one of another frame."""
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
-        return OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds)
+        return self._typed(OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds))
+
+    def _typed(self, windows: OpenWindows) -> OpenWindows:
+        """Tell windows the types of all states, those of added measures too."""
+        if not windows.typed:
+            windows.add(self.partial.empty_table())
+        return windows
 
     def take(self, windows: OpenWindows, messages: Iterable[Row]) -> pa.Table | None:
         """Add what has come in a batch; return what was dropped as late, if that is asked for."""

@@ -291,6 +291,15 @@ class OpenWindows:
         )
 
     @property
+    def typed(self) -> bool:
+        """Whether the types of all states are known: not before the first batch, nor the first of an added measure.
+
+        An empty batch tells them as well. Until then what is emitted has no column of such a measure.
+        """
+        there = self._levels[0].held.states.column_names if self._levels else ()
+        return all(name in there for name in self._rules.functions)
+
+    @property
     def closed_before(self) -> int | None:
         """The moment by which all finest windows that end at or before it are closed, microseconds UTC."""
         at = self._levels[0].watermark if self._levels else LOWEST
@@ -453,7 +462,8 @@ class OpenWindows:
         pane_table = self._panes.told(panes)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
-        met = [(level.held, table, level.window) for level, table in zip(levels, new, strict=True)]
+        both = zip(levels, new, strict=True)
+        met = [(level.held.widened(table.states.schema), table, level.window) for level, table in both]
         tables = merged_levels(met, self._rules.functions)
         held = (level.with_held(table, self._rules) for level, table in zip(levels, tables, strict=True))
         return pane_table.chosen(lost), tuple(held), counts

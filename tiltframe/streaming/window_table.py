@@ -93,6 +93,14 @@ class WindowTable:
         """Replace some of the marks."""
         return replace(self, marks={**self.marks, **marks})
 
+    def widened(self, like: pa.Schema) -> WindowTable:
+        """Add the columns of a schema that are missing, null: of measures that were added."""
+        missing = [field for field in like if field.name not in self.states.column_names]
+        states = self.states
+        for field in missing:
+            states = states.append_column(field, pa.nulls(len(self), field.type))
+        return replace(self, states=states) if missing else self
+
     def emptied(self, rows: NDArray[np.bool_], columns: Sequence[str]) -> WindowTable:
         """Replace the states of some windows by null, the identity of every merge."""
         states = self.states
@@ -232,7 +240,8 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     rows, until = groups.by_group()
     one = meeting.states.take(pa.array(rows[until[:-1]]))
     columns = {name: one.column(name) for name in one.column_names}
-    columns |= {name: f._merge_trusted(meeting.states.column(name), groups) for name, f in functions.items()}
+    known = {name: f for name, f in functions.items() if name in columns}  # a measure may be added before its types are
+    columns |= {name: f._merge_trusted(meeting.states.column(name), groups) for name, f in known.items()}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)
 
