@@ -27,8 +27,8 @@ test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF t
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
-fast: $(READY) ## Run the tests that need no Spark and no patience (under a minute)
-	@$(BIN)/python -m pytest -m "not spark and not slow" -x tests docs aggr windows tiltframe
+fast: $(READY) ## Run the tests that need no Spark and no patience (some minutes)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow" -x tests docs aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \

@@ -94,7 +94,7 @@ def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ..
     with tempfile.TemporaryDirectory() as folder:
         settings = {
             "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "4g",
+            "spark.driver.memory": "6g",
             "spark.sql.streaming.stateStore.providerClass": (
                 "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
             ),

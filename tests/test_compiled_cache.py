@@ -81,6 +81,23 @@ print(pa.cpu_count(), gc.get_freeze_count() > 0)
     assert said == [["1", "True"], ["3", "False"]]
 
 
+def test_what_workers_have_loaded_is_frozen_before_the_tasks_1_2_4_and_8():
+    """Loops are loaded when they are first called, so that once would leave them to be collected after every task."""
+    script = """
+import gc
+from spark_udaf.jobs.tune_worker import tune_worker
+loaded = []
+for task in range(1, 10):
+    before = gc.get_freeze_count()
+    loaded.append([[] for _ in range(1000)])
+    tune_worker()
+    if gc.get_freeze_count() >= before + 1000:
+        print(task)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.split() == ["1", "2", "4", "8"]
+
+
 COMPILING = """
 import sys, time
 from numba.core import event

@@ -111,13 +111,11 @@ def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
     before = module._REDUCE_ROWS, module._MOST_ROWS
     module._REDUCE_ROWS = module._MOST_ROWS = 1000
     try:
-        found = run([spread, spread, dense, dense, spread, spread])
+        found = run([spread, *[dense] * 8, spread, spread])
     finally:
         module._REDUCE_ROWS, module._MOST_ROWS = before
-    # the fifth is reduced, for the fourth had few groups; the sixth is looked at again
-    assert [(reduced, table.num_rows) for reduced, table in found] == [
-        (False, 1000), (False, 1000), (False, 1000), (True, 1002),
-    ]  # fmt: skip
+    # seven are taken to be like the first; the tenth is reduced, for the ninth had few groups; the last is looked at
+    assert [(reduced, table.num_rows) for reduced, table in found] == [*[(False, 1000)] * 9, (True, 1001)]
 
 
 @pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 from hdrh.histogram import HdrHistogram
 
 import aggr
-from aggr.functions.hdrhistogram import Layout
+from aggr.functions.hdrhistogram import Layout, _indices
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import Histograms
 from aggr.state_plan import plan
@@ -244,3 +244,15 @@ def test_conformance_small_counts():
             for rank in ("nearest", "java"):
                 found = ask(aggr.Hdr((q,), rank=rank), values)["quantiles"]
                 assert next(iter(found.values())) == step["expected"]
+
+
+@pytest.mark.parametrize("digits", range(1, 6))
+@pytest.mark.parametrize("unit", [1.0, 0.001, 3.7, 1e-9])
+def test_floats_have_the_indices_of_what_they_are_in_units(digits, unit):
+    """At the powers of two, where a rounded number would fall into the next bucket, up to the greatest number."""
+    powers = 2.0 ** np.arange(62)
+    x = np.concatenate([[0.0, -0.0, 0.5, 1.5, 2.5], powers, powers - 1, powers + 0.5]) * unit
+    x = np.append(x, np.nextafter(2.0**63, 0) * unit * (1 - 2**-40))
+    layout = Layout(digits)
+    found = _indices(x, unit, layout.half_magnitude)
+    assert found.tolist() == layout.index(np.rint(x / unit).astype(np.int64)).tolist()

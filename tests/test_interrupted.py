@@ -64,6 +64,17 @@ def test_a_rollup_is_there_or_not(after, tmp_path):
     assert counted(tmp_path) == 80_001
 
 
+def test_an_interrupt_at_exit_comes_too_late():
+    script = """
+import atexit, os, signal
+atexit.register(os.kill, os.getpid(), signal.SIGINT)  # what is registered first is called last
+import tiltframe.cli as cli
+cli.main(["functions"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.05, 0.4])
 def test_compact_does_not_say_that_nothing_was_written(after, tmp_path):

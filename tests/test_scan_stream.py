@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import aggr
 from aggr.kernels.digest import same_bits
-from spark_udaf.streaming.scan_stream import share_of
+from spark_udaf.streaming.scan_stream import Arriving, _located, share_of
 from tiltframe import FrameStore, TiltFrame, rollup
 
 FRAME = TiltFrame(
@@ -185,6 +186,19 @@ def test_a_store_has_each_file_once_over_restarts(spark, tmp_path):
     assert all(same_bits(found[name], wanted[name].cast(found[name].type)) for name in ("n", "x", "d"))
 
 
+def test_files_of_an_object_store_are_found_by_the_name_of_the_bucket(tmp_path):
+    """Spark calls a folder s3a://bucket/in, and pyarrow bucket/in; here a folder stands for the store."""
+    (tmp_path / "bucket" / "in").mkdir(parents=True)
+    store = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    for path in ("s3://bucket/in", "s3a://bucket/in/"):
+        folder, place, _ = _located(path, store)
+        arriving = Arriving(folder, place, store, pa.schema([]), None, "hive")
+        assert folder.rstrip("/") == "s3a://bucket/in"
+        assert arriving.place_of("s3a://bucket/in/shelf=1/a b%20.parquet") == "bucket/in/shelf=1/a b%20.parquet"
+    with pytest.raises(FileNotFoundError, match="there is no folder s3://bucket/nowhere"):
+        _located("s3://bucket/nowhere", store)
+
+
 @pytest.mark.spark
 def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
     import spark_udaf as su
@@ -201,6 +215,7 @@ def test_what_cannot_be_scanned_is_told_at_once(spark, tmp_path):
         ({"filters": [("nope", "=", 1)]}, ValueError, "nope"),
         ({"schema": "ts timestamp"}, ValueError, "schema must be a pyarrow"),
         ({"partitioning": 3}, ValueError, "partitioning must be 'hive'"),
+        ({"partitioning": ds.HivePartitioning.discover()}, ValueError, "cannot be sent to tasks"),
         ({"options": 3}, ValueError, "options must be a dict"),
         ({"tasks": 0}, ValueError, "tasks must be a whole number"),
     ]:

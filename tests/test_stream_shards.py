@@ -286,3 +286,49 @@ def test_state_is_kept_in_bounded_pieces(monkeypatch):
     stream.batch()
     ((pieces,),) = [state.state.values() for state in stream.tester.handle.map_states.values()]
     assert len(pieces) < most, "pieces of windows that are over are not left behind"
+
+
+def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(monkeypatch):
+    """A batch changes the finest level; a close reaches the next one, and the last is left as it is."""
+    chain = TiltFrame(["10s", "1m", "10m"], "time", {"count": aggr.count(), "sum": aggr.sum("value")}, ["key"])
+    stream = Shards(some().schema, chain, "after_close", "drop", shards=1)
+    stream.batch(some("a", "b", at=21))  # 10^15 µs are 40 s into a minute, and 6 min 40 s into ten
+    stream.tell(watermark=10**15 + 30 * SCALE)
+    stream.batch(some("a", at=31))
+    fetched, put = [], []
+
+    def watched() -> None:
+        pieces = stream.tester.handle.map_states["windows"]
+        get, update = pieces.getValue, pieces.updateValue
+        monkeypatch.setattr(pieces, "getValue", lambda place: (fetched.append(place[0]), get(place))[1])
+        monkeypatch.setattr(pieces, "updateValue", lambda place, piece: (put.append(place[0]), update(place, piece))[1])
+
+    stream.restart()
+    watched()
+    stream.batch(some("b", at=32))
+    every = {f"{level}.held.windows" for level in range(3)}
+    assert sorted(set(fetched) - every) == ["0.held.states"]
+    assert sorted(put) == ["0.held.states", "0.held.windows"]
+    fetched.clear(), put.clear()
+    stream.tell(watermark=10**15 + 40 * SCALE)
+    rows = stream.batch().select(["level", "key", "count"]).to_pylist()
+    assert sorted((row["level"], row["key"], row["count"]) for row in rows) == [("10s", "a", 1), ("10s", "b", 1)]
+    assert sorted(set(fetched) - every) == ["0.held.states", "1.held.states"]
+    assert {name.split(".")[0] for name in put} == {"0", "1"}
+    stream.tell(watermark=10**15 + 3600 * SCALE)
+    rows = stream.batch().select(["level", "key", "count", "sum"]).to_pylist()
+    assert sorted((r["level"], r["key"], r["count"], r["sum"]) for r in rows) == [
+        ("10m", "a", 2, 2.0), ("10m", "b", 2, 2.0), ("1m", "a", 2, 2.0), ("1m", "b", 2, 2.0),
+    ]  # fmt: skip
+
+
+def test_a_damaged_piece_is_refused_where_it_is_needed():
+    stream = Shards(some().schema, KEYED, "after_close", "drop", shards=1)
+    stream.batch(some("a", "b"))
+    stream.restart()
+    (kept,) = stream.tester.handle.map_states["windows"].state.values()
+    (place,) = [place for place in kept if place[0] == "0.held.states"]
+    (piece,) = kept[place]
+    kept[place] = (piece[:-20] + bytes([piece[-20] ^ 1]) + piece[-19:],)
+    with pytest.raises(ValueError, match=r"no saved state of open windows \(its checksum"):
+        stream.batch(some("a", at=2))

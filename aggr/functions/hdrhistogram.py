@@ -95,6 +95,17 @@ def _index(values: Whole, half: int) -> Whole:
     return index
 
 
+@compiled
+def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
+    """Find the index of each float from 0, counted in units, below 2^63 of them: `_index` of what is rounded here."""
+    index = np.empty(len(x), np.int32)
+    for i in range(len(x)):
+        units = np.rint(x[i] / unit)
+        bucket: Int = max((np.float64(units).view(np.int64) >> 52) - 1023 - half, 0)
+        index[i] = (np.int64(units) >> bucket) + (bucket << half)
+    return index
+
+
 @dataclass(frozen=True)
 class Hdr(Function):
     """HdrHistogram: count, min, max, mean, stdev, var and quantiles of numbers from 0.
@@ -179,6 +190,7 @@ class Hdr(Function):
         nan = pa.array(np.zeros(groups.n, np.int64))
         if pa.types.is_integer(values.type) and self.unit is None:
             whole = _whole(values)
+            keys: NDArray[np.integer] = self.layout.index(whole)
             least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
         else:
             x = as_floats(values)
@@ -186,42 +198,43 @@ class Hdr(Function):
                 missing = np.isnan(x)
                 nan = count_rows(groups.filter(missing), chosen(weights, missing))
                 x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)
-            whole = self._units(x, groups.min_max(x))
+            self._check_floats(x, groups.min_max(x))
+            keys = _indices(x, self.unit or 1.0, self.layout.half_magnitude)
             # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
-            least, most = (self._edges(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
-        keys = self.layout.index(whole)
-        buckets = (
-            Buckets().reduce(keys, groups) if weights is None else Buckets().reduce_weighted(keys, weights, groups)
-        )
+            least, most = (self._in_units(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
+        if weights is None:
+            buckets = Buckets().reduce(keys, groups, self._ends(least, most))
+        else:
+            buckets = Buckets().reduce_weighted(keys, weights, groups)
         return {"nan": nan, "min": least, "max": most, "buckets": buckets}
 
-    def _edges(self, extremes: pa.Array) -> pa.Array:
-        """Count the extremes of groups in units; null stays null."""
-        ends = pc.fill_null(extremes, 0.0).to_numpy()
-        units = self._units(ends, (ends.min(initial=np.inf), ends.max(initial=-np.inf)))
-        return pa.array(units, mask=extremes.is_null().to_numpy(zero_copy_only=False))
+    def _ends(self, least: pa.Array, most: pa.Array) -> tuple[Whole, Whole]:
+        """Find the least and the greatest index of each group, whose extremes are known: without any, 1 and 0."""
+        empty = least.is_null().to_numpy(zero_copy_only=False)
+        low, high = (self.layout.index(pc.fill_null(end, 0).to_numpy()) for end in (least, most))
+        return np.where(empty, 1, low), np.where(empty, 0, high)
 
-    def _units(self, x: NDArray[np.float64], span: tuple[float, float]) -> Whole:
-        """Count floats in units; ``span`` is from where to where they lie."""
+    def _in_units(self, extremes: pa.Array) -> pa.Array:
+        """Count floats that have been checked in units; null stays null."""
+        units = np.rint(pc.fill_null(extremes, 0.0).to_numpy() / (self.unit or 1.0))
+        return pa.array(units.astype(np.int64), mask=extremes.is_null().to_numpy(zero_copy_only=False))
+
+    def _check_floats(self, x: Floats, span: tuple[float, float]) -> None:
+        """Raise ``ValueError`` for floats that cannot be counted in units; ``span`` is from where to where they lie."""
         if not len(x):
-            return x.astype(np.int64)
+            return
         low, high = span
         if low < 0:
             raise ValueError(f"hdr takes numbers from 0; got {low}; dds takes numbers of both signs")
         if math.isinf(high):
             raise ValueError("hdr takes finite numbers; got inf; dds counts infinities at the ends")
-        with np.errstate(over="ignore"):
-            counted = x if self.unit is None else x / self.unit
-        whole = np.rint(counted)
-        if self.unit is None and (fraction := np.flatnonzero(whole != counted)).size:
-            given = x[fraction[0]]
+        if self.unit is None and (fraction := np.flatnonzero(np.rint(x) != x)).size:
             raise ValueError(
-                f"hdr counts whole numbers; got {given}; give the size of one as unit, say unit=0.001, "
+                f"hdr counts whole numbers; got {x[fraction[0]]}; give the size of one as unit, say unit=0.001, "
                 "and values are counted in multiples of it"
             )
-        if float(whole.max()) >= 2.0**63:
+        if high / (self.unit or 1.0) >= 2.0**63:
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
-        return whole.astype(np.int64)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Read the share of values that are at most a given one.

@@ -300,6 +300,15 @@ def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
 
 
 @compiled
+def _one_of_each(ids: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """Find one row of each group, the last."""
+    one = np.empty(n, np.intp)
+    for i in range(len(ids)):
+        one[np.uint64(ids[i])] = i
+    return one
+
+
+@compiled
 def _by_group(ids: NDArray[np.intp], counts: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Sort rows by their group, each group's in their order."""
     rows, until = np.empty(len(ids), np.int32), np.zeros(len(counts) + 1, np.int64)
@@ -353,9 +362,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
             code += codes * size
         codes, bound = code, bound * size
     ids, n = _dense(codes, bound)
-    one = np.empty(n, np.intp)
-    one[ids] = np.arange(rows)
-    return Groups._trusted(ids, n), one
+    return Groups._trusted(ids, n), _one_of_each(ids, n)
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:

@@ -10,6 +10,7 @@ _REDUCE_ROWS = 1 << 18  # rows reduced at once: enough to spread the cost of a c
 _MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
 _MANY = 32  # rows a group has where they are many
 MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
+_UNSEEN = 7  # tables that are taken to be like the one before, which has nearly as many groups as rows
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
 
 
@@ -48,7 +49,8 @@ def adaptive_states(
     """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where reducing leaves too many.
 
     Known as adaptive partial aggregation. Where a table of rows has nearly as many groups as rows, states would take
-    more room than the rows, and be merged later all the same. Each table is looked at, so that a stream may change.
+    more room than the rows, and be merged later all the same. One table in eight is looked at while that is so, as
+    counting groups takes as long as reducing them would; all are where states come of it, so that a stream may change.
 
     Parameters
     ----------
@@ -62,10 +64,14 @@ def adaptive_states(
     held: list[pa.Table] = []
     size, room = 0, _MERGE_BYTES
     want = [_REDUCE_ROWS]
-    spread = groups is not None
+    spread, unseen = groups is not None, 0
     for table in _ahead(_gathered(batches, want)):
         if spread and groups is not None:
-            spread = groups(table) > MAX_RATIO * table.num_rows
+            if unseen:
+                unseen -= 1
+            else:
+                spread = groups(table) > MAX_RATIO * table.num_rows
+                unseen = _UNSEEN if spread else 0
             if spread:
                 yield False, table
                 continue

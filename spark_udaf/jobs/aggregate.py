@@ -111,9 +111,9 @@ def aggregate(
 
     def groups(rows: pa.Table) -> int:
         _, places, found = keyed(rows, keys, ())
-        return (
-            group_by(list(found.values()), rows.num_rows)[0].n if places is None else 0
-        )  # of lists, rows cannot travel
+        if places is not None:  # of lists, rows cannot travel
+            return 0
+        return group_by(list(found.values()), rows.num_rows)[0].n
 
     def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
         return adaptive_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES, groups)

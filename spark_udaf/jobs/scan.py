@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -76,9 +76,9 @@ class ParquetScan:
             room -= group.num_rows
             pieces = tasks[-1]
             if not pieces or pieces[-1].path != fragment.path:
-                pieces.append(Piece(fragment.path, [], fragment.partition_expression))
-            chosen = pieces[-1].groups or []
-            pieces[-1] = replace(pieces[-1], groups=[*chosen, group.id])
+                chosen: list[int] = []
+                pieces.append(Piece(fragment.path, chosen, fragment.partition_expression))
+            chosen.append(group.id)
         return tasks
 
     def map(

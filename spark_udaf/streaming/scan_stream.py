@@ -291,8 +291,8 @@ def scan_parquet_stream(
         emitted = su.stream(requests, frame)
     """
     check_session(spark)
-    if partitioning is not None and not isinstance(partitioning, str | ds.Partitioning):
-        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {partitioning!r}")
+    if isinstance(partitioning, ds.PartitioningFactory):
+        raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
     given = dict(checked_mapping({} if options is None else options, "options", "settings of Spark's source of files"))
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
@@ -318,7 +318,9 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
     if filesystem is None:
         (place,), filesystem = places_of([re.sub("^s3[an]://", "s3://", path)], None)
     else:
-        place = _inside(path).lstrip("/") if "://" in path else path
+        place = (
+            path if "://" not in path else _inside(path) if re.match("(file|hdfs)://", path) else path.split("://")[1]
+        )
     if filesystem.get_file_info(place).type != fs.FileType.Directory:
         raise FileNotFoundError(f"there is no folder {path}")
     if isinstance(filesystem, fs.LocalFileSystem):

@@ -29,6 +29,7 @@ from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming import AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, OpenWindows
 from tiltframe.streaming.open_level import CHANGE, DROPPED, SPAN
+from tiltframe.streaming.saved import Saved
 
 NEWEST = "newest"
 IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
@@ -133,7 +134,7 @@ class ShardJob:
         """Open no window, but know all types: levels follow the watermark before their first row."""
         return self._typed(self._no_windows())
 
-    def loaded(self, state: bytes) -> OpenWindows:
+    def loaded(self, state: Saved) -> OpenWindows:
         """Go on from a state; raises ``ValueError`` for one of another frame."""
         bounds = {"max_keys": self.max_keys, "beyond": self.beyond}
         return self._typed(OpenWindows.from_ipc(state, self.frame, self.emit, self.late, **bounds))

@@ -11,19 +11,21 @@ know the same watermark, and what is late does not depend on how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from spark_udaf.jobs.tune_worker import tune_worker
 from spark_udaf.streaming.numbers import names_of
 from spark_udaf.streaming.shard_job import OUT, ShardJob
 from tiltframe import TiltFrame
 from tiltframe.streaming import OpenWindows
+from tiltframe.streaming.saved import Saved, of_head
+from tiltframe.streaming.stored import StoredTable
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
@@ -31,9 +33,10 @@ if TYPE_CHECKING:
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
 _PIECE_BYTES = 1 << 22  # of one value of Spark's state
-_NUMBER, _PIECE = (StructType([StructField("piece", kind())]) for kind in (IntegerType, BinaryType))
+_PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
+_PIECE = StructType([StructField("piece", BinaryType())])
 _KEPT = StructType(
-    [StructField("shards", IntegerType()), StructField("timer", LongType()), StructField("pieces", IntegerType())]
+    [StructField("shards", IntegerType()), StructField("timer", LongType()), StructField("head", BinaryType())]
 )
 
 
@@ -45,22 +48,24 @@ class ShardWindows(StatefulProcessor):
         self._job, self._timers = job, timers
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Name the state of a shard: pieces of what it holds, how many there are, and the timer that it waits for.
+        """Name the state of a shard: the blocks that it is saved in, and what tells of them and of its timer.
 
-        A list of Spark's is one value of its store, however long it is; of a map each piece is one.
+        A block is kept in pieces: a value of Spark's store is to be small. It is fetched where it is needed, and put
+        where it has changed.
         """
         tune_worker()
         self._handle = handle
-        self._pieces = handle.getMapState("windows", _NUMBER, _PIECE)
+        self._pieces = handle.getMapState("windows", _PLACE, _PIECE)
         self._kept = handle.getValueState("kept", _KEPT)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         """Take the messages of a batch, and tell the time."""
-        windows, timer, pieces = self._loaded()
+        state, timer = self._loaded()
+        windows = self._job.begun() if state is None else self._job.loaded(state)
         if timer is not None:
             self._handle.deleteTimer(timer)
         dropped = self._job.take(windows, rows)
-        yield from self._advanced(windows, timerValues, pieces, dropped)
+        yield from self._advanced(windows, timerValues, state, dropped)
 
     def handleExpiredTimer(
         self,
@@ -69,44 +74,66 @@ class ShardWindows(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[Row]:
         """Tell the time in a batch that has no rows."""
-        windows, _, pieces = self._loaded()
-        yield from self._advanced(windows, timerValues, pieces)
+        state, _ = self._loaded()
+        windows = self._job.begun() if state is None else self._job.loaded(state)
+        yield from self._advanced(windows, timerValues, state)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _loaded(self) -> tuple[OpenWindows, int | None, int]:
-        """Load a shard, its timer, and the number of its pieces; raises ``ValueError`` for one of another stream."""
+    def _loaded(self) -> tuple[Saved | None, int | None]:
+        """Load what a shard was saved as, and its timer; raises ``ValueError`` for a shard of another stream."""
         kept = self._kept.get()
         if kept is None:
-            return self._job.begun(), None, 0
-        shards, timer, pieces = kept
+            return None, None
+        shards, timer, head = kept
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
                 f"give shards={shards}, or a new checkpoint"
             )
-        found = (self._pieces.getValue((number,)) or (b"",) for number in range(pieces))  # its checksum tells of a gap
-        return self._job.loaded(b"".join(piece for (piece,) in found)), timer, pieces
+        return of_head(bytes(head), self._block), timer
+
+    def _block(self, name: str, size: int, checksum: int) -> StoredTable:
+        """Show a block that is fetched when it is first needed."""
+
+        def fetch() -> bytes:
+            pieces = (self._pieces.getValue((name, number)) for number in range(_pieces(size)))
+            return b"".join(piece[0] for piece in pieces if piece is not None)  # its checksum tells of a gap
+
+        return StoredTable(size, checksum, fetch)
+
+    def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> None:
+        """Keep the blocks that have changed in the place of what was there before."""
+        for name, block in state.blocks.items():
+            if block is not before.get(name):
+                for number in range(_pieces(block.size)):
+                    piece = block.data[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
+                    self._pieces.updateValue((name, number), (bytes(piece),))
+        for name, block in before.items():
+            left = _pieces(state.blocks[name].size) if name in state.blocks else 0
+            for number in range(left, _pieces(block.size)):
+                self._pieces.removeKey((name, number))
 
     def _advanced(
-        self, windows: OpenWindows, at: TimerValues, before: int, dropped: pa.Table | None = None
+        self, windows: OpenWindows, at: TimerValues, before: Saved | None, dropped: pa.Table | None = None
     ) -> Iterator[Row]:
-        """Tell the time, save the shard in the place of so many pieces, and give what is emitted."""
+        """Tell the time, save the shard in the place of what it was, and give what is emitted."""
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = windows.advance(_micros(watermark), _micros(now))
-        state = windows.to_ipc()
-        pieces = range(0, len(state), _PIECE_BYTES)
-        for number, start in enumerate(pieces):
-            self._pieces.updateValue((number,), (state[start : start + _PIECE_BYTES],))
-        for number in range(len(pieces), before):
-            self._pieces.removeKey((number,))
+        state = windows.save()
+        self._put(state, {} if before is None else before.blocks)
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
-        self._kept.update((self._job.shards, timer, len(pieces)))
+        self._kept.update((self._job.shards, timer, state.head))
         yield from self._job.told(windows, [emitted] if dropped is None else [dropped, emitted])
+
+
+def _pieces(size: int) -> int:
+    """Say in how many pieces a block is kept."""
+    return -(-size // _PIECE_BYTES)
 
 
 def given_by_shards(frame: TiltFrame) -> StructType:

@@ -20,7 +20,7 @@ from aggr.registry import aliases
 from tiltframe.cli.check import check
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
-from tiltframe.cli.interrupts import NOTHING, from_now, interrupted
+from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, too_late_at_exit
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
@@ -86,6 +86,7 @@ def main(args: list[str] | None = None) -> None:
     """Run the command line: a user's mistake is one sentence on standard error and exit status 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal cannot write
+    too_late_at_exit()
     from_now(NOTHING)
     try:
         cli.main(args, standalone_mode=False)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 NOTHING = "interrupted; nothing was written"
 WRITTEN = "interrupted; the rows were written"
@@ -21,6 +24,12 @@ def interrupted() -> str:
 def from_now(sentence: str) -> None:
     """Say this of an interrupt from now on."""
     _sentence[0] = sentence
+
+
+@cache
+def too_late_at_exit() -> None:
+    """Ignore Ctrl-C while the process ends: all is done and said, and a signal would kill what is left of it."""
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

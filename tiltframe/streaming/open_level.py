@@ -53,9 +53,13 @@ class Rules:
         """The columns of keys and of states."""
         return [*self.frame.keys, *self.functions]
 
+    def closed_by(self, watermark: int) -> int:
+        """Return the moment by which windows must have ended for the watermark to close them."""
+        return watermark - self.emit.delay_us if watermark > LOWEST else LOWEST
+
     def closed(self, ends: Instants, watermark: int) -> Mask:
         """Say which windows the watermark closes."""
-        return ends <= watermark - self.emit.delay_us if watermark > LOWEST else np.zeros(len(ends), np.bool_)
+        return ends <= self.closed_by(watermark)
 
     def gone(self, ends: Instants, watermark: int) -> Mask:
         """Say which windows are no longer kept."""
@@ -117,7 +121,7 @@ class OpenLevel:
             return rules.gone(new.ends, self.watermark)
         if not rules.gone(new.ends, self.watermark).any():
             return np.zeros(len(new), np.bool_)
-        held, come = (replace(t, states=t.states.select([START, END, *rules.frame.keys])) for t in (self.held, new))
+        held, come = (table.without_states(rules.frame.keys) for table in (self.held, new))
         both = merged(held, come, self.window, {})
         return rules.gone(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 

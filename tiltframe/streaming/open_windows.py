@@ -10,7 +10,7 @@ caller's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from tiltframe.level_chain import (
 from tiltframe.streaming import saved
 from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
+from tiltframe.streaming.handing_on import as_handed, handed_on, parts_by_level, to_come
 from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
 from tiltframe.streaming.panes import UNKNOWN, Panes, latest_ends
@@ -45,10 +46,7 @@ from tiltframe.streaming.window_table import (
     LOWEST,
     WindowTable,
     fresh,
-    merged,
     merged_levels,
-    parts_of,
-    stacked,
 )
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
@@ -242,7 +240,7 @@ class OpenWindows:
         at = LOWEST if clock.watermark is None else clock.watermark
         behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
         levels, emitted, early = [], [], False
-        for level in self._handed_on(_before(at, self.emit)):
+        for level in handed_on(self._levels, self._rules, self._rules.closed_by(at)):
             told, out, newest, looked = level.advanced(max(at, behind), clock.now, due, self._rules)
             behind = newest if behind > LOWEST else LOWEST
             levels.append(told)
@@ -281,13 +279,14 @@ class OpenWindows:
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
+        keys, ids = self._numbered_keys()
         return Progress(
             **self._counts,
-            open_windows=dict(zip(names, map(sum, zip(opened, self._to_come(), strict=True)), strict=True)),
+            open_windows=dict(zip(names, map(sum, zip(opened, to_come(self._levels, ids), strict=True)), strict=True)),
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
-            keys=self._keys_of([level.held.states for level in self._levels])[0].n if self._levels else 0,
+            keys=keys,
             watermark=self._clock.watermark,
-            state_bytes=sum(t.states.nbytes for level in self._levels for t in (level.held, level.emitted)),
+            state_bytes=sum(t.nbytes for level in self._levels for t in (level.held, level.emitted)),
         )
 
     @property
@@ -296,7 +295,7 @@ class OpenWindows:
 
         An empty batch tells them as well. Until then what is emitted has no column of such a measure.
         """
-        there = self._levels[0].held.states.column_names if self._levels else ()
+        there = self._levels[0].held.schema.names if self._levels else ()
         return all(name in there for name in self._rules.functions)
 
     @property
@@ -312,24 +311,24 @@ class OpenWindows:
         return int(self._levels[0].held.ends.max()) if len(held) else None
 
     def to_ipc(self) -> bytes:
-        """Write all that is held, and how it came to be, as one Arrow IPC stream; `from_ipc` goes on from there."""
-        settings = {"max_keys": self.max_keys, "beyond": self.beyond}
-        return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
+        """Write all that is held, and how it came to be, as Arrow IPC; `from_ipc` goes on from there."""
+        return self.save().to_bytes()
 
     @classmethod
     def from_ipc(
         cls,
-        data: bytes,
+        data: bytes | saved.Saved,
         frame: TiltFrame | None = None,
         emit: EmitPolicy | str | None = None,
         late: LatePolicy | str | None = None,
         **bounds: Any,
     ) -> OpenWindows:
-        """Go on from what `to_ipc` wrote.
+        """Go on from what `to_ipc` wrote, or `save` gave.
 
         Parameters
         ----------
-        data : bytes
+        data : bytes or Saved
+            Of the latter, blocks of states are read, and refused if damaged, where they are first needed.
         frame, emit, late, **bounds : optional
             Also ``max_keys`` and ``beyond``.
             Those it was saved with, unless they are given. Measures may be added: they start from here. Otherwise the
@@ -344,7 +343,8 @@ class OpenWindows:
         ValueError
             If this is no saved state, or of another frame; the difference is named.
         """
-        state = saved.read(data)
+        state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
+        saved.check_version(state)
         frame = state.frame if frame is None else frame
         windows = cls(
             frame,
@@ -353,9 +353,20 @@ class OpenWindows:
             **{**state.settings, **bounds},
         )
         saved.check_change(state, windows.frame, windows.emit)
-        windows._levels = windows._as_handed(state.levels(windows.frame))
+        windows._levels = as_handed(state.levels(windows.frame), windows._rules)
         windows._clock, windows._counts = state.clock, state.counts
         return windows
+
+    def save(self) -> saved.Saved:
+        """Give what `to_ipc` writes block by block, for where only what has changed is to be written.
+
+        Returns
+        -------
+        Saved
+            A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
+        """
+        settings = {"max_keys": self.max_keys, "beyond": self.beyond}
+        return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
 
     @classmethod
     def from_committed(
@@ -414,7 +425,7 @@ class OpenWindows:
             if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
             below = mine if mine.num_rows else table
-        windows._levels = windows._as_handed(tuple(levels))
+        windows._levels = as_handed(levels, windows._rules)
         newest = windows.late.newest(finest, committed) if isinstance(windows.late, Buffer) else None
         windows._clock = saved.Clock(committed + windows.emit.delay_us, newest=newest, committed=committed)
         return windows
@@ -446,7 +457,7 @@ class OpenWindows:
     ) -> NDArray[np.bool_]:
         """Say which rows count, one after the other: their sessions are kept once they have joined them."""
         held = level.held
-        both = {name: pa.chunked_array([key_column(held.states.column(name)), keys[name]]) for name in keys}
+        both = {name: pa.chunked_array([key_column(held.index.column(name)), keys[name]]) for name in keys}
         ids = group_by([key_column(column) for column in both.values()], len(held) + len(starts))[0].ids
         of_held, of_rows = ids[: len(held)], ids[len(held) :]
         own = ~self._rules.gone(ends, level.watermark)
@@ -456,42 +467,21 @@ class OpenWindows:
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
-        new = self._parts(panes)
-        levels = self._levels or tuple(map(self._no_windows, self.frame.levels, new))
-        _check_types(levels[0].held.states, new[0].states)
         pane_table = self._panes.told(panes)
+        if self._rules.handing_on:
+            new = parts_by_level(pane_table, self._levels, self._rules)
+        else:
+            climbed = climb(panes, self.partial_frame)
+            new = [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
+        levels = self._levels or tuple(map(self._no_windows, self.frame.levels, new))
+        _check_types(levels[0].held.schema, new[0].schema)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
         both = zip(levels, new, strict=True)
-        met = [(level.held.widened(table.states.schema), table, level.window) for level, table in both]
+        met = [(level.held.widened(table.schema), table, level.window) for level, table in both]
         tables = merged_levels(met, self._rules.functions)
         held = (level.with_held(table, self._rules) for level, table in zip(levels, tables, strict=True))
         return pane_table.chosen(lost), tuple(held), counts
-
-    def _handed_on(self, until: int) -> Iterator[OpenLevel]:
-        """Merge the windows of each level that end by a moment into those of the next."""
-        parts: WindowTable | None = None
-        for level, coarser in zip(self._levels, [*self.frame.levels[1:], None], strict=False):
-            given, going = level, []
-            if parts is not None:
-                given = level.with_parts(parts, self._rules)
-                going.append(parts.chosen(parts.ends <= level.handed))
-            if coarser is not None and level.handed < until:
-                given, closing = given.handing(until)
-                going.append(closing)
-            yield given
-            parts = None if coarser is None or not any(map(len, going)) else parts_of(stacked(going), coarser)
-
-    def _parts(self, panes: pa.Table) -> list[WindowTable]:
-        """Say what states of panes bring to each level: to a coarser one what the level below has handed on already."""
-        if not self._rules.handing_on:
-            climbed = climb(panes, self.partial_frame)
-            return [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
-        found = [self._panes.told(panes)]
-        for at, coarser in enumerate(self.frame.levels[1:]):
-            handed = self._levels[at].handed if self._levels else LOWEST
-            found.append(parts_of(found[at].chosen(found[at].ends <= handed), coarser))
-        return found
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         """Say which panes have no window left on any level."""
@@ -507,24 +497,8 @@ class OpenWindows:
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Hold no window of a level, of the types of a table."""
-        none = table.taken(np.arange(0))
+        none = table.none()
         return OpenLevel(level, none, none, handed=LOWEST if self._rules.handing_on else HIGHEST)
-
-    def _as_handed(self, levels: tuple[OpenLevel, ...]) -> tuple[OpenLevel, ...]:
-        """Go on with levels that were perhaps held by another policy.
-
-        Where this one hands nothing on, all windows are merged into those of the next level now. Where it does, the
-        next level has what is held, and goes on to get what comes for it; later windows are handed on when they close.
-        """
-        if not self._rules.handing_on:
-            self._levels = levels
-            return tuple(replace(level, handed=HIGHEST) for level in self._handed_on(HIGHEST))
-        return tuple(
-            replace(level, handed=int(level.held.ends.max(initial=_before(level.watermark, self.emit))))
-            if level.handed == HIGHEST
-            else level
-            for level in levels
-        )
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
         """Say which windows of a level have begun.
@@ -543,7 +517,7 @@ class OpenWindows:
         """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
         if self.max_keys is None:
             return panes, 0
-        held = [level.held.states for level in self._levels]
+        held = [level.held.index for level in self._levels]
         groups, _ = self._keys_of([*held, panes])
         old = np.zeros(groups.n, np.bool_)
         old[groups.ids[: len(groups) - panes.num_rows]] = True
@@ -558,17 +532,12 @@ class OpenWindows:
         out = beyond[groups.ids[len(groups) - panes.num_rows :]]
         return panes.filter(pa.array(~out)), self._panes.told(panes.filter(pa.array(out))).rows
 
-    def _to_come(self) -> list[int]:
-        """Count for each level the open windows that it will be handed: so far only parts of them are held, below."""
-        counts: list[int] = []
-        parts: WindowTable | None = None
-        for level, coarser in zip(self._levels, [*self.frame.levels[1:], None], strict=False):
-            held = replace(level.held, states=level.held.states.select([START, END, *self.frame.keys]))
-            both = held if parts is None else merged(held, parts, level.window, {})
-            counts.append(len(both) - len(held))
-            here = both.ends > level.handed
-            parts = parts_of(both.chosen(here), coarser) if coarser is not None and here.any() else None
-        return counts
+    def _numbered_keys(self) -> tuple[int, list[NDArray[np.intp]]]:
+        """Count the keys, and number those of each level's windows alike."""
+        if not self._levels:
+            return 0, []
+        groups = self._keys_of([level.held.index for level in self._levels])[0]
+        return groups.n, np.split(groups.ids, np.cumsum([len(level.held) for level in self._levels])[:-1])
 
     def _keys_of(self, tables: list[pa.Table]) -> tuple[Any, NDArray[np.intp]]:
         keys = pa.concat_tables([table.select(list(self.frame.keys)) for table in tables]) if self.frame.keys else None
@@ -591,11 +560,6 @@ class OpenWindows:
 _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
 
 
-def _before(watermark: int, emit: EmitPolicy) -> int:
-    """Return the moment by which windows must have ended to be closed."""
-    return watermark - emit.delay_us if watermark > LOWEST else LOWEST
-
-
 def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
     """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
     finest = frame.levels[0]
@@ -615,10 +579,10 @@ def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
         raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
 
 
-def _check_types(held: pa.Table, new: pa.Table) -> None:
+def _check_types(held: pa.Schema, new: pa.Schema) -> None:
     """Raise ``ValueError`` unless new states have the types of those that are held."""
-    for field in new.schema:
-        known = held.schema.field(field.name).type if field.name in held.column_names else field.type
+    for field in new:
+        known = held.field(field.name).type if field.name in held.names else field.type
         if known != field.type:
             raise ValueError(
                 f"the column {field.name!r} is {field.type} in this batch and was {known} before; "

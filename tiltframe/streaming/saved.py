@@ -1,34 +1,38 @@
-"""Saved streams: all that is held of open windows as one Arrow IPC stream, and back.
+"""Saved streams: all that is held of open windows as tables, and what says of which frame, policies and clock they are.
 
-One table holds the windows of all levels; the metadata of its schema says of which frame, policies and clock they are.
-A checksum stands behind: Arrow trusts the lengths that a stream states, so that nothing damaged may reach it.
+    open windows ── written ──▶ Saved: what is said, and blocks ── to_bytes ──▶ one file
+                                  │
+                                  └─▶ block by block into another store, those alone that have changed
+
+The windows of a level are two blocks: times, keys and marks, which every batch looks at, and states, which are read
+where some are merged or emitted. What was read and has not changed is not written again.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_whole, shown
-from aggr.kernels import compute as pc
-from tiltframe.frame import TiltFrame
+from tiltframe.frame import END, START, TiltFrame
 from tiltframe.streaming.emit import EmitPolicy, read_emit
 from tiltframe.streaming.late import LatePolicy, read_late
 from tiltframe.streaming.open_level import OpenLevel, Rules
-from tiltframe.streaming.window_table import MARKS, WindowTable
+from tiltframe.streaming.stored import StoredTable, refused
+from tiltframe.streaming.window_table import WindowTable
 from windows import BEGINNING, NEVER
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
-_KEY, _VERSION = b"tiltframe.open_windows", 2
-_OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)  # a third of the bytes to move
-_CHECKSUM = 4  # bytes
-_PART = "__part"  # 2 × the level's number, and 1 more for what was emitted of it
+_VERSION = 3
+_LENGTH, _CHECKSUM = 8, 4  # bytes
+_HELD, _EMITTED = "held", "emitted"
+_WINDOWS, _STATES = "windows", "states"  # the two blocks of each
+_EXTENSION = "extension"
 
 
 @dataclass(frozen=True)
@@ -76,10 +80,28 @@ def _later(before: int | None, given: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What was read: a table of windows, and what its metadata says."""
+    """What a stream holds as it is saved.
 
-    table: pa.Table
+    Parameters
+    ----------
+    said : what it holds them by, plain data
+    blocks : name -> table
+    """
+
     said: Mapping[str, Any]
+    blocks: Mapping[str, StoredTable]
+
+    @property
+    def head(self) -> bytes:
+        """What is said, and of each block its size and checksum, as JSON."""
+        blocks = {name: [block.size, block.checksum] for name, block in self.blocks.items()}
+        return json.dumps({**self.said, "blocks": blocks}).encode()
+
+    def to_bytes(self) -> bytes:
+        """Write all of it, one behind the other."""
+        head = self.head
+        length, checksum = len(head).to_bytes(_LENGTH, "big"), zlib.crc32(head).to_bytes(_CHECKSUM, "big")
+        return b"".join([length, head, checksum, *(block.data for block in self.blocks.values())])
 
     @property
     def frame(self) -> TiltFrame:
@@ -114,15 +136,15 @@ class Saved:
     def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
         """Give the levels of a frame; states of added measures begin empty."""
         times = zip(self.said["watermarks"], self.said["handed"], strict=True)
-        return tuple(
-            OpenLevel(frame.levels[at], self._windows(2 * at), self._windows(2 * at + 1), watermark, handed)
-            for at, (watermark, handed) in enumerate(times)
-        )
+        return tuple(self._level(frame, at, *told) for at, told in enumerate(times))
 
-    def _windows(self, part: int) -> WindowTable:
-        rows = self.table.filter(pc.equal(self.table.column(_PART), part))
-        marks = {name: rows.column(f"__{name}").to_numpy().copy() for name in MARKS}
-        return WindowTable(rows.drop_columns([_PART, *(f"__{name}" for name in MARKS)]), marks)
+    def _level(self, frame: TiltFrame, at: int, watermark: int, handed: int) -> OpenLevel:
+        held = self._windows(at, _HELD)
+        emitted = self._windows(at, _EMITTED) if _name(at, _EMITTED, _WINDOWS) in self.blocks else held.none()
+        return OpenLevel(frame.levels[at], held, emitted, watermark, handed)
+
+    def _windows(self, at: int, which: str) -> WindowTable:
+        return WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
 
 
 def written(
@@ -131,8 +153,8 @@ def written(
     levels: tuple[OpenLevel, ...],
     clock: Clock,
     counts: Mapping[str, int],
-) -> bytes:
-    """Write levels and what they follow as one Arrow IPC stream."""
+) -> Saved:
+    """Write levels and what they follow, as far as it has changed since it was read."""
     said = {
         "version": _VERSION,
         "frame": rules.frame.describe(),
@@ -144,68 +166,83 @@ def written(
         "watermarks": [level.watermark for level in levels],
         "handed": [level.handed for level in levels],
     }
-    parts = [_part(t, 2 * at + n) for at, level in enumerate(levels) for n, t in enumerate((level.held, level.emitted))]
-    table = pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
-    table = table.replace_schema_metadata({_KEY: json.dumps(said).encode()})
-    return _sealed(_stream(table))
+    columns, blocks = [START, END, *rules.frame.keys], {}
+    for at, level in enumerate(levels):
+        for which, table in ((_HELD, level.held), (_EMITTED, level.emitted)):
+            if which == _HELD or len(table):
+                for block, stored in zip((_WINDOWS, _STATES), table.to_stored(columns), strict=True):
+                    blocks[_name(at, which, block)] = stored
+    return Saved(said, blocks)
 
 
-def read(data: bytes) -> Saved:
-    """Read what `written` wrote; raises ``ValueError`` for anything else."""
-    payload = _unsealed(data)
+def of_bytes(data: bytes) -> Saved:
+    """Read what `Saved.to_bytes` wrote, and check all of it; raises ``ValueError`` for anything else."""
+    return _records(data)[0]
+
+
+def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved:
+    """Read a `Saved.head`, and find the blocks by their names, sizes and checksums."""
     try:
-        table = pa.ipc.open_stream(pa.py_buffer(payload)).read_all()
-        said = json.loads((table.schema.metadata or {})[_KEY])
-    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
-        raise _refused(str(error).splitlines()[0]) from None
-    if said.get("version") != _VERSION:
+        said = json.loads(head)
+        sizes = said.pop("blocks")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise refused(str(error)) from None
+    return Saved(said, {name: block(name, *told) for name, told in sizes.items()})
+
+
+def check_version(state: Saved) -> None:
+    """Raise ``ValueError`` for what another version of this package has written."""
+    if state.said.get("version") != _VERSION:
         raise ValueError(
-            f"this state is of version {said.get('version')}, and this package reads {_VERSION}; upgrade it"
+            f"this state is of version {state.said.get('version')}, and this package reads {_VERSION}; upgrade it"
         )
-    return Saved(table, said)
 
 
 def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = None) -> bytes:
-    """Put plain data, and a table, behind what `written` wrote, which `read` reads as before."""
-    table = pa.table({}) if table is None else table
-    metadata = {**(table.schema.metadata or {}), _KEY: json.dumps(dict(notes)).encode()}
-    return _sealed(bytes(_unsealed(data)) + _stream(table.replace_schema_metadata(metadata)))
+    """Put plain data, and a table, behind what `Saved.to_bytes` wrote, which `of_bytes` reads as before."""
+    more = Saved(notes, {} if table is None else {_EXTENSION: StoredTable.of(table)})
+    return data + more.to_bytes()
 
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     """Read what `extended` put behind; nothing where there is none."""
-    payload = _unsealed(data)
-    source = pa.BufferReader(payload)
-    pa.ipc.open_stream(source).read_all()
-    if source.tell() == len(payload):
-        return {}, pa.table({})
-    table = pa.ipc.open_stream(source).read_all()
-    return json.loads((table.schema.metadata or {})[_KEY]), table
+    found = [*_records(data), Saved({}, {})][1]
+    return dict(found.said), found.blocks[_EXTENSION].table if found.blocks else pa.table({})
 
 
-def _stream(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
-        writer.write_table(table.combine_chunks())
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+def _name(at: int, which: str, block: str) -> str:
+    return f"{at}.{which}.{block}"
 
 
-def _sealed(payload: bytes) -> bytes:
-    return payload + zlib.crc32(payload).to_bytes(_CHECKSUM, "big")
-
-
-def _unsealed(data: bytes) -> memoryview:
-    """Check what `_sealed` sealed; raises ``ValueError`` for anything else."""
+def _records(data: bytes) -> list[Saved]:
+    """Read what is written one behind the other; raises ``ValueError`` where any of it is damaged."""
     if not isinstance(data, bytes):
-        raise _refused(f"it is {shown(data)}")
-    payload, checksum = memoryview(data)[:-_CHECKSUM], data[-_CHECKSUM:]
-    if len(checksum) < _CHECKSUM or zlib.crc32(payload).to_bytes(_CHECKSUM, "big") != checksum:
-        raise _refused("its checksum is not that of its bytes")
-    return payload
+        raise refused(f"it is {shown(data)}")
+    found: list[Saved] = []
+    at = 0
+    while at < len(data) or not found:
+        record, at = _record_at(data, at)
+        found.append(record)
+    return found
 
 
-def _refused(why: str) -> ValueError:
-    return ValueError(f"this is no saved state of open windows ({why}); give what OpenWindows.to_ipc wrote")
+def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
+    begin = at + _LENGTH
+    end = begin + int.from_bytes(data[at:begin], "big")
+    head, place = data[begin:end], end + _CHECKSUM
+    if place > len(data) or zlib.crc32(head).to_bytes(_CHECKSUM, "big") != data[end:place]:
+        raise refused("its checksum is not that of its bytes")
+
+    def block(name: str, size: int, checksum: int) -> StoredTable:
+        nonlocal place
+        piece = memoryview(data)[place : place + size]
+        place += size
+        return StoredTable(size, checksum, lambda: piece)
+
+    found = of_head(head, block)
+    for each in found.blocks.values():
+        each.check()
+    return found, place
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
@@ -223,10 +260,3 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     mode = state.emit.mode
     if emit.mode != mode:
         raise ValueError(f"the saved windows are emitted in the mode {mode}, and now {emit.mode}; begin a new state")
-
-
-def _part(table: WindowTable, part: int) -> pa.Table:
-    states = table.states.add_column(0, _PART, pa.array(np.full(len(table), part), pa.int32()))
-    for name in MARKS:
-        states = states.append_column(f"__{name}", pa.array(table.marks[name], pa.int64()))
-    return states

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from aggr.kernels.groups import Groups, group_by
 from aggr.states.keys import key_column
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
+from tiltframe.streaming.stored import StoredTable
 from windows import TimeWindow
 from windows.timezone import Instants
 
@@ -35,10 +37,26 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "latest": (np.maximum, LOWEST),
     "seen": (np.maximum, LOWEST),  # the event time of its latest row
 }
+_SCHEMA, _BYTES = b"states", b"nbytes"  # told beside a stored index
 _FEW = 256  # windows are grouped as they are
 _TOGETHER = 1 << 13  # windows of all levels are merged in one call each: most of what it takes is then the call
 _MOST_CHUNKS = 16  # each costs by itself, whatever it holds
+_FEW_RUNS = 4  # of rows that lie together
 Marks = Mapping[str, NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class StoredStates:
+    """The columns of states as they were saved, which are read when they are first needed."""
+
+    table: StoredTable
+    schema: pa.Schema
+    nbytes: int  # once they are read
+
+    @classmethod
+    def of(cls, columns: pa.Table) -> StoredStates:
+        """Write columns of states."""
+        return cls(StoredTable.of(columns), columns.schema, columns.nbytes)
 
 
 @dataclass(frozen=True)
@@ -47,38 +65,93 @@ class WindowTable:
 
     Parameters
     ----------
-    states : table of window_start, window_end, keys, states
+    index : table of window_start, window_end and keys, and of states unless they are in ``rest``
     marks : name -> array of int64, shape (windows,)
         As `MARKS` names them.
+    rest : StoredStates, optional
+        The states of the same rows.
+    stored : StoredTable, optional
+        Index and marks as they were saved, where they are the same still.
     """
 
-    states: pa.Table
+    index: pa.Table
     marks: Marks
+    rest: StoredStates | None = None
+    stored: StoredTable | None = None
+
+    @classmethod
+    def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
+        """Read what `to_stored` wrote, but for the states."""
+        index, told = stored.table, stored.table.schema.metadata
+        rest = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(told[_SCHEMA])), int(told[_BYTES]))
+        marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
+        index = index.drop_columns([f"__{name}" for name in MARKS]).replace_schema_metadata()
+        return cls(index, marks, rest, stored)
+
+    def to_stored(self, columns: Sequence[str]) -> tuple[StoredTable, StoredTable]:
+        """Write the named columns, of times and keys, with the marks, and by themselves the states.
+
+        What was read and is the same still is given as it is.
+        """
+        rest = self.rest or StoredStates.of(self.index.drop_columns(list(columns)))
+        if self.stored is not None:
+            return self.stored, rest.table
+        index = self.index.select(list(columns))
+        for name in MARKS:
+            index = index.append_column(f"__{name}", pa.array(self.marks[name], pa.int64()))
+        told = {_SCHEMA: rest.schema.serialize().to_pybytes(), _BYTES: str(rest.nbytes)}
+        return StoredTable.of(index.replace_schema_metadata(told)), rest.table
 
     def __len__(self) -> int:
         """Return the number of windows."""
-        return int(self.states.num_rows)
+        return int(self.index.num_rows)
+
+    @cached_property
+    def states(self) -> pa.Table:
+        """The table of window_start, window_end, keys and states."""
+        table = self.index
+        if self.rest is not None:
+            for field, column in zip(self.rest.schema, self.rest.table.table.columns, strict=True):
+                table = table.append_column(field, column)
+        return table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of `states`."""
+        more = () if self.rest is None else self.rest.schema
+        return pa.schema([*self.index.schema, *more])
+
+    @property
+    def nbytes(self) -> int:
+        """The size of `states` in memory."""
+        return int(self.index.nbytes) + (0 if self.rest is None else self.rest.nbytes)
 
     @property
     def ends(self) -> Instants:
         """Where windows end, microseconds UTC."""
-        return instants_of(self.states, END)
+        return instants_of(self.index, END)
 
     @property
     def starts(self) -> Instants:
         """Where windows begin, microseconds UTC."""
-        return instants_of(self.states, START)
+        return instants_of(self.index, START)
 
     @property
     def rows(self) -> int:
         """How many rows have come since the windows were last emitted."""
         return int(self.marks["pending"].sum())
 
+    def none(self) -> WindowTable:
+        """Show no windows, of the same types."""
+        return fresh(self.schema.empty_table())
+
     def chosen(self, rows: NDArray[np.bool_]) -> WindowTable:
         """Keep the windows that are true; the table itself where all are."""
         if rows.all():
             return self
-        return WindowTable(self.states.filter(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
+        if not rows.any():
+            return self.none()
+        return WindowTable(_filtered(self.states, rows), {name: m[rows] for name, m in self.marks.items()})
 
     def between(self, begin: int, end: int) -> WindowTable:
         """Show the windows of neighbouring places."""
@@ -87,19 +160,36 @@ class WindowTable:
 
     def taken(self, rows: NDArray[np.integer]) -> WindowTable:
         """Take windows by their places."""
+        if not len(rows):
+            return self.none()
         return WindowTable(self.states.take(pa.array(rows)), {name: m[rows] for name, m in self.marks.items()})
 
     def marked(self, **marks: NDArray[np.int64]) -> WindowTable:
-        """Replace some of the marks."""
-        return replace(self, marks={**self.marks, **marks})
+        """Replace some of the marks; the table itself where they are the same."""
+        if all(np.array_equal(self.marks[name], new) for name, new in marks.items()):
+            return self
+        return replace(self, marks={**self.marks, **marks}, stored=None)
+
+    def without_states(self, keys: Sequence[str]) -> WindowTable:
+        """Keep the columns of times and keys alone."""
+        return WindowTable(self.index.select([START, END, *keys]), self.marks)
+
+    def moved(self, starts: Instants, ends: Instants) -> WindowTable:
+        """Give the windows other starts and ends, microseconds UTC."""
+        states = self.states
+        for name, micros in ((START, starts), (END, ends)):
+            states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+        return WindowTable(states, self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
         """Add the columns of a schema that are missing, null: of measures that were added."""
-        missing = [field for field in like if field.name not in self.states.column_names]
+        missing = [field for field in like if field.name not in self.schema.names]
+        if not missing:
+            return self
         states = self.states
         for field in missing:
             states = states.append_column(field, pa.nulls(len(self), field.type))
-        return replace(self, states=states) if missing else self
+        return WindowTable(states, self.marks)
 
     def emptied(self, rows: NDArray[np.bool_], columns: Sequence[str]) -> WindowTable:
         """Replace the states of some windows by null, the identity of every merge."""
@@ -107,7 +197,16 @@ class WindowTable:
         kept = pa.array(np.arange(len(self)), mask=rows)
         for name in columns:
             states = states.set_column(states.column_names.index(name), name, states.column(name).take(kept))
-        return replace(self, states=states)
+        return WindowTable(states, self.marks)
+
+
+def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
+    """Keep the rows that are true; where they lie together, as windows of one time do, without copying their states."""
+    edges = np.flatnonzero(np.diff(rows, prepend=False, append=False))
+    if len(edges) > 2 * _FEW_RUNS:
+        return states.filter(pa.array(rows))
+    runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+    return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
 
 
 def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
@@ -119,9 +218,7 @@ def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
 def parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """Show windows as parts of those of a coarser level that they lie in."""
     starts = level.starts(windows.starts)
-    states = windows.states
-    for name, micros in ((START, starts), (END, level.ends(starts))):
-        states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+    states = windows.moved(starts, level.ends(starts)).states
     return fresh(states, pending=windows.marks["pending"], touched=windows.marks["touched"])
 
 
@@ -176,25 +273,33 @@ class _Parted:
 
 
 def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> _Parted:
+    """Find out by times and keys alone which windows are one, so that states are copied once."""
     none = np.zeros(0, np.int64)
     if not len(new):
         return _Parted(held, new, none, 0)
-    near = _near(held.states, new.states, level, functions)
-    far, both = held.chosen(~near), _united(stacked([held.chosen(near), new]), level, functions)
-    keys = _keys(both.states, functions)
-    groups, _ = group_by([key_column(both.states.column(START)), *keys], len(both))
+    near = _near(held.index, new.index, level, functions)
+    keys = [name for name in new.index.column_names if name not in {START, END, *functions}]
+    both = _united(stacked([held.without_states(keys).chosen(near), new.without_states(keys)]), level, keys)
+    groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _Parted(stacked([far, both]), both.between(0, 0), none, 0)
-    several = groups.counts()[groups.ids] > 1
-    found, ids = np.unique(groups.ids[several], return_inverse=True)
-    return _Parted(stacked([far, both.chosen(~several)]), both.chosen(several), ids, len(found))
+        return _Parted(stacked([held, new]), new.none(), none, 0)
+    more = groups.counts() > 1
+    several = more[groups.ids]
+    of_held = near.copy()
+    of_held[near] = several[: len(both) - len(new)]
+    of_new = several[len(both) - len(new) :]
+    apart = stacked([held.chosen(~of_held), new.chosen(~of_new)])
+    meeting = stacked([held.chosen(of_held), new.chosen(of_new)])
+    if level.unites:
+        meeting = meeting.moved(both.starts[several], both.ends[several])
+    return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
 
 
 def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str]) -> NDArray[np.int64]:
     """Find the window of ``among`` that each sought one is, or is part of; -1 where there is none."""
     columns = [START, END, *keys]
-    both = pa.concat_tables([t.states.select(columns) for t in (sought, among)])
-    united = _united(WindowTable(both, {}), level, {}).states
+    both = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
+    united = _united(WindowTable(both, {}), level, keys).index
     groups, _ = group_by([key_column(united.column(name)) for name in (START, *keys)], len(both))
     found = np.full(groups.n, -1)
     found[groups.ids[len(sought) :]] = np.arange(len(among))
@@ -204,7 +309,7 @@ def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Seq
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
     """Find the order of windows by start and keys."""
-    groups, _ = group_by([key_column(table.states.column(name)) for name in (START, *keys)], len(table))
+    groups, _ = group_by([key_column(table.index.column(name)) for name in (START, *keys)], len(table))
     return np.argsort(groups.ids, kind="stable")
 
 
@@ -221,30 +326,25 @@ def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[s
     return near
 
 
-def _united(both: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
+def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
     """Give each interval the start and end of the window that it is part of."""
     if not level.unites:
         return both
-    groups, _ = group_by(_keys(both.states, functions), len(both))
+    groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))
     found = level.merge(groups.ids, both.starts, both.ends)
-    states = both.states
-    for name, micros in ((START, found.starts), (END, found.ends)):
-        at = pa.array(micros[found.ids]).cast(INSTANT)
-        states = states.set_column(states.column_names.index(name), name, at)
-    return replace(both, states=states)
+    return both.moved(found.starts[found.ids], found.ends[found.ids])
 
 
 def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
     """Merge the windows of each group; every group has some."""
     groups = Groups.of(ids, int(ids.max()) + 1)
     rows, until = groups.by_group()
-    one = meeting.states.take(pa.array(rows[until[:-1]]))
-    columns = {name: one.column(name) for name in one.column_names}
-    known = {name: f for name, f in functions.items() if name in columns}  # a measure may be added before its types are
-    columns |= {name: f._merge_trusted(meeting.states.column(name), groups) for name, f in known.items()}
+    states = meeting.states
+    same = [name for name in states.column_names if name not in functions]
+    one = states.select(same).take(pa.array(rows[until[:-1]]))
+    columns = {
+        name: functions[name]._merge_trusted(states.column(name), groups) if name in functions else one.column(name)
+        for name in states.column_names
+    }
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)
-
-
-def _keys(states: pa.Table, functions: Mapping[str, Function]) -> list[pa.Array]:
-    return [key_column(states.column(name)) for name in states.column_names if name not in {START, END, *functions}]

@@ -17,6 +17,7 @@ from aggr.kernels.leb128 import FAR, Bytes, put_number
 # cells, below 1 ns each, cost less than a sort, 150 ns an entry and more (measured).
 SPARSE = 32
 _BLOCK = 8  # cells looked at together
+_ONE, _WORD, _PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; which word of 64 has a mark, and where
 FEW = 1 << 12  # cells that are never too many: 32 KiB, what the nearest cache holds
 
 Whole = NDArray[np.int64]
@@ -68,21 +69,24 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
 
     Its cells are ``spans[g]``; a group that has none is left out.
     """
+    cell: Int
     n, widest = len(until) - 1, FEW
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a count takes no more bytes than it counts rows, and before each may be a gap
     data, offsets = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, line = np.zeros(widest, np.int32), room(widest)
+    cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
         span = spans[group]
         if span:
             for i in range(until[group], until[group + 1]):
-                cell = max(keys[np.uint64(rows[i])] - low[group], 0)
-                cells[np.uint64(min(cell, span - 1))] += 1  # never beyond the line, whatever keys come
-            at = write_cells(cells[:span], line, data, at)
+                # never beyond the line, whatever keys come
+                cell = np.uint64(min(max(keys[np.uint64(rows[i])] - low[group], 0), span - 1))
+                cells[cell] += 1
+                marks[cell >> _WORD] |= _ONE << (cell & _PLACE)
+            at = write_marked(cells, marks, span, line, data, at)
             lows[group], highs[group] = low[group], low[group] + span - 1
             totals[group] = until[group + 1] - until[group]
         offsets[group + 1] = at
@@ -110,6 +114,29 @@ def write_cells(cells: NDArray[np.integer], line: Line, data: Bytes, at: Int) ->
     for cell in range(whole, len(cells)):
         size = _noted(cells, cell, keys, counts, size)
     return write_keys(keys, counts, size, data, at)
+
+
+@compiled
+def write_marked(
+    cells: NDArray[np.integer], marks: NDArray[np.uint64], span: Int, line: Line, data: Bytes, at: Int
+) -> Int:
+    """Write the cells of a group, a bit marking each that is used, and empty both; return the place after.
+
+    Where most cells are empty this takes half the time of `write_cells`, which looks at all of them.
+    """
+    keys, counts = line
+    size: Int = np.uint64(0)
+    for word in range((span - 1) // 64 + 1):
+        left: Int = marks[np.uint64(word)]
+        marks[np.uint64(word)] = 0
+        while left:
+            bit = left & (~left + _ONE)  # the lowest; as a double, its exponent is its place
+            cell: Int = np.uint64(64 * word + (np.float64(bit).view(np.int64) >> 52) - 1023)
+            keys[size], counts[size] = cell, cells[cell]
+            cells[cell] = 0
+            size += _ONE
+            left &= left - _ONE
+    return write_keys(keys, counts, np.int64(size), data, at)
 
 
 @compiled
