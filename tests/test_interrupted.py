@@ -75,6 +75,26 @@ cli.main(["functions"])
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_interrupt_that_python_cannot_raise_is_not_swallowed():
+    """Python prints what a weak reference's callback raises, and goes on."""
+    script = """
+import os, signal, sys, time, weakref
+import tiltframe.cli as cli
+class Held: pass
+held = Held()
+watched = weakref.ref(held, lambda _: os.kill(os.getpid(), signal.SIGINT))
+def slow():
+    global held
+    held = None
+    time.sleep(20)
+    print("not interrupted")
+cli.app.functions.callback = slow
+cli.main(["functions"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING}")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.05, 0.4])
 def test_compact_does_not_say_that_nothing_was_written(after, tmp_path):

@@ -20,7 +20,7 @@ from aggr.registry import aliases
 from tiltframe.cli.check import check
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
-from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, too_late_at_exit
+from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
@@ -89,7 +89,8 @@ def main(args: list[str] | None = None) -> None:
     too_late_at_exit()
     from_now(NOTHING)
     try:
-        cli.main(args, standalone_mode=False)
+        with never_swallowed():
+            cli.main(args, standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()  # a full disk is noticed here
     except (KeyboardInterrupt, click.exceptions.Abort):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,6 +15,8 @@ NOTHING = "interrupted; nothing was written"
 WRITTEN = "interrupted; the rows were written"
 UNSURE = "interrupted while the store was written to: it holds all of it or nothing; run it again, it counts once"
 STEPS = "interrupted; the steps that were done stay done, and the store is whole; run it again"
+
+_SOON = 0.01  # seconds
 
 _sentence = [NOTHING]  # of this process: a signal has no arguments
 
@@ -30,6 +35,27 @@ def from_now(sentence: str) -> None:
 def too_late_at_exit() -> None:
     """Ignore Ctrl-C while the process ends: all is done and said, and a signal would kill what is left of it."""
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def never_swallowed() -> Iterator[None]:
+    """Within, send Ctrl-C again that fell where Python can raise nothing, such as a weak reference's callback.
+
+    Python prints an exception from there and goes on: a traceback on standard error, and a command not interrupted.
+    """
+    others = sys.unraisablehook
+
+    def again(what: sys.UnraisableHookArgs) -> None:
+        if isinstance(what.exc_value, KeyboardInterrupt):
+            threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            others(what)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = others
 
 
 @contextmanager
