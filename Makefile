@@ -18,8 +18,8 @@ demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at 
 test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF tests with the oldest versions that are allowed
-	@.venv-oldest/bin/python -m pytest -m "not spark and not slow" tests aggr windows tiltframe
+test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
+	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
 	@.venv-oldest/bin/python -m pytest tests/test_udaf.py
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
@@ -27,8 +27,9 @@ test-oldest: java .venv-oldest/.ready ## Run the fast tests and the Spark UDAF t
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
-fast: $(READY) ## Run the tests that need no Spark and no patience (some minutes)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow" -x tests docs aggr windows tiltframe
+fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience (a minute)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store" --ignore tests/test_bad_inputs.py -x \
+	  tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \

@@ -97,8 +97,9 @@ class Or:
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         """Combine the bits per group."""
         check_lengths(len(column), groups)
-        flags = np.zeros(groups.n, np.int8)
-        np.bitwise_or.at(flags, groups.ids, column.to_numpy())
+        flags, given = np.zeros(groups.n, np.int8), column.to_numpy()
+        raised = np.flatnonzero(given)  # few
+        np.bitwise_or.at(flags, groups.ids[raised], given[raised])
         return pa.array(flags)
 
     def check(self, column: pa.Array) -> None:

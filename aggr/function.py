@@ -528,14 +528,15 @@ class Function(ABC):
         versions = states.field(VERSION)
         if not pa.types.is_integer(versions.type) or versions.null_count:
             raise DamagedState(f"a damaged state of {self.name}: it has no version")
-        oldest, newest = pc.min_max(versions).as_py().values()
-        if oldest is not None and oldest < 1:
-            raise DamagedState(f"a damaged state of {self.name}: its version is {oldest}")
-        if newest is not None and newest > self.version:
-            raise ValueError(
-                f"a {self.name} state has version {newest}, and this release reads up to {self.version}; "
-                "upgrade tiltframe"
-            )
+        numbers = versions.to_numpy()
+        if not (numbers == self.version).all():
+            if numbers.min() < 1:
+                raise DamagedState(f"a damaged state of {self.name}: its version is {numbers.min()}")
+            if numbers.max() > self.version:
+                raise ValueError(
+                    f"a {self.name} state has version {numbers.max()}, and this release reads up to {self.version}; "
+                    "upgrade tiltframe"
+                )
         for name, state_parameters in self.state_parameters.items():
             mine = repeated(name, getattr(self, name), state_parameters, 1)
             try:
@@ -599,11 +600,10 @@ def _repeats(column: pa.Array, text: str) -> bool:
         return False
     _, places, given = column.buffers()
     offsets = np.frombuffer(places, np.int32, rows + 1, 4 * column.offset)
-    if offsets[0] < 0 or not (offsets[1:] - offsets[:-1] == len(wanted)).all():
+    first = int(offsets[0])
+    if first < 0 or not (offsets == np.arange(first, first + (rows + 1) * len(wanted), len(wanted))).all():
         return False
-    data = np.frombuffer(given, np.uint8)[int(offsets[0]) : int(offsets[0]) + rows * len(wanted)]
-    whole = len(data) == rows * len(wanted) and data[: len(wanted)].tobytes() == wanted
-    return whole and bool((data[len(wanted) :] == data[: -len(wanted)]).all())
+    return bool(given[first : first + rows * len(wanted)] == pa.py_buffer(wanted * rows))
 
 
 def _distinct_names(column: pa.Array, expected: str) -> list[Any]:

@@ -98,6 +98,7 @@ def test_levels_that_are_kept_for_longer_than_there_are_times(tmp_path):
     assert store.query("10s").num_rows == 3
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence():
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "tiltframe.cli", "functions"], stdout=full, stderr=subprocess.PIPE)

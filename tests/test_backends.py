@@ -15,6 +15,8 @@ from tiltframe.store.core.backend import Backend, Conflict
 from tiltframe.store.delta.backend import DeltaBackend
 from tiltframe.store.testing import MemoryBackend, check_backend
 
+pytestmark = pytest.mark.store
+
 FRAME = TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 
 

@@ -41,6 +41,7 @@ def written(rows: list[dict[int, int]]) -> pa.StructArray:
     return Histograms(np.array([len(row) for row in rows], np.int64), keys, counts).to_arrow()
 
 
+@pytest.mark.slow
 @given(KEYS, st.integers(1, 4), MOST, st.randoms())
 def test_keys_are_counted_group_by_group(keys, n, most, random):
     ids = [random.randrange(n) for _ in keys]
@@ -56,6 +57,7 @@ def test_keys_are_counted_group_by_group(keys, n, most, random):
     assert same_bits(Buckets(most).merge(pa.concat_arrays(states), Groups.of([*range(n)] * 2, n)), state)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.dictionaries(NEAR, st.integers(1, 300) | st.integers(1, 2**55), max_size=40), max_size=8)
     | st.lists(st.dictionaries(APART, st.integers(1, 300), min_size=1, max_size=40), min_size=2, max_size=6)
@@ -84,6 +86,7 @@ def test_totals_beyond_int64_are_the_greatest_one():
     assert read(Buckets().merge(written([{1: 2**62}, {1: 2**62 - 2}]), Groups.single(2))) == [{1: 2**63 - 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reach", [400, 40_000])
 def test_damaged_states_are_refused_and_never_read_beyond(reach):
     rng = np.random.default_rng(1)

@@ -12,6 +12,8 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.app import main
 
+pytestmark = pytest.mark.store
+
 FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m,1h"]
 ROWS = '{"ts": "2024-05-01T10:00:00Z", "k": "a"}\n{"ts": "2024-05-01T11:00:00Z", "k": "b"}\n'
 DAY = "2024-05-01,2024-05-02"

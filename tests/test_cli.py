@@ -70,6 +70,7 @@ def store(tmp_path, lines, capfd):
     return folder
 
 
+@pytest.mark.slow
 def test_rollup_and_query_in_processes_of_their_own(lines, tmp_path):
     folder = tmp_path / "store"
     status, out, err = run("rollup", lines, *ARGUMENTS, "--store", folder)
@@ -350,6 +351,7 @@ def test_a_store_of_another_frame(store, lines, capfd):
     assert {p: p.read_bytes() for p in store.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away(store):
     """``tiltframe query … | head`` ends in silence."""
     command = f"{sys.executable} -m tiltframe.cli query {store} --per 10s --format json | head -n 0"
@@ -397,6 +399,7 @@ def test_a_file_that_has_grown_is_refused(store, lines, capfd):
     assert "has changed since it was rolled up" in err
 
 
+@pytest.mark.slow
 def test_a_store_below_an_input_is_no_input(desk, capfd):
     for name in ("e.jsonl", "more.jsonl"):
         Path("in").mkdir(exist_ok=True)
@@ -433,6 +436,7 @@ def test_nan_in_csv_is_a_value(desk, capfd):
     assert json.loads(call(capfd, "query", "st", "--per", "1h", "--format", "json")[1])["s"] == "NaN"
 
 
+@pytest.mark.slow
 def test_json_columns_that_come_late_are_read(desk, capfd):
     first = "".join(json.dumps({"ts": i, "pad": "x" * 1000}) + "\n" for i in range(20_000))
     Path("a.jsonl").write_text(json.dumps({"ts": 0, "late": 1}) + "\n")
@@ -450,6 +454,7 @@ def test_nested_keys_are_refused(desk, capfd):
     assert "the key 'k' has type list" in err
 
 
+@pytest.mark.slow
 def test_inspect_compact_and_expire(store, lines, capfd):
     status, out, _ = call(capfd, "inspect", store)
     assert status == 0
@@ -556,6 +561,7 @@ def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capf
     assert not any("path" in name for name in FrameStore(other).backend.view(["10s"])[0].txn_versions)
 
 
+@pytest.mark.slow
 def test_standard_input_with_mistakes(tmp_path):
     for data, said in ((b"", "standard input is empty"), (b"ts,host\n1,2,3\n", "standard input")):
         status, out, err = piped(data, "rollup", "-", *ARGUMENTS, "--store", tmp_path / "store")

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.store
+
 ROWS = [{"ts": "2024-05-01T10:00:00Z", "ms": 1.5}, {"ts": "2024-05-01T10:00:30Z", "ms": 3.0}]
 LATER = [{"ts": "2024-05-02T10:00:00Z", "ms": 8.0}]
 

@@ -39,6 +39,7 @@ def busy(times):
     return np.full(3, total)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_loop_runs():
     busy(1)
     main = threading.main_thread().ident
@@ -109,6 +110,7 @@ def test_where_nothing_can_be_written_each_process_compiles():
     assert compiled(made["thrice"])(14) == 42
 
 
+@pytest.mark.slow
 def test_without_the_compiler_the_loops_give_the_same():
     """The loops are plain Python: run as such, every kernel gives the same bits."""
     script = """
@@ -143,6 +145,7 @@ print(seen.hexdigest())
     assert answers == answers[:1] * 3
 
 
+@pytest.mark.slow
 def test_few_rows_wait_for_no_compiler():
     script = """
 import math, sys, numpy as np, pyarrow as pa, aggr

@@ -43,6 +43,7 @@ def ask(folder: Path, **more: str) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_path):
     """The outer file stays as it is, its time of change and all; numba alone would keep on using its old code."""
     (tmp_path / "loops_outer.py").write_text(OUTER)
@@ -57,12 +58,14 @@ def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_pa
     assert ask(tmp_path) == [21, 60, 61, 3]
 
 
+@pytest.mark.slow
 def test_code_that_checks_indices_is_kept_apart(tmp_path):
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
     assert [ask(tmp_path)[-1], ask(tmp_path, NUMBA_BOUNDSCHECK="1")[-1], ask(tmp_path)[-1]] == [0, 0, 3]
 
 
+@pytest.mark.slow
 def test_workers_are_tuned_unless_that_is_turned_off():
     script = """
 import gc, os, pyarrow as pa
@@ -81,6 +84,7 @@ print(pa.cpu_count(), gc.get_freeze_count() > 0)
     assert said == [["1", "True"], ["3", "False"]]
 
 
+@pytest.mark.slow
 def test_what_workers_have_loaded_is_frozen_before_the_tasks_1_2_4_and_8():
     """Loops are loaded when they are first called, so that once would leave them to be collected after every task."""
     script = """
@@ -116,6 +120,7 @@ print(loops_outer.twice_removed(7), sum("loops" in loop.__module__ for loop in m
 """
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path):
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
@@ -139,6 +144,7 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
     assert start().communicate(timeout=120)[0].split() == ["81", "0"]
 
 
+@pytest.mark.slow
 def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_path):
     """What an image holds serves where the processor is said to be the same; a copied file has another time."""
     (tmp_path / "loops_outer.py").write_text(OUTER)
@@ -151,6 +157,7 @@ def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_p
     assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [3, 3]
 
 
+@pytest.mark.slow
 def test_what_is_warm_is_not_compiled_again(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
 

@@ -101,6 +101,7 @@ def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
     assert refused.total() <= MOST_REFUSED * compared, refused.most_common(5)
 
 
+@pytest.mark.slow
 def test_an_expression_of_arrow_chooses_the_same_rows():
     make, rows = Conditions(7), table().append_column("row", pa.array(range(table().num_rows)))
     data = ds.dataset(rows)

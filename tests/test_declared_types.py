@@ -89,6 +89,7 @@ def test_keys_that_would_lose_digits_are_refused_and_text_keeps_them(case, rollu
     assert rollup(csv_of(*keys), "--text", "k")[2] == dict.fromkeys(keys, 1)
 
 
+@pytest.mark.slow
 def test_declared_types(rollup):
     assert rollup(csv_of("007", "7"), "--type", "k=int64")[2] == {7: 2}
     assert rollup(csv_of(BIG, BIG - 1), "--type", "k=uint64", store="u")[2] == {BIG: 1, BIG - 1: 1}
@@ -100,6 +101,7 @@ def test_declared_types(rollup):
     assert rollup(lines, "--type", "k=uint64", name="a.jsonl", store="j")[2] == {BIG: 1, BIG - 1: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", [0, 1, 300_000])
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 def test_whole_numbers_beyond_int64_are_found_wherever_they_are(where, name, rollup):
@@ -133,6 +135,7 @@ QUOTES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
 @pytest.mark.parametrize("case", QUOTES)
 def test_a_quote_that_is_not_closed_is_named_by_its_line(case, ending, rollup):
@@ -261,6 +264,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FILES)
 def test_files_that_cannot_be_read(case, rollup):
     name, text, message = FILES[case]

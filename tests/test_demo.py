@@ -98,6 +98,7 @@ def test_the_demo(tmp_path):
     assert {row["window_start"] for row in rows} == {"2013-01-01T05:00:00Z"}
 
 
+@pytest.mark.slow
 def test_a_missing_java_is_one_sentence(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tiltframe.cli", "demo", "--out", str(tmp_path / "out")],

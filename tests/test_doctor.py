@@ -34,6 +34,7 @@ def test_every_finding_has_the_same_parts(capfd, monkeypatch):
     assert "    set PYSPARK_PYTHON=" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("said", "ok"), [("8", False), ("1.8.0_392", False), ("11.0.2", False), ("17", True), ("21.0.2", True)]
 )

@@ -25,6 +25,8 @@ from tiltframe.store.postgres.session import session
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
 
+pytestmark = pytest.mark.store
+
 BEFORE = {"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5])}
 AFTER = {"n": aggr.count(), "sd": aggr.stdev("x"), "p": aggr.dds("x", [0.5, 0.9]), "high": aggr.count(where="x > 5")}
 OLD = TiltFrame(["10s", "1m"], "ts", BEFORE, ["k"])

@@ -15,7 +15,7 @@ from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import LEVEL, START
 from tiltframe.store.core.writers import EXPIRED
 
-pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 
 @pytest.mark.slow

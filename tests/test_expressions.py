@@ -178,6 +178,7 @@ def test_the_text_is_part_of_the_frame():
     assert read_keys(["a", {"b": "c"}]) == {"a": "a", "b": "c"}
 
 
+@pytest.mark.slow
 def test_a_store_keeps_them_and_names_the_difference(tmp_path):
     rows, frame = table(), TiltFrame(["1s", "1m"], "ts", MEASURES, KEYS)
     store = FrameStore(str(tmp_path / "store"), frame)
@@ -191,6 +192,7 @@ def test_a_store_keeps_them_and_names_the_difference(tmp_path):
         FrameStore(str(tmp_path / "store"), TiltFrame(["1s", "1m"], "ts", MEASURES, KEYS | {"route": "upper(route)"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7])
 @pytest.mark.parametrize("window", ["running()", "sliding(3)", "since('quantity > 8')"])
 def test_batches_of_rows_in_order_give_the_same_bits(window, size):

@@ -51,6 +51,7 @@ def test_core_is_what_local_frames_need():
     assert sorted(text.partition(">")[0] for text in PROJECT["dependencies"]) == sorted(CORE)
 
 
+@pytest.mark.slow
 def test_frames_and_a_store_in_memory_need_the_core_alone():
     script = """
 import aggr, pyarrow as pa, tiltframe
@@ -64,6 +65,7 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
     assert run(script, *OTHERS) == (0, "[2]\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "missing", "extra"),
     [
@@ -85,11 +87,13 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert extra in PROJECT["optional-dependencies"]
 
 
+@pytest.mark.slow
 def test_spark_needs_no_other_extra():
     status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))
     assert (status, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_old_pyspark_is_one_sentence():
     from spark_udaf.jobs.session import is_old
 

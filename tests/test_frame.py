@@ -236,6 +236,7 @@ def sketchy(levels) -> TiltFrame:
     return TiltFrame(levels, "ts", {**MEASURES, **sketches}, ["host"], "America/New_York")
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans())
 @settings(max_examples=25, deadline=None)
 def test_batches_and_their_order_do_not_show(seed, cuts, merge_early):

@@ -135,6 +135,7 @@ def test_hopping_windows_and_offsets_against_a_naive_evaluation(name, size, hop,
 FRAMES = [["session(30m)"], ["hopping(1h, 25m)"], ["10m", "hopping(1h, 20m)", "1d", "all"], ["tumbling(1h, offset=7m)"]]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6), st.integers(1, 6), st.booleans(), st.sampled_from(FRAMES))
 @settings(max_examples=40, deadline=None)
 def test_any_split_of_the_rows_equals_the_whole(seed, cuts, merge_early, levels):
@@ -266,6 +267,7 @@ def test_a_store_refuses_windows_whose_end_does_not_follow_from_their_start(tmp_
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.slow
 def test_a_store_keeps_levels_with_an_offset(place):
     frame = TiltFrame(
         ["tumbling(1h, offset=7m)", "tumbling(1d, offset=7m)"],

@@ -167,6 +167,7 @@ def is_whole(function: Function, state: pa.Array) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
 def test_states_with_spoilt_fields(name):
     function, values = STATES[name]
@@ -181,6 +182,7 @@ def test_states_with_spoilt_fields(name):
     assert same_bits(function.finish(states), results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [None, 20])
 def test_bytes_of_histograms(most):
     rng = np.random.default_rng(3)
@@ -219,6 +221,7 @@ def test_digits_of_exact_sums():
             assert same_bits(EXACT.merge(damaged, Groups.each(len(damaged))), damaged)
 
 
+@pytest.mark.slow
 def test_texts_of_hdrhistogram():
     function, rng = aggr.Hdr(digits=2), np.random.default_rng(5)
     text = to_hdr_v2(function.reduce(pa.array([1, 5, 5, 900, 10**6]), Groups.single(5)), function)[0].as_py()
@@ -232,6 +235,7 @@ def test_texts_of_hdrhistogram():
     assert refused > 800 * TIMES  # zlib has a checksum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", ["upper", "lower"])
 def test_messages_of_ddsketch(keys):
     function, rng = aggr.Dds(), np.random.default_rng(6)

@@ -116,6 +116,7 @@ def check(hours: Hopping, panes: list[int], hops: list[int]) -> None:
             assert hours.first_from(moment) == min(h for h in hops if h >= moment)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("zone", "moved", "day"), SETTINGS, ids=[f"{z}-{d[1]}" for z, _, d in SETTINGS])
 @pytest.mark.parametrize(("size", "hop"), SHORT)
 def test_windows_are_panes_in_a_row(zone, moved, day, size, hop):
@@ -127,6 +128,7 @@ def test_windows_are_panes_in_a_row(zone, moved, day, size, hop):
     check(hours, panes, hops)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kolkata", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize(("size", "hop"), LONG)
 def test_windows_of_days_and_months(zone, size, hop):
@@ -170,6 +172,7 @@ def test_no_row_is_lost_where_the_clock_goes_back():
     assert max(hours.ends(starts) - starts) == 100 * MINUTE
 
 
+@pytest.mark.slow
 @given(
     st.integers(-(2 * 10**15), 4 * 10**15),
     st.sampled_from([*SHORT, *LONG]),
@@ -192,6 +195,7 @@ def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
     assert hours.first_from(time) == starts[starts >= time][0]
 
 
+@pytest.mark.slow
 @given(
     st.integers(-(10**15), 4 * 10**15),
     st.floats(0.5, 400),
@@ -331,6 +335,7 @@ def test_an_unknown_zone_is_refused():
         hopping("1h", "10m", "Europe/Pariss")
 
 
+@pytest.mark.slow
 def test_too_many_windows_are_refused():
     year = 366 * DAY
     message = r"31,622,400 windows of 1s begin in the range, and at most 10,000,000 can be listed"

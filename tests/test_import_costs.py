@@ -33,6 +33,7 @@ HEAVY = {
 OF_FUNCTIONS = {"importlib.metadata"}  # to look for those of other packages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script",
     [
@@ -62,6 +63,7 @@ def test_the_last_index_of_hdr_is_that_of_the_greatest_whole_number(digits):
     assert layout.last == layout.index(np.array([2**63 - 1]))[0]
 
 
+@pytest.mark.slow
 def test_a_condition_loads_the_parser():
     script = "import sys, aggr; aggr.sum('x', where='x > 0'); assert 'sqlglot' in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -119,6 +119,7 @@ def layer_of(module: str) -> int:
     return RANK[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_what_they_may(package):
     for module, file in MODULES.items():
@@ -127,12 +128,14 @@ def test_packages_import_what_they_may(package):
             assert not extra, f"{file.relative_to(ROOT)} imports {extra}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_run_downwards(module):
     for name in imported(MODULES[module]) & MODULES.keys():
         assert layer_of(name) <= layer_of(module), f"{module} imports {name}, which is above it"
 
 
+@pytest.mark.slow
 def test_no_circles():
     TopologicalSorter({module: imported(file) & MODULES.keys() for module, file in MODULES.items()}).prepare()
 
@@ -145,6 +148,7 @@ def nested(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
+@pytest.mark.slow
 def test_folders_make_no_circle():
     graph: dict[str, set[str]] = {}
     for module, file in MODULES.items():
@@ -191,6 +195,7 @@ def asks_for_class(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
 def test_nobody_asks_a_window_for_its_class(package):
     assert {"TimeWindow", "Tumbling", "Hopping", "Session", "Whole"} <= KINDS
@@ -218,6 +223,7 @@ def test_asking_in_other_words_is_seen(text):
     assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|Whole", "Other", text))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["aggr", "windows", "tiltframe", "tiltframe.cli"])
 def test_no_pyspark_without_spark(package):
     script = f"import sys, {package}; assert not {{'pyspark', 'py4j'}} & set(sys.modules)"

@@ -86,6 +86,7 @@ HDR_DATA = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("digits", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("name", HDR_DATA)
 def test_their_hdr_reads_ours(name, digits):
@@ -122,6 +123,7 @@ def test_we_read_their_hdr(name, digits):
     assert states.field("max")[0].as_py() == decoded.get_max_value()
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 2**63 - 1) | st.integers(0, 5000), max_size=8), max_size=5), st.integers(1, 5))
 def test_hdr_round_trip(groups, digits):
     function = Hdr((0.5,), digits)
@@ -141,6 +143,7 @@ def test_hdr_round_trip(groups, digits):
     assert from_hdr_v2(to_hdr_v2(again, function), function).equals(again)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 2**30), max_size=10), st.integers(1, 3))
 def test_hdr_against_the_package_on_small_lists(values, digits):
     function = Hdr((0.5,), digits)
@@ -199,6 +202,7 @@ def numbers_of(data: bytes) -> list[int]:
 COUNTS = st.integers(1, 200) | st.integers(1, 2**63 - 1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.integers(-100, 100) | st.integers(-(2**31), 2**31 - 1), COUNTS, max_size=6)))
 def test_histograms_are_written_as_numbers(rows):
     rows = [dict(sorted(row.items())) for row in rows]
@@ -415,6 +419,7 @@ def test_we_read_their_dds(name, alpha):
     assert abs(result["sum"] - math.fsum(values)) <= (alpha + slack) * math.fsum(np.abs(values))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.1, 0.01, 0.001])
 @pytest.mark.parametrize("name", DDS_DATA)
 def test_their_dds_reads_ours(name, alpha):
@@ -432,6 +437,7 @@ def test_their_dds_reads_ours(name, alpha):
 FLOATS = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(FLOATS, max_size=8), max_size=5), st.sampled_from(["upper", "lower"]))
 def test_dds_round_trip(groups, keys):
     function = Dds((0.5,))

@@ -64,6 +64,7 @@ def test_a_rollup_is_there_or_not(after, tmp_path):
     assert counted(tmp_path) == 80_001
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_exit_comes_too_late():
     script = """
 import atexit, os, signal
@@ -75,6 +76,7 @@ cli.main(["functions"])
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_an_interrupt_that_python_cannot_raise_is_not_swallowed():
     """Python prints what a weak reference's callback raises, and goes on."""
     script = """

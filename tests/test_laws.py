@@ -192,6 +192,7 @@ def spark_order(v: float) -> tuple[bool, float, float]:
     return (v != v, 0.0 if v != v else v, math.copysign(1, v))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "choose"), [(aggr.Min(), min), (aggr.Max(), max)], ids=["min", "max"])
 def test_oracle_extremes(function, choose):
     def oracle(values):
@@ -200,6 +201,7 @@ def test_oracle_extremes(function, choose):
     check(function, pa.float64(), oracle=oracle, rounds=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.date32()], ids=str)
 def test_oracle_extremes_of_other_types(kind):
     for function, choose in ((aggr.Min(), min), (aggr.Max(), max)):
@@ -401,6 +403,7 @@ def test_broken_functions_are_refused(broken):
     assert any(f"law {law!r}" in str(caught.value) for law in BROKEN[broken]), caught.value
 
 
+@pytest.mark.slow
 def test_a_sound_function_of_the_same_make_passes():
     check(Broken(), pa.float64(), rounds=20)
 

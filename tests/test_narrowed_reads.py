@@ -26,6 +26,8 @@ from tiltframe.store.core.narrowing import key_bounds
 from tiltframe.store.core.stored_types import stored
 from tiltframe.store.delta.layout import laid_out
 
+pytestmark = pytest.mark.store
+
 RANDOM = int(os.environ.get("TILTFRAME_CONDITIONS", "1500"))
 HOUR = 3_600_000_000
 BEGIN = 1_714_521_600_000_000  # 2024-05-01

@@ -53,6 +53,7 @@ def test_pandas_gets_plain_columns():
     assert show(finish(STATES, FRAME)).to_pandas().equals(flat)
 
 
+@pytest.mark.slow
 def test_a_plot_shows_what_a_query_gives(store):
     matplotlib.use("Agg")
     axes = store.plot("ms", [0.25, 0.9], per=["1h", "1m"], where="host = ''")

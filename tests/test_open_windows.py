@@ -134,6 +134,7 @@ def latest(windows: OpenWindows, emitted: list[pa.Table]) -> pa.Table:
     return list(rows.values())
 
 
+@pytest.mark.slow
 @conformance("siddhi.json")
 @pytest.mark.parametrize("batch", [1, 4, 1000])
 def test_siddhi(case, batch):

@@ -52,6 +52,7 @@ def test_every_how_to_is_followed():
         assert page.name in NEED_A_NETWORK or f'"how-to/{page.name}"' in source
 
 
+@pytest.mark.slow
 def test_a_page_that_says_otherwise_is_found_out(tmp_path):
     pages = {
         "prints.md": "```console\n$ echo one\ntwo\n```\n",

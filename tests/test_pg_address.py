@@ -68,6 +68,7 @@ def drawn(chance: random.Random) -> tuple[str, set[str]]:
     return uri + chance.choice(["", "/", "/" + text("@:?")]) + (f"?{query}" if query else ""), set(passwords)
 
 
+@pytest.mark.slow
 def test_libpq_reads_the_same_without_the_passwords(libpq):
     chance, taken, secret = random.Random(5), 0, hidden(libpq)
     assert {"password", "sslpassword", "oauth_client_secret"} <= secret

@@ -15,6 +15,8 @@ import aggr
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.cli.app import cli, main
 
+pytestmark = pytest.mark.store
+
 COUNTED = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["k"])
 
 

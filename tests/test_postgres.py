@@ -33,6 +33,8 @@ from tiltframe.store.postgres import schema
 from tiltframe.store.postgres.backend import PostgresBackend
 from tiltframe.store.postgres.session import session
 
+pytestmark = pytest.mark.store
+
 ALL = (-(2**63), 2**63 - 1)
 BY = ORDER[1:]
 SMALL = TiltFrame(["1s", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "first": aggr.first("x")}, ["k"])

@@ -41,6 +41,7 @@ def pushing(store, per, rows_per_task=100, **asked) -> PushingReader:
     return PushingReader(from_options(options), from_options(options).schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filters", "low", "high"),
     [

@@ -11,6 +11,8 @@ import pytest
 
 from tiltframe.cli.app import main
 
+pytestmark = pytest.mark.store
+
 FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--measure", "s=sum(x)", "--levels", "10s,1m,1h"]
 HOUR = "2024-05-01T10:00,2024-05-01T11:00"
 

@@ -167,6 +167,7 @@ def expected(table, text):
             yield {"key": key, "ts": row["ts"], **summed(part)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WINDOWS)
 @pytest.mark.parametrize("start", STARTS)
 def test_a_naive_evaluator_agrees(text, start):
@@ -182,6 +183,7 @@ def bits(table):
     return [digest(column) for column in table.columns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("emit", ["rows", "final"])
 @pytest.mark.parametrize("text", WINDOWS)
 def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
@@ -198,6 +200,7 @@ def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
         assert bits(parts.sort_by([*order, *tick, *row])) == bits(whole.sort_by([*order, *tick, *row]))
 
 
+@pytest.mark.slow
 def test_every_function_runs_and_slides():
     n = 40
     table = pa.table({"ts": range(n), "value": np.random.default_rng(1).integers(1, 50, n), "other": [1, 2] * (n // 2)})
@@ -320,6 +323,7 @@ def test_negative_weights_are_refused():
         running(pa.table({"ts": [0], "w": [-1]}), {"n": aggr.count()}, "weighted_count(3, 'w')", time="ts")
 
 
+@pytest.mark.slow
 def test_a_chain_in_batches_gives_the_same_bits():
     table = rows(5, 50).sort_by([("ts", "ascending"), ("arrival", "ascending")])
     frame = OrderedFrame(["interval('2h')", "count(3)"], "ts", MEASURES, ["key"])

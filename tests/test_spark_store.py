@@ -25,6 +25,8 @@ from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 from tiltframe.store.core.commits import commit_parts
 from tiltframe.store.core.content import content_of
 
+pytestmark = pytest.mark.store
+
 
 @pytest.fixture(scope="module")
 def rows():

@@ -20,6 +20,8 @@ from tiltframe.frame import LEVEL, START
 from tiltframe.store import Expired
 from windows import hopping, window
 
+pytestmark = pytest.mark.store
+
 FRAME = TiltFrame(
     ["10s", "1m", "10m", "1h"],
     "ts",

@@ -26,6 +26,8 @@ from tiltframe.store import frame_store
 from tiltframe.store.delta import files as stored_files
 from tiltframe.store.delta.backend import DeltaBackend
 
+pytestmark = pytest.mark.store
+
 ONE = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["k"])
 
 

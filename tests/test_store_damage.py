@@ -21,7 +21,7 @@ from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
-pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 LEVELS = ("10s", "1m", "10m")
 PART = (BEGIN + 60_000, BEGIN + 240_000)

@@ -17,6 +17,8 @@ from tests.test_store_check import at_most
 from tests.test_store_damage import one_sentence
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
+pytestmark = pytest.mark.store
+
 MEASURES = {"n": aggr.count(), "s": aggr.sum("x")}
 CASES = 600
 

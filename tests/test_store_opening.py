@@ -12,6 +12,8 @@ import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.delta.table import Live
 
+pytestmark = pytest.mark.store
+
 FRAME = TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count()}, ["host"])
 
 

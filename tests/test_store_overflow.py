@@ -12,6 +12,8 @@ from aggr import Groups
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.cli.app import main
 
+pytestmark = pytest.mark.store
+
 FRAME = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 HALF = 2**62
 

@@ -18,6 +18,8 @@ from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.commits import KEPT
 
+pytestmark = pytest.mark.store
+
 BEGIN = 1_714_521_600_000  # 2024-05-01T00:00Z
 MEASURES = {
     "n": aggr.count(),

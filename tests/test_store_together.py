@@ -19,7 +19,7 @@ from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.delta.table import make_level
 
-pytestmark = pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")
+pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 
 @pytest.mark.slow

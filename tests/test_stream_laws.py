@@ -234,6 +234,7 @@ def test_stream_is_batch(data):
     assert_same(got, batch_states(frame, rows, model.all_windows()))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([2, 10, 40]), st.sampled_from([1, 3]))
 @settings(max_examples=40, deadline=None)
 def test_sessions_do_not_depend_on_how_rows_are_cut(seed, seconds, gap):

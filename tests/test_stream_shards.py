@@ -229,6 +229,7 @@ def some(*keys: str, at: int = 1) -> pa.Table:
     return shifted(rows, 10**15)
 
 
+@pytest.mark.slow
 def test_a_restart_takes_more_measures_and_refuses_other_streams():
     stream = Shards(some().schema, KEYED, "after_close", "drop")
     stream.batch(some("a", "b", "c"))

@@ -85,6 +85,7 @@ def test_text_files_and_lists_of_them(tmp_path):
     assert rollup([tmp_path / "a.csv", str(tmp_path / "b.csv.gz")], FRAME).equals(STATES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*OF_STATES, "duckdb"])
 def test_states_of_any_kind(kind, tmp_path):
     given = lambda: KINDS[kind](STATES, tmp_path)  # noqa: E731
@@ -96,6 +97,7 @@ def test_states_of_any_kind(kind, tmp_path):
     assert not FrameStore(store.uri).append(STATES, "test", 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reader", "polars", "duckdb", "dataset", "parquet", "folder"])
 def test_rows_in_order_of_any_kind(kind, tmp_path):
     rows = ROWS.drop_columns(["host"])

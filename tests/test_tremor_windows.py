@@ -83,6 +83,7 @@ def test_a_mixed_chain(case):
     assert found == case["expected"]
 
 
+@pytest.mark.slow
 @conformance("tremor_windows.json", lambda case: case["name"] == "tremor-group_by_size")
 def test_windows_by_group(case):
     frame = OrderedFrame([level_of(level) for level in case["windows"]["levels"]], "ts", {"c": aggr.sum("c")}, ["g"])

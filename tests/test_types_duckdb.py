@@ -105,6 +105,7 @@ def comparable(found):
     return sorted(zip(*columns, strict=True), key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TYPES)
 def test_parquet_of_every_type(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
@@ -126,6 +127,7 @@ TOLD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOLD)
 def test_csv_of_every_type_that_can_be_told(name, tmp_path, monkeypatch, capfd):
     """DuckDB writes the file, and groups the rows that it wrote."""

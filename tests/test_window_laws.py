@@ -78,6 +78,7 @@ ONE_DAY = dt.timedelta(days=1)
 SECOND, MINUTE, HOUR, DAY = 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "oracle"),
     [

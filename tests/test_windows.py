@@ -171,6 +171,7 @@ def test_coarse_windows_are_whole_finer_ones_in_every_zone():
                 assert (f.starts(edge) == edge).all(), (zone, fine, coarse)
 
 
+@pytest.mark.slow
 @given(st.integers(-(10**16), 4 * 10**16), st.sampled_from(CHAIN), st.sampled_from(sorted(available_timezones())))
 @settings(max_examples=150, deadline=None)
 def test_any_time_lies_in_its_window(time, size, zone):

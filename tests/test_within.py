@@ -134,6 +134,7 @@ def test_patterns_across_settings_of_the_clock(zone, text, start, length):
     assert read_time_range(text, zone) == (of(*start), of(*start) + length)
 
 
+@pytest.mark.slow
 @given(
     st.datetimes(dt.datetime(1905, 1, 1), dt.datetime(2037, 1, 1)).map(lambda moment: moment.replace(microsecond=0)),
     st.integers(1, 6),
@@ -246,6 +247,7 @@ def test_the_calendar_to_its_ends():
         assert abs(end - of(9999, 1, 1)) < DAY
 
 
+@pytest.mark.slow
 @given(
     st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2037, 1, 1)), st.sampled_from(["Europe/Berlin", "Asia/Tehran"])
 )

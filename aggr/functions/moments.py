@@ -29,7 +29,7 @@ from aggr.kernels.numbers import (
 )
 from aggr.kernels.possible_sums import all_possible
 from aggr.kernels.rounding import as_integers, quotient, variance, whole_number
-from aggr.kernels.superaccumulator import Limbs, check_exact
+from aggr.kernels.superaccumulator import Limbs, digits_of
 from aggr.kernels.weights import Weights, count_rows, float_parts
 
 
@@ -64,8 +64,8 @@ class _Summed(Function):
             raise DamagedState(f"its field 'unit' has type {dtype}") from None
         check_unit(states.field("unit"))
         counts, special = _counts(states), states.field("special").to_numpy()
-        sums = check_exact(states.field("sum"))
-        squares = check_exact(states.field("squares")) if "squares" in self.state_fields else None
+        sums = digits_of(states.field("sum"))
+        squares = digits_of(states.field("squares")) if "squares" in self.state_fields else None
         if not all_possible(counts, special, sums, squares, fractions=pa.types.is_floating(dtype)):
             raise DamagedState("its count, its sum and its special values contradict each other")
 

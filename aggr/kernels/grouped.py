@@ -12,22 +12,30 @@ from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.sort_keys import HIGHEST, LOWEST
 
+_SURE = 2.0**62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
 
 
 def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
     """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
     check_lengths(len(values), groups)
-    reach = float(np.abs(values.astype(np.float64)).sum())
-    if reach < 2.0**53:  # every partial sum is exact in a double
-        return np.bincount(groups.ids, values, minlength=groups.n).astype(np.int64)
-    total = np.zeros(groups.n, np.int64)
-    np.add.at(total, groups.ids, values)
-    if reach >= 2.0**62:  # below, no sum can overflow; one that did is off by 2^64, and the doubles by far less
+    total, reach = _add(values, groups.ids, groups.n)
+    if reach >= _SURE:  # below, no sum can overflow; one that did is off by 2^64, and the doubles by far less
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
-        if (np.abs(near - total) > 2.0**62).any():
+        if (np.abs(near - total) > _SURE).any():
             raise OverflowError("a count grew beyond int64")
     return total
+
+
+@compiled
+def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], float]:
+    """Add up each group, and the magnitudes of all values."""
+    total, reach = np.zeros(n, np.int64), 0.0
+    for i in range(len(values)):
+        value = values[i]
+        total[np.uint64(ids[i])] += value
+        reach += abs(float(value))
+    return total, reach
 
 
 def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:

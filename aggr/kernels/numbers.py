@@ -69,14 +69,13 @@ def scale_of(dtype: pa.DataType) -> int:
 
 def check_unit(units: pa.Array) -> None:
     """Raise ``ValueError`` where states were cast to another scale than they were summed at."""
-    given = pc.unique(units).drop_null()
     expected = unit_of(units.type, 1)[0]
-    for unit in given:
-        if unit != expected:
-            raise ValueError(
-                f"states that count in units of {unit.as_py()} were cast to {units.type}; "
-                "sum columns of one type, or cast the values before they are summed"
-            )
+    if pc.all(pc.equal(units, expected)).as_py() is False:
+        other = next(unit for unit in pc.unique(units).drop_null() if unit != expected)
+        raise ValueError(
+            f"states that count in units of {other.as_py()} were cast to {units.type}; "
+            "sum columns of one type, or cast the values before they are summed"
+        )
 
 
 def parts_of(values: pa.Array, groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:

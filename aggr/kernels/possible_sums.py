@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,9 @@ from aggr.kernels.jit import Int, compiled
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
 
 _FLAGS = 7  # all special values
+# three digits are below 2^96, so that a square times 2^800 is a double; times 2^-1984 it is 0
+_LEAST, _MOST = -62, 25
+_SCALES = tuple(2.0 ** (32 * levels) for levels in range(_LEAST, _MOST + 1))
 
 
 def all_possible(
@@ -23,7 +25,7 @@ def all_possible(
     Parameters
     ----------
     counts, special : arrays of int64 and of int8, shape (n,)
-    sums, squares : exact sums as `aggr.kernels.superaccumulator.check_exact` shows them; squares may be missing
+    sums, squares : exact sums as `aggr.kernels.superaccumulator.digits_of` gives them; squares may be missing
     fractions : bool
         Whether numbers may have digits below 1, and special values.
 
@@ -62,9 +64,8 @@ def _all_possible(
                 return False
             sum_, place = _leading(digits, places[i], places[i + 1])
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
-            apart = 32 * (2 * (exponents[i] + place) - square_exponents[i] - square_place)
-            # three digits are below 2^96, so that a square times 2^800 is a double; times 2^-2000 it is 0
-            least = math.ldexp(sum_ * sum_, int(max(min(apart, 800), -2000)))
+            apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
+            least = sum_ * sum_ * _SCALES[max(min(apart, _MOST), _LEAST) - _LEAST]
             # three digits leave 2^-64 of a number and doubles round at 2^-53: a margin of 2^-30 refuses nothing true
             if least > square * counts[i] * (1.0 + 2.0**-30):
                 return False

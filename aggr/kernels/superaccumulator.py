@@ -101,17 +101,17 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     return room.to_arrow(_add(exponents, lengths, limbs, groups.ids, room.origin, room.size))
 
 
-def check_exact(sums: pa.StructArray) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Raise `DamagedState` unless each row is written as `Accumulators.to_arrow` writes a sum, or one of squares.
-
-    Returns the exponents, where each sum's digits begin and end, and the digits.
-    """
-    sums = checked_type(sums, EXACT_TYPE)
-    exponents, limbs = sums.field("exponent").to_numpy(), sums.field("limbs")
-    places, digits = limbs.offsets.to_numpy(), limbs.values.to_numpy()
-    if not _all_canonical(exponents, places, digits):
+def check_exact(sums: pa.StructArray) -> None:
+    """Raise `DamagedState` unless each row is written as `Accumulators.to_arrow` writes a sum, or one of squares."""
+    if not _all_canonical(*digits_of(sums)):
         raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
-    return exponents, places, digits
+
+
+def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the exponents of exact sums, where each one's digits begin and end, and the digits."""
+    sums = checked_type(sums, EXACT_TYPE)
+    limbs = sums.field("limbs")
+    return sums.field("exponent").to_numpy(), limbs.offsets.to_numpy(), limbs.values.to_numpy()
 
 
 @compiled
