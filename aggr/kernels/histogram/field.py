@@ -26,8 +26,13 @@ from aggr.kernels.histogram.column import (
     within,
 )
 from aggr.kernels.histogram.loops import (
+    EMPTY,
     FEW,
+    LINE,
+    ONE,
+    PLACE,
     SPARSE,
+    WORD_OF,
     Rows,
     Whole,
     Written,
@@ -36,6 +41,7 @@ from aggr.kernels.histogram.loops import (
     room,
     tallied,
     write_cells,
+    write_marked,
 )
 from aggr.kernels.histogram.pairs import add_two, lists_of
 from aggr.kernels.histogram.reading import LAST as _LAST
@@ -47,6 +53,7 @@ _OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is th
 # cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
 # take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
 _DENSE = 3
+_MARKED = 2  # cells a byte, above which those that are used are marked
 _APART = 4  # cells a byte, above which the keys of two histograms are merged as lists
 
 
@@ -88,13 +95,14 @@ class Buckets:
         base = np.append(0, np.cumsum(spans))
         if base[-1] <= _DENSE * len(keys):
             return _column(*tallied(keys, groups.ids, low, base))
-        sparse = spans > np.maximum(SPARSE * groups.counts(), FEW)
+        rows = groups.counts()
+        sparse = spans > np.maximum(np.minimum(EMPTY * rows, LINE), np.maximum(SPARSE * rows, FEW))
         column = _column(*counted(*groups.by_group(), keys, low, np.where(sparse, 0, spans)))
         if not sparse.any():
             return column
-        rows = sparse[groups.ids]
-        ids = groups.ids[rows]
-        apart = keys[rows] if self.most is None else np.maximum(keys[rows], low[ids])
+        chosen = sparse[groups.ids]
+        ids = groups.ids[chosen]
+        apart = keys[chosen] if self.most is None else np.maximum(keys[chosen], low[ids])
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
     def reduce_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
@@ -193,7 +201,8 @@ def _merged(
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
-    cells, line, lists = np.zeros(FEW, np.int64), room(FEW), lists_of(FEW)
+    cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
+    line, lists = room(FEW), lists_of(FEW)
     nothing = np.zeros((0, 0), np.int64)  # no ranks are asked for
     at: Int = np.int64(0)
     for group in range(n):
@@ -228,11 +237,13 @@ def _merged(
             if at < 0:
                 broken = True
                 break
-        elif size and span > max(SPARSE * size, FEW):
+        elif size and span > max(min(EMPTY * size, LINE), max(SPARSE * size, FEW)):
             sparse[group] = True
         elif size:
             if span > len(cells):
-                cells, line = np.zeros(2 * span, np.int64), room(2 * span)
+                cells, marks = np.zeros(2 * span, np.int64), np.zeros(2 * span // 64 + 1, np.uint64)
+                line = room(2 * span)
+            apart = span > _MARKED * size
             for i in range(until[group], until[group + 1]):
                 row = rows[i]
                 if total[row]:
@@ -240,8 +251,10 @@ def _merged(
                     if not whole(low[row], high[row], total[row], given, here, end, nothing, row, nothing):
                         broken = True
                         break  # its keys may lie anywhere
-                    _add(cells, np.int64(low[row]) - folded, given, here, end)
-            at = write_cells(cells[:span], line, data, at)
+                    _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)
+            at = (
+                write_marked(cells, marks, span, line, data, at) if apart else write_cells(cells[:span], line, data, at)
+            )
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at
@@ -249,20 +262,31 @@ def _merged(
 
 
 @compiled
-def _add(line: Whole, cell: Int, given: Bytes, at: Int, end: Int) -> None:
-    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 gets what lies before it."""
+def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, given: Bytes, at: Int, end: Int) -> None:
+    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 gets what lies before it.
+
+    Where the keys lie apart, a bit marks each cell that is used.
+    """
+    use: Int
     while at < end:
         word = word_at(given, at) if at + WORD <= end else LONGER
         if not word & LONGER:
             for i in range(WORD):
                 byte: Int = np.int64((word >> np.uint64(8 * i)) & _LAST)
                 gap = -(byte & 1)
-                line[np.uint64(max(cell, 0))] += (byte >> 1) & ~gap
+                use = np.uint64(max(cell, 0))
+                count = (byte >> 1) & ~gap
+                line[use] += count
+                if apart:
+                    marks[use >> WORD_OF] |= np.uint64(count != 0) << (use & PLACE)
                 cell += 1 + ((byte >> 1) & gap)
             at += WORD
             continue
         for _ in range(WORD):
             if at < end:
                 number, at = next_number(given, at, end)
-                line[np.uint64(max(cell, 0))] += max(number, 0)
+                use = np.uint64(max(cell, 0))
+                line[use] += max(number, 0)
+                if apart and number > 0:
+                    marks[use >> WORD_OF] |= ONE << (use & PLACE)
                 cell += advance(number)
