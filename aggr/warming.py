@@ -37,14 +37,18 @@ def warm(functions: Sequence[str] | None = None) -> list[str]:
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
-    for function in chosen:
-        for values in _samples():
+    made = []
+    for values in _samples():  # what most jobs need comes first, and answers, which come last, after all states
+        for function in chosen:
             try:
                 function.check_input(_input(function, values).type)
                 with compile_at_once():
-                    _run(function, _input(function, values))
+                    made.append((function, _states(function, _input(function, values))))
             except (TypeError, ValueError, OverflowError):
                 continue  # not of this kind: hdr takes no negative numbers
+    for function, states in made:
+        with compile_at_once():
+            function.finish(states)
     return cache_folders()
 
 
@@ -70,8 +74,9 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays([values, *others], names=list(function.inputs))
 
 
-def _run(function: Function, values: pa.Array) -> None:
+def _states(function: Function, values: pa.Array) -> pa.Array:
+    """Reduce values, and merge some of their states."""
     apart = Groups(np.arange(_ROWS) % _GROUPS, _GROUPS)
     states = function.reduce(values, apart)
     merged = function.merge(pa.concat_arrays([states, states]), Groups.single(2 * _GROUPS))
-    function.finish(pa.concat_arrays([states, merged]))
+    return pa.concat_arrays([states, merged])

@@ -17,7 +17,9 @@ from aggr.kernels.histogram.field import Buckets
 from tests.fuzzing import TIMES, inputs
 
 NEAR, APART, FAR = st.integers(-300, 300), st.integers(-5000, 5000), st.integers(-(2**31), 2**31 - 1)
-KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60)
+WIDE = st.integers(0, 60_000)  # many empty cells to each key
+HOLES = st.integers(0, 30) | st.just(9_000)  # one empty cell here and there, and many
+KEYS = st.lists(NEAR, max_size=60) | st.lists(NEAR | FAR, max_size=60) | st.lists(WIDE, min_size=20, max_size=60)
 MOST = st.sampled_from([None, 1, 3, 200, 2**31 - 1])
 
 
@@ -61,6 +63,7 @@ def test_keys_are_counted_group_by_group(keys, n, most, random):
 @given(
     st.lists(st.dictionaries(NEAR, st.integers(1, 300) | st.integers(1, 2**55), max_size=40), max_size=8)
     | st.lists(st.dictionaries(APART, st.integers(1, 300), min_size=1, max_size=40), min_size=2, max_size=6)
+    | st.lists(st.dictionaries(HOLES, st.integers(1, 60), min_size=12, max_size=31), min_size=3, max_size=6)
     | st.lists(st.dictionaries(FAR, st.integers(1, 2**55), max_size=8), max_size=8),
     st.integers(1, 3),
     MOST,

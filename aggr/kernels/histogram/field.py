@@ -53,6 +53,7 @@ _OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is th
 # cells a key, up to which one line for all groups is faster than a line for each: measured, 2^18 keys of 100 groups
 # take about 90 ns each both ways at 3 cells a key; with more, clearing and writing the cells outweighs the sorting
 _DENSE = 3
+_UNASKED = np.zeros((0, 0), np.int64)  # no ranks are asked for
 _MARKED = 2  # cells a byte, above which those that are used are marked
 _APART = 4  # cells a byte, above which the keys of two histograms are merged as lists
 
@@ -121,7 +122,9 @@ class Buckets:
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
-        written, sparse, broken, overflown = _merged(*groups.by_group(), low, high, totals, data, places, *bounds)
+        written, sparse, broken, overflown = _merged(
+            *groups.by_group(), low, high, totals, data, places, *bounds, _UNASKED
+        )
         if broken:
             raise DamagedState(DAMAGED)
         if overflown:
@@ -190,6 +193,7 @@ def _merged(
     widest: int,
     lowest: int,
     highest: int,
+    unasked: Whole,
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
 
@@ -202,8 +206,8 @@ def _merged(
     # a sum takes no more bytes than what is summed, and before each may be a gap
     data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
-    line, lists = room(FEW), lists_of(FEW)
-    nothing = np.zeros((0, 0), np.int64)  # no ranks are asked for
+    few = np.int64(FEW)  # as it stands there, what it is given to would be compiled for it once more
+    line, lists, found = room(few), lists_of(few), np.zeros((0, 0), np.int64)
     at: Int = np.int64(0)
     for group in range(n):
         least: Int
@@ -211,7 +215,7 @@ def _merged(
         least, greatest, size = FAR, -FAR, 0
         several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows that count anything
         for i in range(until[group], until[group + 1]):
-            row = rows[i]
+            row = np.int64(rows[i])
             bytes_of = places[row + 1] - places[row]
             broken |= not within(low[row], high[row], total[row], bytes_of, widest, lowest, highest)
             if total[row]:
@@ -226,7 +230,7 @@ def _merged(
             break
         if several == 1 and folded == least:  # alone: as it is
             begin, end = places[first], places[first + 1]
-            broken |= not whole(low[first], high[first], total[first], given, begin, end, nothing, first, nothing)
+            broken |= not whole(low[first], high[first], total[first], given, begin, end, unasked, first, found)
             for place in range(begin, end):
                 data[at] = given[place]
                 at += 1
@@ -245,10 +249,10 @@ def _merged(
                 line = room(2 * span)
             apart = span > _MARKED * size
             for i in range(until[group], until[group + 1]):
-                row = rows[i]
+                row = np.int64(rows[i])
                 if total[row]:
                     here, end = places[row], places[row + 1]
-                    if not whole(low[row], high[row], total[row], given, here, end, nothing, row, nothing):
+                    if not whole(low[row], high[row], total[row], given, here, end, unasked, row, found):
                         broken = True
                         break  # its keys may lie anywhere
                     _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)

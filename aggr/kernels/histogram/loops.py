@@ -44,7 +44,7 @@ def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: 
     """Count the keys of each group, whose cells are ``base[g]`` to ``base[g + 1]``, from its key ``low[g]`` on."""
     group: Int
     n = len(low)
-    cells, last, widest = np.zeros(base[n], np.int32), base[n] - 1, 0
+    cells, last, widest = np.zeros(base[n], np.int32), base[n] - 1, np.int64(0)
     for i in range(len(keys)):
         group = np.uint64(ids[i])
         cell = base[group] + max(keys[i] - low[group], 0)
@@ -72,7 +72,7 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
     Its cells are ``spans[g]``; a group that has none is left out.
     """
     cell: Int
-    n, widest = len(until) - 1, FEW
+    n, widest = len(until) - 1, np.int64(FEW)
     for group in range(n):
         widest = max(widest, spans[group])
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
