@@ -600,8 +600,10 @@ def _repeats(column: pa.Array, text: str) -> bool:
         return False
     _, places, given = column.buffers()
     offsets = np.frombuffer(places, np.int32, rows + 1, 4 * column.offset)
-    first = int(offsets[0])
-    if first < 0 or not (offsets == np.arange(first, first + (rows + 1) * len(wanted), len(wanted))).all():
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first < 0 or last - first != rows * len(wanted):
+        return False
+    if not (offsets == np.arange(first, last + 1, len(wanted), dtype=np.int32)).all():
         return False
     return bool(given[first : first + rows * len(wanted)] == pa.py_buffer(wanted * rows))
 

@@ -273,7 +273,11 @@ def test_an_added_measure_is_null_where_no_row_has_come_since():
     ]
 
 
+SMALL = "spark_udaf.streaming.shards._SMALL_BYTES"
+
+
 def test_state_is_kept_in_bounded_pieces(monkeypatch):
+    monkeypatch.setattr(SMALL, 0)
     monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", 100)
     stream = Shards(some().schema, KEYED, "on_update", "drop", shards=1)
     stream.batch(some(*"abcdef"))
@@ -291,6 +295,7 @@ def test_state_is_kept_in_bounded_pieces(monkeypatch):
 
 def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(monkeypatch):
     """A batch changes the finest level; a close reaches the next one, and the last is left as it is."""
+    monkeypatch.setattr(SMALL, 0)
     chain = TiltFrame(["10s", "1m", "10m"], "time", {"count": aggr.count(), "sum": aggr.sum("value")}, ["key"])
     stream = Shards(some().schema, chain, "after_close", "drop", shards=1)
     stream.batch(some("a", "b", at=21))  # 10^15 µs are 40 s into a minute, and 6 min 40 s into ten
@@ -323,7 +328,32 @@ def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(m
     ]  # fmt: skip
 
 
-def test_a_damaged_piece_is_refused_where_it_is_needed():
+@pytest.mark.parametrize("piece", [100, 1000, 4000, 5000, 6000, 8000, 1 << 22])
+def test_small_blocks_are_kept_together_and_others_apart(piece, monkeypatch):
+    """A window's states grow and shrink past the bound; whatever is kept where, the answers are the same."""
+    monkeypatch.setattr("spark_udaf.streaming.shards._PIECE_BYTES", piece)
+    chain = TiltFrame(["10s", "1m"], "time", {"count": aggr.count(), "sum": aggr.sum("value")}, ["key"])
+    few, many = "ab", [f"key {n}" for n in range(60)]
+    answers = []
+    for small in (0, 1200, 1 << 30):
+        monkeypatch.setattr(SMALL, small)
+        stream = Shards(some().schema, chain, "after_close", "drop", shards=1)
+        told = []
+        for second, keys in enumerate([few, many, few, few, many, few]):
+            stream.batch(some(*keys, at=20 * second))
+            stream.restart()
+            stream.tell(watermark=10**15 + 20 * second * SCALE)
+            told += stream.batch().to_pylist()
+        answers.append(sorted(map(repr, told)))
+        pieces = {place for kept in stream.tester.handle.map_states["windows"].state.values() for place in kept}
+        assert pieces or small, "no block is small"
+        assert not pieces or small < 1 << 30 or piece < 1 << 22, "all blocks are small, and one value has room for them"
+    assert answers[0]
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_damaged_piece_is_refused_where_it_is_needed(monkeypatch):
+    monkeypatch.setattr(SMALL, 0)
     stream = Shards(some().schema, KEYED, "after_close", "drop", shards=1)
     stream.batch(some("a", "b"))
     stream.restart()

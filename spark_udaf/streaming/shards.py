@@ -33,10 +33,16 @@ if TYPE_CHECKING:
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
 _PIECE_BYTES = 1 << 22  # of one value of Spark's state
+_SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs as much as half a megabyte does
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
 _KEPT = StructType(
-    [StructField("shards", IntegerType()), StructField("timer", LongType()), StructField("head", BinaryType())]
+    [
+        StructField("shards", IntegerType()),
+        StructField("timer", LongType()),
+        StructField("head", BinaryType()),
+        StructField("small", BinaryType()),
+    ]
 )
 
 
@@ -51,7 +57,7 @@ class ShardWindows(StatefulProcessor):
         """Name the state of a shard: the blocks that it is saved in, and what tells of them and of its timer.
 
         A block is kept in pieces: a value of Spark's store is to be small. It is fetched where it is needed, and put
-        where it has changed.
+        where it has changed. Small blocks are kept together, beside what tells of all.
         """
         tune_worker()
         self._handle = handle
@@ -86,13 +92,14 @@ class ShardWindows(StatefulProcessor):
         kept = self._kept.get()
         if kept is None:
             return None, None
-        shards, timer, head = kept
+        shards, timer, head, small = kept
         if shards != self._job.shards:
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
                 f"give shards={shards}, or a new checkpoint"
             )
-        return of_head(bytes(head), self._block), timer
+        state = of_head(bytes(head), self._block)
+        return Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))}), timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:
         """Show a block that is fetched when it is first needed."""
@@ -103,17 +110,20 @@ class ShardWindows(StatefulProcessor):
 
         return StoredTable(size, checksum, fetch)
 
-    def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> None:
-        """Keep the blocks that have changed in the place of what was there before."""
+    def _put(self, state: Saved, before: Mapping[str, StoredTable]) -> bytes:
+        """Keep the blocks that have changed in the place of what was there before; return the small ones together."""
+        small, were_small = _small(state.blocks), _small(before)
+        together = b"".join(block.data for name, block in state.blocks.items() if name in small)  # fetched, if need be
         for name, block in state.blocks.items():
-            if block is not before.get(name):
+            if name not in small and (block is not before.get(name) or name in were_small):
                 for number in range(_pieces(block.size)):
                     piece = block.data[number * _PIECE_BYTES : (number + 1) * _PIECE_BYTES]
                     self._pieces.updateValue((name, number), (bytes(piece),))
-        for name, block in before.items():
-            left = _pieces(state.blocks[name].size) if name in state.blocks else 0
-            for number in range(left, _pieces(block.size)):
+        for name in before.keys() - were_small:
+            left = _pieces(state.blocks[name].size) if name in state.blocks.keys() - small else 0
+            for number in range(left, _pieces(before[name].size)):
                 self._pieces.removeKey((name, number))
+        return together
 
     def _advanced(
         self, windows: OpenWindows, at: TimerValues, before: Saved | None, dropped: pa.Table | None = None
@@ -122,18 +132,39 @@ class ShardWindows(StatefulProcessor):
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
         emitted = windows.advance(_micros(watermark), _micros(now))
         state = windows.save()
-        self._put(state, {} if before is None else before.blocks)
+        small = self._put(state, {} if before is None else before.blocks)
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
-        self._kept.update((self._job.shards, timer, state.head))
+        self._kept.update((self._job.shards, timer, state.head, small))
         yield from self._job.told(windows, [emitted] if dropped is None else [dropped, emitted])
 
 
 def _pieces(size: int) -> int:
     """Say in how many pieces a block is kept."""
     return -(-size // _PIECE_BYTES)
+
+
+def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
+    """Choose the blocks that are kept together, of a piece's bytes at most; their sizes alone decide."""
+    chosen, total = set(), 0
+    for name, block in blocks.items():
+        if block.size < _SMALL_BYTES and total + block.size <= _PIECE_BYTES:
+            chosen.add(name)
+            total += block.size
+    return chosen
+
+
+def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
+    """Show the blocks that are kept together."""
+    found, at = {}, 0
+    chosen = _small(blocks)
+    for name, block in blocks.items():
+        if name in chosen:
+            found[name] = StoredTable.at(data[at : at + block.size], block.checksum)
+            at += block.size
+    return found
 
 
 def given_by_shards(frame: TiltFrame) -> StructType:

@@ -39,7 +39,12 @@ class StoredTable:
         with pa.ipc.new_stream(sink, table.schema, options=_OPTIONS) as writer:
             writer.write_table(table.combine_chunks())
         data = memoryview(sink.getvalue())
-        return cls(len(data), zlib.crc32(data), lambda: data)
+        return cls.at(data, zlib.crc32(data))
+
+    @classmethod
+    def at(cls, data: memoryview, checksum: int) -> StoredTable:
+        """Show bytes that are at hand."""
+        return cls(len(data), checksum, lambda: data)
 
     @cached_property
     def data(self) -> bytes | memoryview:
