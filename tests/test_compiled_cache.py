@@ -38,7 +38,12 @@ print(sum(sum(f.stats.cache_hits.values()) for f in made))
 def ask(folder: Path, **more: str) -> list[int]:
     environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(folder / "cache")}
     done = subprocess.run(
-        [sys.executable, "-B", "-c", ASK], env=environment | more, capture_output=True, text=True, check=True, cwd=folder
+        [sys.executable, "-B", "-c", ASK],
+        env=environment | more,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
     )
     return [int(word) for word in done.stdout.split()]
 
