@@ -119,7 +119,6 @@ def layer_of(module: str) -> int:
     return RANK[name]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_what_they_may(package):
     for module, file in MODULES.items():
@@ -128,14 +127,12 @@ def test_packages_import_what_they_may(package):
             assert not extra, f"{file.relative_to(ROOT)} imports {extra}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_run_downwards(module):
     for name in imported(MODULES[module]) & MODULES.keys():
         assert layer_of(name) <= layer_of(module), f"{module} imports {name}, which is above it"
 
 
-@pytest.mark.slow
 def test_no_circles():
     TopologicalSorter({module: imported(file) & MODULES.keys() for module, file in MODULES.items()}).prepare()
 
@@ -148,7 +145,6 @@ def nested(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
-@pytest.mark.slow
 def test_folders_make_no_circle():
     graph: dict[str, set[str]] = {}
     for module, file in MODULES.items():
@@ -195,7 +191,6 @@ def asks_for_class(tree: ast.AST) -> Iterator[int]:
             yield node.lineno
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
 def test_nobody_asks_a_window_for_its_class(package):
     assert {"TimeWindow", "Tumbling", "Hopping", "Session", "Whole"} <= KINDS

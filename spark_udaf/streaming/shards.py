@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
 _PIECE_BYTES = 1 << 22  # of one value of Spark's state
-_SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs as much as half a megabyte does
+_SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs more than so many bytes do
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
 _KEPT = StructType(
