@@ -68,26 +68,31 @@ class CheckedField(Field, Protocol):
         """
 
 
-@dataclass(frozen=True)
 class Add:
-    """Whole numbers that add up; the identity is 0.
-
-    Parameters
-    ----------
-    counts : bool
-        The numbers are counts, never negative.
-    """
-
-    counts: bool = False
+    """Whole numbers that add up; the identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         """Add per group; a sum beyond int64 raises ``OverflowError``."""
         return pa.array(add(column.to_numpy(), groups))
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no whole numbers, and negative counts."""
+        """Refuse what are no whole numbers."""
+        checked_type(column, pa.int64())
+
+
+class Count:
+    """Counts, which add up and are never negative; the identity is 0."""
+
+    checks_in_merge = True
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        """Add per group; a sum beyond int64 raises ``OverflowError``."""
+        return pa.array(add(checked_type(column, pa.int64()).to_numpy(), groups, counts=True))
+
+    def check(self, column: pa.Array) -> None:
+        """Refuse what are no whole numbers, and negative ones."""
         numbers = checked_type(column, pa.int64()).to_numpy()
-        if self.counts and len(numbers) and numbers.min() < 0:
+        if len(numbers) and numbers.min() < 0:
             raise DamagedState(f"counts {numbers.min()}")
 
 
@@ -126,7 +131,7 @@ class Extreme:
             numbers = column.to_numpy()
             ends = ends_of_numbers(numbers, groups)
             if ends is not None:
-                return ends[self.greatest]
+                return pa.array(ends.high if self.greatest else ends.low, mask=ends.empty)
         best = pick(order_keys(column), groups, self.greatest)
         return _take(column, best, empty)
 
@@ -186,7 +191,7 @@ class Exact:
 
 
 ADD = Add()
-COUNT = Add(counts=True)
+COUNT = Count()
 OR = Or()
 LEAST = Extreme(greatest=False)
 GREATEST = Extreme(greatest=True)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from aggr.fields import Field
 from aggr.kernels import compute as pc
+from aggr.kernels.constant import is_constant
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
@@ -334,7 +335,7 @@ class Function(ABC):
             named = self._validate(states)
         except pa.ArrowException:
             raise DamagedState(f"a damaged state of {self.name}: the column leads out of its bounds") from None
-        return normalize(states), named
+        return states if isinstance(states, pa.StructArray) else normalize(states), named
 
     def _validate(self, states: pa.Array | pa.ChunkedArray) -> bool:
         """Validate in full what has offsets; numbers, and the function's own name in each row, need no second look."""
@@ -342,10 +343,12 @@ class Function(ABC):
             states.validate(full=True)
             return False
         states.validate()
-        named = states.type.get_field_index(FUNCTION) >= 0 and _repeats(states.field(FUNCTION), self.state_name)
-        for field, column in zip(states.type, _fields(states), strict=True):
-            if not (named and field.name == FUNCTION) and not pa.types.is_primitive(field.type):
-                column.validate(full=True)
+        named = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
+            states.field(FUNCTION), _one_name(self.state_name)
+        )
+        for i, field in enumerate(states.type):
+            if not pa.types.is_primitive(field.type) and not (named and field.name == FUNCTION):
+                states.field(i).validate(full=True)
         return named
 
     def _damaged(self, name: str, damage: DamagedState) -> DamagedState:
@@ -514,12 +517,11 @@ class Function(ABC):
 
     def _check(self, states: pa.StructArray, named: bool, merging: bool = False, finishing: bool = False) -> None:
         """Check as `check_states` does; where each state is known to name this function, its name is not read again."""
-        dtype = states.type
-        missing = [
-            name
-            for name in (FUNCTION, VERSION, *self.state_parameters, *self.state_fields)
-            if not pa.types.is_struct(dtype) or dtype.get_field_index(name) < 0
-        ]
+        dtype, expected = states.type, (FUNCTION, VERSION, *self.state_parameters, *self.state_fields)
+        if pa.types.is_struct(dtype):
+            missing = [name for name in expected if dtype.get_field_index(name) < 0]
+        else:
+            missing = list(expected)
         if missing:
             raise ValueError(f"these are not states of {self.name}: no field {missing[0]!r} in {dtype}")
         for given in () if named else _distinct_names(states.field(FUNCTION), self.state_name):
@@ -539,6 +541,8 @@ class Function(ABC):
                 )
         for name, state_parameters in self.state_parameters.items():
             mine = repeated(name, getattr(self, name), state_parameters, 1)
+            if is_constant(states.field(name), mine):
+                continue
             try:
                 values = distinct(name, states.field(name), state_parameters)
             except ValueError as error:
@@ -566,9 +570,12 @@ class Function(ABC):
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
 
     def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
-        columns = {FUNCTION: pa.repeat(pa.scalar(self.state_name), n)}
-        columns |= {VERSION: pa.array(np.full(n, self.version, np.int8)), **self.parameter_columns(n)}
-        columns |= {name: parts[name] for name in self.state_fields}
+        columns = {
+            FUNCTION: pa.repeat(_one_name(self.state_name)[0], n),
+            VERSION: pa.repeat(_one_version(self.version)[0], n),
+            **self.parameter_columns(n),
+            **{name: parts[name] for name in self.state_fields},
+        }
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
@@ -584,6 +591,16 @@ def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
 
 
 @lru_cache(maxsize=512)
+def _one_name(name: str) -> pa.Array:
+    return pa.array([name])
+
+
+@lru_cache(maxsize=64)
+def _one_version(version: int) -> pa.Array:
+    return pa.array([version], pa.int8())
+
+
+@lru_cache(maxsize=512)
 def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     """Return the type that states of a type have once merged."""
     return function._merge(pa.array([], dtype), Groups.of([], 0)).type
@@ -593,24 +610,9 @@ def _fields(states: pa.StructArray) -> list[pa.Array]:
     return [states.field(i) for i in range(states.type.num_fields)]
 
 
-def _repeats(column: pa.Array, text: str) -> bool:
-    """Say whether each row holds a text, by its bytes: at once, where `pa.compute` compares row by row."""
-    wanted, rows = text.encode(), len(column)
-    if column.type != pa.string() or column.null_count or not rows or not wanted:
-        return False
-    _, places, given = column.buffers()
-    offsets = np.frombuffer(places, np.int32, rows + 1, 4 * column.offset)
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first < 0 or last - first != rows * len(wanted):
-        return False
-    if not (offsets == np.arange(first, last + 1, len(wanted), dtype=np.int32)).all():
-        return False
-    return bool(given[first : first + rows * len(wanted)] == pa.py_buffer(wanted * rows))
-
-
 def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
     """List the functions that states name; comparing all with the one expected costs less than telling them apart."""
-    if _repeats(column, expected):
+    if is_constant(column, _one_name(expected)):
         return [expected]
     names: list[Any] = pc.unique(column).to_pylist()
     return names

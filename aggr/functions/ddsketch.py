@@ -146,9 +146,9 @@ class Dds(Function):
         ends = ends_of_numbers(x, groups)
         if ends is None:
             return None
-        low, high = (self.mapping.keys(pc.fill_null(end, 1.0).to_numpy()).astype(np.int64) for end in ends)
-        empty = ends[0].is_null().to_numpy(zero_copy_only=False)
-        return np.where(empty, 1, low), np.where(empty, 0, high)
+        filled = (np.where(ends.empty, 1.0, end) for end in (ends.low, ends.high))
+        low, high = (self.mapping.keys(end).astype(np.int64) for end in filled)
+        return np.where(ends.empty, 1, low), np.where(ends.empty, 0, high)
 
     def check_whole(self, states: pa.StructArray) -> None:
         """Refuse states whose least and greatest value do not lie in the outermost buckets, or sum without values."""

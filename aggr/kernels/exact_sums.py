@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels import compute as pc
 from aggr.kernels.grouped import ends_of_numbers
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
-from aggr.kernels.superaccumulator import BITS, Accumulators
+from aggr.kernels.superaccumulator import BITS, origins, to_arrow
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
@@ -60,16 +59,18 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     bits = _bits(parts, groups)
     low, high = _exponents(parts, bits, groups)
-    room = Accumulators.over(low >> 5, (high >> 5) + 2)
-    return room.to_arrow(_add(bits, groups.ids, room.origin, room.size))
+    low, high = low >> 5, (high >> 5) + 2
+    origin = origins(low, high)
+    return to_arrow(_add(bits, groups.ids, origin), origin, low)
 
 
 def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
     bits = _bits(parts, groups)
     low, high = _exponents(parts, bits, groups)
-    room = Accumulators.over(2 * low >> 5, (2 * high >> 5) + 4)
-    return room.to_arrow(_add_products(bits, bits, True, groups.ids, room.origin, room.size))
+    low, high = 2 * low >> 5, (2 * high >> 5) + 4
+    origin = origins(low, high)
+    return to_arrow(_add_products(bits, bits, True, groups.ids, origin), origin, low)
 
 
 def sum_products(left: Sequence[Floats], right: Sequence[Floats], groups: Groups) -> pa.StructArray:
@@ -80,8 +81,9 @@ def sum_products(left: Sequence[Floats], right: Sequence[Floats], groups: Groups
     """
     bits, other = _bits(left, groups), _bits(right, groups)
     (low, high), (other_low, other_high) = _exponents(left, bits, groups), _exponents(right, other, groups)
-    room = Accumulators.over(low + other_low >> 5, (high + other_high >> 5) + 4)
-    return room.to_arrow(_add_products(bits, other, False, groups.ids, room.origin, room.size))
+    low, high = low + other_low >> 5, (high + other_high >> 5) + 4
+    origin = origins(low, high)
+    return to_arrow(_add_products(bits, other, False, groups.ids, origin), origin, low)
 
 
 def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
@@ -95,7 +97,7 @@ def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
 def _exponents(parts: Sequence[Floats], bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
     """Find the lowest and the highest exponent of each group; of positive numbers they are those of its ends."""
     if len(parts) == 1 and groups.min_max(parts[0])[0] > 0.0 and (ends := ends_of_numbers(parts[0], groups)):
-        low, high = (pc.fill_null(end, 1.0).to_numpy().view(np.int64) >> 52 for end in ends)
+        low, high = (np.where(ends.empty, 1.0, end).view(np.int64) >> 52 for end in (ends.low, ends.high))
         return np.maximum(low, 1) - 1 + _LEAST, np.maximum(high, 1) - 1 + _LEAST
     return groups.cached("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
 
@@ -115,9 +117,9 @@ def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
 
 
 @compiled
-def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
     """Add up the digits of each group's numbers."""
-    digits = np.zeros(size, np.int64)
+    digits = np.zeros(origin[-1], np.int64)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
             number = bits[part, i]
@@ -136,9 +138,9 @@ def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
 
 
 @compiled
-def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp], origin: Whole, size: int) -> Whole:
+def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp], origin: Whole) -> Whole:
     """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
-    digits = np.zeros(size, np.int64)
+    digits = np.zeros(origin[-1], np.int64)
     for one in range(left.shape[0]):
         for other in range(one if squares else 0, right.shape[0]):
             for i in range(left.shape[1]):

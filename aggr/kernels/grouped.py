@@ -2,40 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.kernels.damage import DamagedState
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.sort_keys import HIGHEST, LOWEST
 
-_SURE = 2.0**62
+_SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
+_FEW = 64  # rows a group: of fewer, too many are a new least or greatest for a processor to guess that none is
 
 
-def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
-    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
+def add(values: NDArray[np.int64], groups: Groups, *, counts: bool = False) -> NDArray[np.int64]:
+    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``.
+
+    Of values that are counts, a negative one raises `DamagedState`.
+    """
     check_lengths(len(values), groups)
-    total, reach = _add(values, groups.ids, groups.n)
-    if reach >= _SURE:  # below, no sum can overflow; one that did is off by 2^64, and the doubles by far less
-        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)
+    total, sizes, signs = _add(values, groups.ids, groups.n)
+    if counts and signs < 0:
+        raise DamagedState(f"counts {values.min()}")
+    if (int(sizes) + 1) * len(values) >= _SURE:  # below, no sum can overflow; one that did is off by 2^64
+        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # and doubles by far less
         if (np.abs(near - total) > _SURE).any():
             raise OverflowError("a count grew beyond int64")
     return total
 
 
 @compiled
-def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], float]:
-    """Add up each group, and the magnitudes of all values."""
-    total, reach = np.zeros(n, np.int64), 0.0
+def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int, Int]:
+    """Add up each group; return also the bits of all values: of -1 less a negative one in its place, and of all."""
+    total, sizes, signs = np.zeros(n, np.int64), 0, 0
     for i in range(len(values)):
         value = values[i]
         total[np.uint64(ids[i])] += value
-        reach += abs(float(value))
-    return total, reach
+        sizes |= value ^ (value >> 63)
+        signs |= value
+    return total, sizes, signs
 
 
 def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
@@ -54,48 +61,63 @@ def extreme_of(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArr
     return high if greatest else low
 
 
+class Ends(NamedTuple):
+    """The least and the greatest number of each group, and which groups are empty: there they mean nothing."""
+
+    low: NDArray[Any]
+    high: NDArray[Any]
+    empty: NDArray[np.bool_]
+
+
 @compiled
 def _ends(
     numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], bool]:
-    """Find the least and the greatest of each group, which are empty, and whether there is a NaN among doubles.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], bool]:
+    """Find the least and the greatest of each group, which are empty, those of all, and whether there is a NaN.
 
     Doubles come and go as bits; where there is a NaN, the rest means nothing.
     """
     group: Int
-    low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
+    low, high, nan, few = np.full(n, HIGHEST), np.full(n, LOWEST), False, len(numbers) < _FEW * n
     for i in range(len(numbers)):
         number, group = numbers[i], np.uint64(ids[i])
         if floats:
             nan |= (number & HIGHEST) > _INFINITY
             number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
+        if few:
+            low[group], high[group] = min(low[group], number), max(high[group], number)
+            continue
         if number < low[group]:  # rarely: nothing is written, and nobody waits for what was
             low[group] = number
         if number > high[group]:
             high[group] = number
-    empty = low > high
-    if floats:
-        for group in range(n):
+    empty, span = low > high, np.array([HIGHEST, LOWEST])
+    for group in range(n):
+        span[0], span[1] = min(span[0], low[group]), max(span[1], high[group])
+        if floats:
             low[group] ^= (low[group] >> 63) & HIGHEST
             high[group] ^= (high[group] >> 63) & HIGHEST
-    return low, high, empty, nan
+    if floats:
+        span[0] ^= (span[0] >> 63) & HIGHEST
+        span[1] ^= (span[1] >> 63) & HIGHEST
+    return low, high, empty, span, nan
 
 
-def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
+def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> Ends | None:
     """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
     check_lengths(len(numbers), groups)
     return groups.cached("ends", numbers, lambda: _find_ends(numbers, groups))
 
 
-def _find_ends(numbers: NDArray[Any], groups: Groups) -> tuple[pa.Array, pa.Array] | None:
-    *ends, empty, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, numbers.dtype == np.float64)
+def _find_ends(numbers: NDArray[Any], groups: Groups) -> Ends | None:
+    floats = numbers.dtype == np.float64
+    low, high, empty, span, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
     if nan:
         return None
-    lows, highs = (end.view(numbers.dtype) for end in ends)
-    if numbers.dtype == np.float64 and not empty.all():  # what `Groups.min_max` would go over all of them for
-        span = float(lows[~empty].min()), float(highs[~empty].max())
-        groups.cached("span", numbers, lambda: span)
-    return pa.array(lows, mask=empty), pa.array(highs, mask=empty)
+    if floats and len(numbers):  # what `Groups.min_max` would go over all of them for
+        least, most = span.view(np.float64).tolist()
+        groups.cached("span", numbers, lambda: (least, most))
+    return Ends(low.view(numbers.dtype), high.view(numbers.dtype), empty)
 
 
 def span_of(numbers: NDArray[np.float64], groups: Groups) -> tuple[float, float]:

@@ -8,6 +8,7 @@ another scale on its way is noticed.
 from __future__ import annotations
 
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels import compute as pc
+from aggr.kernels.constant import is_constant
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.exact_sums import sum_exactly
 from aggr.kernels.groups import Groups
@@ -57,9 +59,14 @@ def kept_type(dtype: pa.DataType) -> pa.DataType | None:
 
 def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
     """Repeat one unit of a kept type ``n`` times."""
+    return pa.repeat(_one_unit(dtype)[0], n)
+
+
+@lru_cache(maxsize=64)
+def _one_unit(dtype: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(dtype):
-        return pa.repeat(pa.scalar(Decimal((0, (1,), -dtype.scale)), dtype), n)
-    return pa.repeat(pa.scalar(1, pa.int64()).cast(dtype), n)
+        return pa.array([Decimal((0, (1,), -dtype.scale))], dtype)
+    return pa.array([1], pa.int64()).cast(dtype)
 
 
 def scale_of(dtype: pa.DataType) -> int:
@@ -69,11 +76,13 @@ def scale_of(dtype: pa.DataType) -> int:
 
 def check_unit(units: pa.Array) -> None:
     """Raise ``ValueError`` where states were cast to another scale than they were summed at."""
-    expected = unit_of(units.type, 1)[0]
-    if pc.all(pc.equal(units, expected)).as_py() is False:
-        other = next(unit for unit in pc.unique(units).drop_null() if unit != expected)
+    expected = _one_unit(units.type)
+    if is_constant(units, expected):
+        return
+    others = [unit for unit in pc.unique(units).drop_null() if unit != expected[0]]
+    if others:
         raise ValueError(
-            f"states that count in units of {other.as_py()} were cast to {units.type}; "
+            f"states that count in units of {others[0].as_py()} were cast to {units.type}; "
             "sum columns of one type, or cast the values before they are summed"
         )
 

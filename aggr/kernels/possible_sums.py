@@ -12,8 +12,8 @@ from aggr.kernels.jit import Int, compiled
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
 
 _FLAGS = 7  # all special values
-# three digits are below 2^96, so that a square times 2^800 is a double; times 2^-1984 it is 0
-_LEAST, _MOST = -62, 25
+# two digits are below 2^64, so that a square times 2^864 is a double; times 2^-1984 it is 0
+_LEAST, _MOST = -62, 27
 _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_LEAST, _MOST + 1))
 
 
@@ -66,7 +66,7 @@ def _all_possible(
             square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
             apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
             least = sum_ * sum_ * _SCALES[max(min(apart, _MOST), _LEAST) - _LEAST]
-            # three digits leave 2^-64 of a number and doubles round at 2^-53: a margin of 2^-30 refuses nothing true
+            # two digits leave 2^-32 of a number, of which a square has two: a margin of 2^-30 refuses nothing true
             if least > square * counts[i] * (1.0 + 2.0**-30):
                 return False
     return True
@@ -74,9 +74,7 @@ def _all_possible(
 
 @compiled
 def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
-    """Return the three leading digits of a sum as a float, and the level of the last of them."""
-    first = max(end - 3, at)
-    value = 0.0
-    for i in range(end - 1, first - 1, -1):
-        value = value * 2.0**32 + digits[i]
-    return value, first - at
+    """Return the two leading digits of a sum as a float, and the level of the last of them."""
+    if end - at == 1:
+        return float(digits[at]), 0
+    return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - at

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
-from aggr.kernels.ragged import Ragged
 
 BITS = 32
 HALF = np.int64(1 << (BITS - 1))
 EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
 
 _NONE = 1 << 40  # beyond every level
+_MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
+_FIELDS = list(EXACT_TYPE)
 _LEVELS = 68  # squares of doubles reach from 2^-2148 up to 2^2048, and 2^63 of them to 2^2111: levels -68 to 66
 
 Whole = NDArray[np.int64]
@@ -58,47 +59,36 @@ class Limbs:
         return signs
 
 
-@dataclass(frozen=True, slots=True)
-class Accumulators:
-    """Room for one sum per group, end to end: group ``g`` has its digits from level ``low[g]`` on in
-    ``base[g]`` to ``base[g + 1]``.
-    """
-
-    low: Whole
-    base: Whole
-
-    @classmethod
-    def over(cls, low: Whole, high: Whole) -> Accumulators:
-        """Make room for digits from level ``low`` to ``high`` and their carries; none where ``high`` is lower."""
-        base = np.zeros(len(low) + 1, np.int64)
-        np.cumsum(np.where(high >= low, high - low + 3, 0), out=base[1:])
-        return cls(low, base)
-
-    @property
-    def size(self) -> int:
-        """The number of digits."""
-        return int(self.base[-1])
-
-    @property
-    def origin(self) -> Whole:
-        """Where each group's digit of level 0 would be, shape (groups,)."""
-        return self.base[:-1] - self.low
-
-    def to_arrow(self, digits: Whole) -> pa.StructArray:
-        """Write the sums, digits below 2^62 in magnitude, as balanced digits without zeros at the ends."""
-        exponents, lengths, limbs = _balanced(digits, self.base, self.low)
-        columns = [pa.array(exponents), Ragged(lengths, limbs).to_arrow()]
-        return pa.StructArray.from_arrays(columns, fields=list(EXACT_TYPE))
-
-
 def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Add exact sums per group."""
     check_lengths(len(sums), groups)
-    sums = checked_type(sums, EXACT_TYPE)
-    lengths, limbs = Ragged.of(sums.field("limbs"))
-    exponents = sums.field("exponent").to_numpy()
-    room = Accumulators.over(*_reach(exponents, lengths, groups.ids, groups.n))
-    return room.to_arrow(_add(exponents, lengths, limbs, groups.ids, room.origin, room.size))
+    exponents, places, limbs = digits_of(sums)
+    low, high = _reach(exponents, places, groups.ids, groups.n)
+    origin = origins(low, high)
+    return to_arrow(_add(exponents, places, limbs, groups.ids, origin), origin, low)
+
+
+def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
+    """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
+
+    Parameters
+    ----------
+    digits : array of int64
+        Of all groups, where `origins` makes room for them.
+    origin : array of int64, shape (groups + 1,)
+        What `origins` returned.
+    low : array of int64, shape (groups,)
+        The lowest level of each group.
+
+    Returns
+    -------
+    column of `EXACT_TYPE`, shape (groups,)
+    """
+    exponents, places, limbs = _balanced(digits, origin, low)
+    if len(limbs) > _MOST_DIGITS:
+        raise ValueError("too many digits of exact sums in one batch of states; use smaller batches")
+    lists = pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(limbs))
+    return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
 
 
 def check_exact(sums: pa.StructArray) -> None:
@@ -127,57 +117,73 @@ def _all_canonical(exponents: NDArray[np.int16], places: NDArray[np.int32], digi
 
 
 @compiled
-def _reach(exponents: NDArray[np.int16], lengths: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+def _reach(
+    exponents: NDArray[np.int16], places: NDArray[np.int32], ids: NDArray[np.intp], n: int
+) -> tuple[Whole, Whole]:
     """Find the lowest and the highest level of each group."""
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
-    for i in range(len(lengths)):
-        if lengths[i]:
-            group = ids[i]
-            low[group] = min(low[group], exponents[i])
-            high[group] = max(high[group], exponents[i] + lengths[i] - 1)
+    for i in range(len(exponents)):
+        digits = np.int64(places[i + 1] - places[i])
+        if digits:
+            group = np.uint64(ids[i])
+            low[group] = min(low[group], np.int64(exponents[i]))
+            high[group] = max(high[group], exponents[i] + digits - 1)
     return low, high
+
+
+@compiled
+def origins(low: Whole, high: Whole) -> Whole:
+    """Make room for one sum per group, end to end: its digits from level ``low`` to ``high``, and two for carries.
+
+    A group whose ``high`` is lower has none. Returned is where each group's digit of level 0 would be, and at last how
+    many digits there are, shape (groups + 1,).
+    """
+    origin, size = np.empty(len(low) + 1, np.int64), 0
+    for group in range(len(low)):
+        origin[group] = size - low[group]
+        if high[group] >= low[group]:
+            size += high[group] - low[group] + 3
+    origin[-1] = size
+    return origin
 
 
 @compiled
 def _add(
     exponents: NDArray[np.int16],
-    lengths: Whole,
+    places: NDArray[np.int32],
     limbs: NDArray[np.int32],
     ids: NDArray[np.intp],
     origin: Whole,
-    size: int,
 ) -> Whole:
     """Add up the digits of each group."""
-    digits = np.zeros(size, np.int64)
-    at = 0
-    for i in range(len(lengths)):
-        first = origin[ids[i]] + exponents[i]
-        for j in range(lengths[i]):
-            digits[first + j] += limbs[at]
-            at += 1
+    digits = np.zeros(origin[-1], np.int64)
+    for i in range(len(exponents)):
+        first = origin[np.uint64(ids[i])] + exponents[i] - places[i]
+        for at in range(places[i], places[i + 1]):
+            digits[np.uint64(first + at)] += limbs[at]
     return digits
 
 
 @compiled
-def _balanced(digits: Whole, base: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
-    """Carry from digit to digit; leave out the zeros at both ends."""
+def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Carry from digit to digit; return the exponents, where the digits of each sum begin and end, and the digits."""
     n, most = len(low), 1 << 31
-    exponents, lengths = np.zeros(n, np.int16), np.zeros(n, np.int64)
+    exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
     limbs = np.empty(len(digits), np.int32)
-    at = 0
     for group in range(n):
-        first, last, carry = at, at, 0
-        for i in range(base[group], base[group + 1]):
+        first = last = at = places[group]
+        end = origin[group + 1] + low[group + 1] if group + 1 < n else len(digits)
+        carry = 0
+        for i in range(origin[group] + low[group], end):
             total = digits[i] + carry
             carry = (total + most) >> 32
             digit = total - (carry << 32)
             if digit and at == first:
-                exponents[group] = low[group] + i - base[group]
+                exponents[group] = i - origin[group]
             if digit or at > first:
                 limbs[at] = digit
                 at += 1
             if digit:
                 last = at
-        at = last
-        lengths[group] = last - first
-    return exponents, lengths, limbs[:at].copy()
+        places[group + 1] = last
+    return exponents, places, limbs[: places[n]].copy()

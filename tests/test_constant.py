@@ -1,0 +1,54 @@
+"""Constant columns are told by their bytes as they are row by row, wherever a slice of them begins."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggr.kernels.constant import is_constant
+
+TYPES = {
+    pa.string(): ["", "a", "aa", "ab", "é", None],
+    pa.int8(): [0, 1, -1, None],
+    pa.int64(): [0, 1, 256, None],
+    pa.float64(): [0.0, -0.0, float("nan"), 1.5, None],
+    pa.decimal128(9, 2): [Decimal("0.01"), Decimal("1.00"), None],
+    pa.timestamp("us", "UTC"): [0, 1, None],
+    pa.bool_(): [True, False, None],
+    pa.list_(pa.int8()): [[1], [1, 1], [], None],
+    pa.struct([("a", pa.int8())]): [{"a": 1}, {"a": 2}, None],
+}
+UNKNOWN = [pa.bool_(), pa.list_(pa.int8()), pa.struct([("a", pa.int8())])]
+
+
+@given(st.data())
+def test_as_row_by_row(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(list(TYPES)))
+    values = data.draw(st.lists(st.sampled_from(TYPES[dtype][: data.draw(st.integers(1, 6))]), max_size=9))
+    one = pa.array([data.draw(st.sampled_from(TYPES[dtype]))], dtype)
+    start = data.draw(st.integers(0, len(values)))
+    column = pa.array(values, dtype).slice(start)
+    given, wanted = (list(map(repr, rows.to_pylist())) for rows in (column, one))  # as text -0.0 is not 0.0, NaN is NaN
+    same = bool(given) and set(given) == set(wanted) and wanted != ["None"]
+    known = dtype not in UNKNOWN and wanted != ["''"]
+    assert is_constant(column, one) == (same and known)
+
+
+@pytest.mark.parametrize("texts", [["co", "untcount"], ["count", "coun", "tcount"], ["", "countcount"], ["tnuoc"]])
+def test_texts_that_begin_elsewhere(texts: list[str]) -> None:
+    assert not is_constant(pa.array(texts), pa.array(["count"]))
+
+
+def test_another_type() -> None:
+    assert not is_constant(pa.array([1], pa.int32()), pa.array([1], pa.int64()))
+
+
+def test_offsets_that_lead_nowhere() -> None:
+    """Texts that have not been validated are read within their buffers."""
+    for offsets in ([0, 50, -7, 10], [0, 0, 5, 10], [0, 5, 5, 10]):
+        buffers = [None, pa.array(offsets, pa.int32()).buffers()[1], pa.py_buffer(b"count" * 2)]
+        assert not is_constant(pa.Array.from_buffers(pa.string(), 3, buffers), pa.array(["count"]))
