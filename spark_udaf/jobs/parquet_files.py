@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,11 +16,15 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
+from tiltframe.event_time import event_times
+
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _BATCH_ROWS = 1 << 18  # what is reduced at once, as in `aggr.states.partial_aggregation`
+_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+NO_SPAN = (2**62, -(2**62))
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 
@@ -82,6 +87,33 @@ def dataset_of(
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
     factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
     return factory.finish(factory.inspect(promote_options="permissive") if schema is None else schema)
+
+
+def span_of(metadata: pq.FileMetaData, groups: Iterable[int], time: str) -> tuple[int, int] | None:
+    """Tell the first and the last time in row groups, microseconds UTC, by their statistics.
+
+    Of no rows, the first is later than the last; None where not all row groups tell, or the column holds no timestamps.
+    """
+    column = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == time), None)
+    if column is None:
+        return None
+    first, last = NO_SPAN
+    for group in groups:
+        found = metadata.row_group(group)
+        told = found.column(column).statistics
+        if not found.num_rows:
+            continue
+        unit = _unit(told.logical_type) if told is not None and told.has_min_max else None
+        if unit is None:
+            return None
+        ends = event_times(pa.array([told.min_raw, told.max_raw], pa.int64()).view(pa.timestamp(unit)), time)
+        first, last = min(first, int(ends[0])), max(last, int(ends[1]))
+    return first, last
+
+
+def _unit(logical: pq.ParquetLogicalType) -> str | None:
+    """Tell the unit of timestamps; None for what are none."""
+    return _UNITS.get(json.loads(logical.to_json()).get("timeUnit")) if logical.type == "TIMESTAMP" else None
 
 
 def paths_of(given: Any) -> list[str]:
