@@ -5,6 +5,7 @@
     partition ── reduce ──▶ partial states ─┘
 
 Where a partition has nearly as many groups as rows, rows travel instead of states, and are reduced after the shuffle.
+Where a task is known to have all rows of a window, it makes its result at once, and no states of it travel.
 A shard is a set of values of some columns, so whatever agrees in them comes together. A Python UDAF of Spark's own
 has no such first phase: all rows cross its shuffle.
 """
