@@ -35,7 +35,7 @@ def add(values: NDArray[np.int64], groups: Groups, *, counts: bool = False) -> N
 
 @compiled
 def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int, Int]:
-    """Add up each group; return also the bits of all values: of -1 less a negative one in its place, and of all."""
+    """Add up each group; return also the bits of all sizes, which bound them, and of all values, for their signs."""
     total, sizes, signs = np.zeros(n, np.int64), 0, 0
     for i in range(len(values)):
         value = values[i]

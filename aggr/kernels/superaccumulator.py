@@ -92,7 +92,7 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
 
 
 def check_exact(sums: pa.StructArray) -> None:
-    """Raise `DamagedState` unless each row is written as `Accumulators.to_arrow` writes a sum, or one of squares."""
+    """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum, or one of squares."""
     if not _all_canonical(*digits_of(sums)):
         raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
 

@@ -95,20 +95,18 @@ def span_of(metadata: pq.FileMetaData, groups: Iterable[int], time: str) -> tupl
     Of no rows, the first is later than the last; None where not all row groups tell, or the column holds no timestamps.
     """
     column = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == time), None)
-    if column is None:
+    unit = None if column is None else _unit(metadata.schema.column(column).logical_type)
+    if unit is None:
         return None
-    first, last = NO_SPAN
-    for group in groups:
-        found = metadata.row_group(group)
+    ends = []
+    for found in (metadata.row_group(group) for group in groups):
         told = found.column(column).statistics
-        if not found.num_rows:
-            continue
-        unit = _unit(told.logical_type) if told is not None and told.has_min_max else None
-        if unit is None:
+        if told is not None and told.has_min_max:
+            ends += [told.min_raw, told.max_raw]
+        elif found.num_rows:
             return None
-        ends = event_times(pa.array([told.min_raw, told.max_raw], pa.int64()).view(pa.timestamp(unit)), time)
-        first, last = min(first, int(ends[0])), max(last, int(ends[1]))
-    return first, last
+    times = event_times(pa.array(ends, pa.int64()).view(pa.timestamp(unit)), time)
+    return (int(times.min()), int(times.max())) if ends else NO_SPAN
 
 
 def _unit(logical: pq.ParquetLogicalType) -> str | None:
