@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -230,17 +229,8 @@ def merge_level(
     return _merged(states, keys, frame, found.starts, found.ends, max_ratio, trusted=trusted, unknown=unknown)
 
 
-def climb(
-    finest: pa.Table, frame: TiltFrame, carried: Mapping[int, pa.Table] = MappingProxyType({})
-) -> Iterator[tuple[TimeWindow, pa.Table]]:
+def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
     """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
-
-    Parameters
-    ----------
-    finest : table
-    frame : TiltFrame
-    carried : place of a level -> table
-        States of further windows of that level, which count in the levels above alone.
 
     Yields
     ------
@@ -248,9 +238,7 @@ def climb(
     and keys
     """
     below, panes = finest, frame.panes
-    for place, level in enumerate(frame.levels):
-        if place - 1 in carried:
-            below = pa.concat_tables([below, carried[place - 1]])
+    for level in frame.levels:
         if level.pane != panes:
             below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
         yield level, below if level == panes else merge_level(below, frame, level, trusted=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,15 +15,11 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
-from tiltframe.event_time import event_times
-
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
 _BATCH_ROWS = 1 << 18  # what is reduced at once, as in `aggr.states.partial_aggregation`
-_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
-NO_SPAN = (2**62, -(2**62))
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 
@@ -87,31 +82,6 @@ def dataset_of(
     options = ds.FileSystemFactoryOptions(partition_base_dir=base, partitioning=_partitioning(partitioning))
     factory = ds.FileSystemDatasetFactory(filesystem, list(files), ds.ParquetFileFormat(**_LAYOUT), options)
     return factory.finish(factory.inspect(promote_options="permissive") if schema is None else schema)
-
-
-def span_of(metadata: pq.FileMetaData, groups: Iterable[int], time: str) -> tuple[int, int] | None:
-    """Tell the first and the last time in row groups, microseconds UTC, by their statistics.
-
-    Of no rows, the first is later than the last; None where not all row groups tell, or the column holds no timestamps.
-    """
-    column = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == time), None)
-    unit = None if column is None else _unit(metadata.schema.column(column).logical_type)
-    if unit is None:
-        return None
-    ends = []
-    for found in (metadata.row_group(group) for group in groups):
-        told = found.column(column).statistics
-        if told is not None and told.has_min_max:
-            ends += [told.min_raw, told.max_raw]
-        elif found.num_rows:
-            return None
-    times = event_times(pa.array(ends, pa.int64()).view(pa.timestamp(unit)), time)
-    return (int(times.min()), int(times.max())) if ends else NO_SPAN
-
-
-def _unit(logical: pq.ParquetLogicalType) -> str | None:
-    """Tell the unit of timestamps; None for what are none."""
-    return _UNITS.get(json.loads(logical.to_json()).get("timeUnit")) if logical.type == "TIMESTAMP" else None
 
 
 def paths_of(given: Any) -> list[str]:

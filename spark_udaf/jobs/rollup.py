@@ -6,19 +6,16 @@ a shard climbs all levels on its own. Where windows overlap, or rows decide wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
 from aggr.states.keys import keyed, plain_keys
-from spark_udaf.jobs.complete_windows import CompleteWindows
 from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.shard_messages import CARRIED, STATES
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
     Batches,
-    Complete,
     Source,
     TwoPhases,
     Unreduced,
@@ -107,30 +104,7 @@ def plan_rollup(
     columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
     unreduced = Unreduced(rows_schema(given, columns), located, reduce_late)
     shards = [*together, *frame.keys]
-    complete = _complete(source, frame, then)
-    return TwoPhases(source, columns, plain, reduce, partial, shards, merge, result, unreduced, complete).run()
-
-
-def _complete(source: Source, frame: TiltFrame, then: Callable[[Levels], pa.Table]) -> Complete | None:
-    """Find what tasks may finish by themselves, where their times are known and windows follow each other."""
-    spans = source.spans(frame.time) if all(level.aligned for level in frame.levels) else None
-    if spans is None:
-        return None
-    windows = CompleteWindows(frame, spans)
-
-    def split(task: int, states: pa.Table) -> tuple[pa.Table, dict[int, pa.Table]] | None:
-        parts = windows.split(task, states.drop_columns([COARSE]))
-        if parts is None:
-            return None
-        levels, others, carried = parts
-        going = {STATES: others, **{CARRIED + place: table for place, table in carried.items()}}
-        return then(levels), {kind: with_coarsest(table, frame) for kind, table in going.items() if table.num_rows}
-
-    def merge(states: pa.Table, going: Mapping[int, pa.Table]) -> pa.Table:
-        plain = {kind - CARRIED: table.drop_columns([COARSE]) for kind, table in going.items()}
-        return then(windows.merge(states.drop_columns([COARSE]), plain))
-
-    return Complete(split, merge)
+    return TwoPhases(source, columns, plain, reduce, partial, shards, merge, result, unreduced).run()
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

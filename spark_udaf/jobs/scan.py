@@ -7,14 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
-from numpy.typing import NDArray
 
 from spark_udaf.jobs.parquet_files import (
     Batches,
@@ -28,7 +26,6 @@ from spark_udaf.jobs.parquet_files import (
     paths_of,
     places_of,
     scanner,
-    span_of,
     without_folders,
 )
 from spark_udaf.jobs.schema import spark_schema
@@ -61,16 +58,15 @@ class ParquetScan:
         return max(1, len(self.tasks))
 
     @cached_property
-    def fragments(self) -> list[ds.ParquetFileFragment]:
-        """The files, with the row groups that rows may match in; their footers have been read."""
-        found = list(self.dataset.get_fragments(filter=self.filters))
-        with ThreadPoolExecutor(_READERS) as pool:
-            return list(pool.map(self._kept, found))
-
-    @cached_property
     def tasks(self) -> list[list[Piece]]:
         """What each task reads: row groups, neighbours together, of some `rows_per_task` rows."""
-        groups = [(fragment, group) for fragment in self.fragments for group in fragment.row_groups]
+        fragments = list(self.dataset.get_fragments(filter=self.filters))
+        with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
+            groups = [
+                (f, group)
+                for f, found in zip(fragments, pool.map(self._groups, fragments), strict=True)
+                for group in found
+            ]
         tasks: list[list[Piece]] = []
         room = 0
         for fragment, group in groups:
@@ -85,33 +81,10 @@ class ParquetScan:
             chosen.append(group.id)
         return tasks
 
-    def spans(self, time: str) -> NDArray[np.int64] | None:
-        """Tell the first and the last event time of each task, by the statistics of its row groups.
-
-        Parameters
-        ----------
-        time : str
-            The column of event times.
-
-        Returns
-        -------
-        array of int64, shape (tasks, 2), or None
-            Microseconds UTC; None where they are no timestamps, or not all row groups tell.
-        """
-        footers = {fragment.path: fragment.metadata for fragment in self.fragments}
-        found = [[span_of(footers[piece.path], piece.groups or (), time) for piece in task] for task in self.tasks]
-        spans = np.empty((len(found), 2), np.int64)
-        for task, told in enumerate(found):
-            known = [span for span in told if span is not None]
-            if len(known) < len(told):
-                return None
-            spans[task] = min(first for first, _ in known), max(last for _, last in known)
-        return spans
-
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches, int], Batches], schema: pa.Schema
+        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
     ) -> DataFrame:
-        """Run ``reduce`` over each task's batches and its number, with the named columns only; keys come as codes."""
+        """Run ``reduce`` over each task's batches, with the named columns only; keys come as codes."""
         tasks = self.tasks
         plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
         selection = Selection(self.schema, columns, plain, self.filters, self.dataset.filesystem)
@@ -119,16 +92,15 @@ class ParquetScan:
         def read(numbers: Batches) -> Batches:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    yield from reduce(selection.rows(tasks[number]), number)
+                    yield from reduce(selection.rows(tasks[number]))
 
         numbers = self.spark.range(0, len(tasks), 1, self.partitions)
         return numbers.mapInArrow(read, spark_schema(schema))
 
-    def _kept(self, fragment: ds.ParquetFileFragment) -> ds.ParquetFileFragment:
-        """Leave out the row groups of a file that no row can match in."""
+    def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
+        """List a file's row groups but those that no row can match in."""
         kept = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
-        kept.ensure_complete_metadata()
-        return kept
+        return list(kept.row_groups)
 
     def __repr__(self) -> str:
         """Say how many files and rows there are."""
@@ -177,9 +149,7 @@ def scan_parquet(
 
     Guarantee
     ---------
-    A worker holds one batch of rows at a time beside its states, whatever the size of the files. Of files in the order
-    of time, `finish` of a rollup shuffles hardly more than the answers: row groups whose statistics tell of their times
-    let a task finish the windows that no other has rows of.
+    A worker holds one batch of rows at a time beside its states, whatever the size of the files.
 
     Examples
     --------

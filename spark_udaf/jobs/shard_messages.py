@@ -11,11 +11,7 @@ from numpy.typing import NDArray
 from spark_udaf.jobs.hash_partition import shard_of
 
 SHARD = "shard"
-ROWS, STATES, RESULTS = 0, 1, 2  # kinds of messages
-CARRIED = 3  # and, by the place of a level, those that follow: states of its windows, for the levels above
-MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("kind", pa.int8())])
-
-_SPREAD_BYTES = 1 << 20
+MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("states", pa.bool_())])
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -24,7 +20,7 @@ def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatc
 
 
 def shard_messages(
-    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], kind: int
+    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], reduced: bool
 ) -> Iterator[pa.RecordBatch]:
     """Pack the rows of each shard into one message: the JVM then moves a few large values, whatever is in them."""
     if not table.num_rows:
@@ -37,19 +33,9 @@ def shard_messages(
     ends = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield _message(batch.slice(start, end - start), numbers[shard[start]], kind)
-
-
-def spread_messages(table: pa.Table, numbers: NDArray[np.int32], first: int, kind: int) -> Iterator[pa.RecordBatch]:
-    """Pack rows that may come to any shard: a megabyte to each in turn, from the ``first`` on."""
-    rows = max(1, table.num_rows * _SPREAD_BYTES // max(table.nbytes, 1))
-    for at, batch in enumerate(table.combine_chunks().to_batches(max_chunksize=rows)):
-        yield _message(batch, numbers[(first + at) % len(numbers)], kind)
-
-
-def _message(batch: pa.RecordBatch, number: np.int32, kind: int) -> pa.RecordBatch:
-    columns = [pa.array([number], pa.int32()), _binary(batch.serialize()), pa.array([kind], pa.int8())]
-    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)
+        message = _binary(batch.slice(start, end - start).serialize())
+        number = pa.array(numbers[shard[start : start + 1]])
+        yield pa.RecordBatch.from_arrays([number, message, pa.array([reduced])], schema=MESSAGE)
 
 
 def _binary(message: pa.Buffer) -> pa.Array:

@@ -5,22 +5,17 @@
     partition ── reduce ──▶ partial states ─┘
 
 Where a partition has nearly as many groups as rows, rows travel instead of states, and are reduced after the shuffle.
-Where a task is known to have all rows of a window, it makes its result at once, and no states of it travel.
 A shard is a set of values of some columns, so whatever agrees in them comes together. A Python UDAF of Spark's own
 has no such first phase: all rows cross its shuffle.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.keys import key_type
@@ -29,16 +24,7 @@ from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare, shuffle_partitions
-from spark_udaf.jobs.shard_messages import (
-    MESSAGE,
-    RESULTS,
-    ROWS,
-    SHARD,
-    STATES,
-    read_message,
-    shard_messages,
-    spread_messages,
-)
+from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, read_message, shard_messages
 from spark_udaf.jobs.tune_worker import tune_worker
 
 if TYPE_CHECKING:
@@ -50,8 +36,6 @@ _GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: so
 _PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 
 Batches = Iterator[pa.RecordBatch]
-Split = Callable[[int, pa.Table], tuple[pa.Table, Mapping[int, pa.Table]] | None]
-Reduce = Callable[[Batches, int | None], Batches]  # with the number of the task, where tasks are known beforehand
 
 
 class Source(Protocol):
@@ -65,10 +49,9 @@ class Source(Protocol):
     def partitions(self) -> int | None:
         """How many partitions there are, where that is known."""
 
-    def spans(self, time: str) -> NDArray[np.int64] | None:
-        """Tell the first and the last event time of each task, where that is known."""
-
-    def map(self, columns: Sequence[str], keys: Sequence[str], reduce: Reduce, schema: pa.Schema) -> DataFrame:
+    def map(
+        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
+    ) -> DataFrame:
         """Run ``reduce`` over each partition's batches, with the named columns only, some of them keys."""
 
 
@@ -88,13 +71,11 @@ class Rows:
         """Not known before the DataFrame has been planned."""
         return None
 
-    def spans(self, time: str) -> None:
-        """Not known."""
-        return None
-
-    def map(self, columns: Sequence[str], keys: Sequence[str], reduce: Reduce, schema: pa.Schema) -> DataFrame:
+    def map(
+        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
+    ) -> DataFrame:
         """Send only the named columns over to Python."""
-        return map_columns(self.df, columns, lambda batches: reduce(batches, None), schema)
+        return map_columns(self.df, columns, reduce, schema)
 
 
 def source_of(
@@ -136,31 +117,6 @@ class Unreduced:
 
 
 @dataclass(frozen=True)
-class Complete:
-    """How tasks of the first phase make results of what no other task has a part of.
-
-    Parameters
-    ----------
-    split : number of a task, all its partial states -> table of the result, and partial states that go on, by the kind
-        of their messages; None where all of them do
-    merge : partial states, and those of `CARRIED` kinds -> table of the result
-    """
-
-    split: Split
-    merge: Callable[[pa.Table, Mapping[int, pa.Table]], pa.Table]
-
-    def then(self, read: Callable[[pa.Table], pa.Table]) -> Complete:
-        """Read the result further."""
-        split, merge = self.split, self.merge
-
-        def split_and_read(task: int, partial: pa.Table) -> tuple[pa.Table, Mapping[int, pa.Table]] | None:
-            parts = split(task, partial)
-            return parts and (read(parts[0]), parts[1])
-
-        return Complete(split_and_read, lambda partial, carried: read(merge(partial, carried)))
-
-
-@dataclass(frozen=True)
 class TwoPhases:
     """A plan of two phases around one shuffle.
 
@@ -175,8 +131,6 @@ class TwoPhases:
     merge : table of partial states -> table of the result
     result : schema of the result
     unreduced : how rows travel; None where only states do
-    complete : what the first phase finishes, where the result is read further; None where that is nothing
-    finished : whether the result is read further
     """
 
     source: Source
@@ -188,24 +142,15 @@ class TwoPhases:
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
     unreduced: Unreduced | None = None
-    complete: Complete | None = None
-    finished: bool = False
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Plan to read the result further in the tasks that make it, without another crossing."""
         merge, states = self.merge, self.result
 
-        def read_states(table: pa.Table) -> pa.Table:
-            return read(as_schema(table, states))
+        def merge_and_read(partial: pa.Table) -> pa.Table:
+            return read(as_schema(merge(partial), states))
 
-        complete = self.complete and self.complete.then(read_states)
-        return replace(
-            self,
-            merge=lambda partial: read_states(merge(partial)),
-            result=result,
-            complete=complete,
-            finished=True,
-        )
+        return replace(self, merge=merge_and_read, result=result)
 
     def run(self) -> DataFrame:
         """Make the DataFrame, which keeps the plan for `plan_of`."""
@@ -250,72 +195,36 @@ def _planned(plan: TwoPhases) -> DataFrame:
     partitions = _partitions(spark) if known is None else min(known, max(_LEAST_SHARDS, _partitions(spark)))
     shards = partitions * -(-_LEAST_SHARDS // partitions)
     numbers = shard_numbers(shards, partitions)
-    first, second = _first_phase(plan, numbers), _second_phase(plan)
-    reduced = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
-    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
-    sharded = reduced.repartition(SHARD) if known is None else reduced.repartition(partitions, SHARD)
-    return sharded.sortWithinPartitions(SHARD).mapInArrow(second, spark_schema(plan.result))
+    reduce, partial, merge, result, unreduced = plan.reduce, plan.partial, plan.merge, plan.result, plan.unreduced
+    together = plan.together
 
-
-def _first_phase(plan: TwoPhases, numbers: NDArray[np.int32]) -> Reduce:
-    """Make what runs before the shuffle: rows to messages."""
-    reduce, partial, together, result, unreduced = plan.reduce, plan.partial, plan.together, plan.result, plan.unreduced
-    split = plan.complete.split if plan.complete and plan.finished else None
-
-    def of_states(table: pa.Table, kind: int) -> Batches:
-        return shard_messages(table, [one_array(table.column(name)) for name in together], numbers, kind)
-
-    def first(batches: Batches, task: int | None) -> Batches:
+    def first(batches: Batches) -> Batches:
         tune_worker()
-        tables = reduce(batches)
-        if split is not None and task is not None:
-            head = list(islice(tables, 2))
-            alone = len(head) == 1 and head[0][0]  # all states of the task, at once
-            parts = split(task, as_schema(head[0][1], partial)) if alone else None
-            if parts is not None:
-                finished, others = parts
-                yield from spread_messages(as_schema(finished, result), numbers, task, RESULTS)
-                for kind, table in others.items():
-                    yield from of_states(as_schema(table, partial), kind)
-                return
-            tables = chain(head, tables)
-        for reduced, table in tables:
+        for reduced, table in reduce(batches):
             if reduced or unreduced is None:
-                yield from of_states(as_schema(table, partial), STATES)
+                table = as_schema(table, partial)
+                columns = [one_array(table.column(name)) for name in together]
             else:
-                yield from shard_messages(*unreduced.located(as_schema(table, unreduced.schema)), numbers, ROWS)
-
-    return first
-
-
-def _second_phase(plan: TwoPhases) -> Callable[[Batches], Batches]:
-    """Make what runs after the shuffle: messages, ordered by shard, to the result."""
-    partial, merge, result, unreduced = plan.partial, plan.merge, plan.result, plan.unreduced
-    complete = plan.complete if plan.finished else None
-
-    def read(messages: list[pa.Buffer], schema: pa.Schema) -> pa.Table:
-        return pa.Table.from_batches([read_message(message, schema) for message in messages], schema)
-
-    def merged(kinds: dict[int, list[pa.Buffer]]) -> pa.Table:
-        states = read(kinds.pop(STATES, []), partial)
-        if unreduced is not None and ROWS in kinds:
-            rows = read(kinds.pop(ROWS), unreduced.schema).combine_chunks()
-            states = pa.concat_tables([states, as_schema(unreduced.reduce(rows), partial)])
-        if complete is None:
-            return merge(states)
-        return complete.merge(states, {kind: read(messages, partial) for kind, messages in kinds.items()})
+                table, columns = unreduced.located(as_schema(table, unreduced.schema))
+            yield from shard_messages(table, columns, numbers, reduced)
 
     def second(batches: Batches) -> Batches:
         tune_worker()
         for messages in _whole_shards(batches):
-            kinds: dict[int, list[pa.Buffer]] = defaultdict(list)
-            for message, kind in messages:
-                kinds[kind].append(message.as_buffer())
-            yield from (read_message(message, result) for message in kinds.pop(RESULTS, []))
-            if kinds:
-                yield from as_schema(merged(kinds), result).to_batches(max_chunksize=_GIVEN_ROWS)
+            states = [read_message(message.as_buffer(), partial) for message, reduced in messages if reduced]
+            tables = [pa.Table.from_batches(states, partial)]
+            if unreduced is not None and len(states) < len(messages):
+                rows = [
+                    read_message(message.as_buffer(), unreduced.schema) for message, reduced in messages if not reduced
+                ]
+                table = pa.Table.from_batches(rows, unreduced.schema).combine_chunks()
+                tables.append(as_schema(unreduced.reduce(table), partial))
+            yield from as_schema(merge(pa.concat_tables(tables)), result).to_batches(max_chunksize=_GIVEN_ROWS)
 
-    return second
+    reduced = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
+    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
+    sharded = reduced.repartition(SHARD) if known is None else reduced.repartition(partitions, SHARD)
+    return sharded.sortWithinPartitions(SHARD).mapInArrow(second, spark_schema(result))
 
 
 def _partitions(spark: SparkSession) -> int:
@@ -324,17 +233,17 @@ def _partitions(spark: SparkSession) -> int:
     return int(initial) if initial else shuffle_partitions(spark)
 
 
-def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, int]]]:
+def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, bool]]]:
     """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
-    held: list[tuple[pa.Scalar, int]] = []
+    held: list[tuple[pa.Scalar, bool]] = []
     size, last = 0, None
     for batch in batches:
-        shards, messages, kinds = batch.columns
-        for shard, message, kind in zip(shards.to_pylist(), messages, kinds.to_pylist(), strict=True):
+        shards, messages, reduced = batch.columns
+        for shard, message, states in zip(shards.to_pylist(), messages, reduced.to_pylist(), strict=True):
             if size >= MOST_BYTES and shard != last:
                 yield held
                 held, size = [], 0
-            held.append((message, kind))
+            held.append((message, states))
             size += message.as_buffer().size
             last = shard
     if held:
