@@ -80,7 +80,7 @@ class Add:
         checked_type(column, pa.int64())
 
 
-class Count:
+class Counts:
     """Counts, which add up and are never negative; the identity is 0."""
 
     checks_in_merge = True
@@ -191,7 +191,7 @@ class Exact:
 
 
 ADD = Add()
-COUNT = Count()
+COUNT = Counts()
 OR = Or()
 LEAST = Extreme(greatest=False)
 GREATEST = Extreme(greatest=True)

@@ -606,10 +606,6 @@ def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     return function._merge(pa.array([], dtype), Groups.of([], 0)).type
 
 
-def _fields(states: pa.StructArray) -> list[pa.Array]:
-    return [states.field(i) for i in range(states.type.num_fields)]
-
-
 def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
     """List the functions that states name; comparing all with the one expected costs less than telling them apart."""
     if is_constant(column, _one_name(expected)):

@@ -238,3 +238,13 @@ def test_tremor_last():
     for window, last in zip(values, expected, strict=True):
         events = pa.StructArray.from_arrays([pa.array(window), pa.array(range(len(window)))], names=["value", "time"])
         assert ask(aggr.Last(), events) == last
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**20), st.integers(-15, 15), st.floats(-0.5, 0.5), st.sampled_from([1, 2, 3, 1000]))
+def test_sums_of_equal_numbers_are_possible(units, level, tail, n):
+    """n·Σx² is (Σx)² there, and just above 2^31 in a digit's units what is cut off a sum weighs most."""
+    values = pa.array([(2.0**31 + units + tail) * 2.0 ** (32 * level)] * n)
+    for function in (aggr.Var(), aggr.Stdev()):
+        states = function.reduce(values, Groups.single(n))
+        assert function.merge(pa.concat_arrays([states, states]), Groups.single(2)).to_pylist()[0]["count"] == 2 * n

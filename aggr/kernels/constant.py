@@ -33,9 +33,8 @@ def is_constant(column: pa.Array, one: pa.Array) -> bool:
     """
     if column.type != one.type or column.null_count or one.null_count or not len(column):
         return False
-    value = one[0]
     if pa.types.is_string(column.type):
-        return _texts(column, value.as_buffer())
+        return _texts(column, one[0].as_buffer())
     try:
         width = column.type.byte_width
     except ValueError:
