@@ -43,11 +43,16 @@ def written(rows: list[dict[int, int]]) -> pa.StructArray:
     return Histograms(np.array([len(row) for row in rows], np.int64), keys, counts).to_arrow()
 
 
+def counted(keys: list[int], ids: list[int], n: int, most: int | None) -> pa.StructArray:
+    groups = Groups.of(ids, n)
+    return Buckets(most).reduce(groups.in_order(np.array(keys, np.int64)), groups)
+
+
 @pytest.mark.slow
 @given(KEYS, st.integers(1, 4), MOST, st.randoms())
 def test_keys_are_counted_group_by_group(keys, n, most, random):
     ids = [random.randrange(n) for _ in keys]
-    state = Buckets(most).reduce(np.array(keys, np.int64), Groups.of(ids, n))
+    state = counted(keys, ids, n, most)
     naive = [Counter(key for key, group in zip(keys, ids, strict=True) if group == g) for g in range(n)]
     assert read(state) == [folded(counts, most) for counts in naive]
     assert state.field("total").to_pylist() == [counts.total() for counts in naive]
@@ -55,7 +60,7 @@ def test_keys_are_counted_group_by_group(keys, n, most, random):
         assert state.field(end).to_pylist() == [choose(folded(counts, most), default=0) for counts in naive]
     # the same from any parts, to the bit
     parts = [slice(0, len(keys) // 3), slice(len(keys) // 3, None)]
-    states = [Buckets(most).reduce(np.array(keys[p], np.int64), Groups.of(ids[p], n)) for p in parts]
+    states = [counted(keys[p], ids[p], n, most) for p in parts]
     assert same_bits(Buckets(most).merge(pa.concat_arrays(states), Groups.of([*range(n)] * 2, n)), state)
 
 

@@ -84,6 +84,8 @@ def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int
 
 def _floor(times: pa.Array, unit: str) -> NDArray[np.int64]:
     """Give timestamps of any unit in microseconds; nanoseconds are rounded down."""
+    if unit == "us":
+        return _int64(times)
     if unit != "ns":
         return _int64(pc.multiply_checked(times.cast(pa.int64()), _MICROS[unit]))
     floor: NDArray[np.int64] = np.floor_divide(_int64(times), 1000)

@@ -127,16 +127,17 @@ class Dds(Function):
         buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
         if len(x) and groups.min_max(x)[0] > least:  # the common case: nothing to sort out
             none = pa.array(np.zeros(groups.n, np.int64))
-            keys = mapping._keys_within(x, groups.min_max(x))
             nothing = buckets.reduce(np.zeros(0, np.int32), groups.part(slice(0)))
             if weights is not None:
+                keys = mapping._keys_within(x, groups.min_max(x))
                 return {"zero": none, "positive": buckets.reduce_weighted(keys, weights, groups), "negative": nothing}
+            keys = mapping._keys_within(groups.in_order(x), groups.min_max(x))
             return {"zero": none, "positive": buckets.reduce(keys, groups, self._ends(x, groups)), "negative": nothing}
         above, below = x > least, x < -least
         columns = {"zero": _count(~(above | below), groups, weights)}
         for sign, rows, sizes in (("positive", above, x), ("negative", below, -x)):
             part, of, theirs = sizes[rows], groups.filter(rows), chosen(weights, rows)
-            keys = mapping._keys_within(part, of.min_max(part))
+            keys = mapping._keys_within(of.in_order(part) if theirs is None else part, of.min_max(part))
             counted = buckets.reduce(keys, of) if theirs is None else buckets.reduce_weighted(keys, theirs, of)
             columns[sign] = counted
         return columns

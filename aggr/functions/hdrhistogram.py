@@ -190,7 +190,7 @@ class Hdr(Function):
         nan = pa.array(np.zeros(groups.n, np.int64))
         if pa.types.is_integer(values.type) and self.unit is None:
             whole = _whole(values)
-            keys: NDArray[np.integer] = self.layout.index(whole)
+            keys: NDArray[np.integer] = self.layout.index(groups.in_order(whole) if weights is None else whole)
             least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
         else:
             x = as_floats(values)
@@ -199,7 +199,8 @@ class Hdr(Function):
                 nan = count_rows(groups.filter(missing), chosen(weights, missing))
                 x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)
             self._check_floats(x, groups.min_max(x))
-            keys = _indices(x, self.unit or 1.0, self.layout.half_magnitude)
+            counted = groups.in_order(x) if weights is None else x
+            keys = _indices(counted, self.unit or 1.0, self.layout.half_magnitude)
             # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
             least, most = (self._in_units(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
         if weights is None:

@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.grouped import ends_of_numbers
+from aggr.kernels.fixed_point import LEAST, sum_near
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
 from aggr.kernels.superaccumulator import BITS, origins, to_arrow
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
-_LEAST = -1074  # the exponent of the least double
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # beyond every exponent
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
@@ -57,8 +56,11 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
 
 def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+    near = sum_near(parts[0], groups, squares=False) if len(parts) == 1 else None
+    if near is not None:
+        return near
     bits = _bits(parts, groups)
-    low, high = _exponents(parts, bits, groups)
+    low, high = _exponents(bits, groups)
     low, high = low >> 5, (high >> 5) + 2
     origin = origins(low, high)
     return to_arrow(_add(bits, groups.ids, origin), origin, low)
@@ -66,8 +68,11 @@ def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
 def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
+    near = sum_near(parts[0], groups, squares=True) if len(parts) == 1 else None
+    if near is not None:
+        return near
     bits = _bits(parts, groups)
-    low, high = _exponents(parts, bits, groups)
+    low, high = _exponents(bits, groups)
     low, high = 2 * low >> 5, (2 * high >> 5) + 4
     origin = origins(low, high)
     return to_arrow(_add_products(bits, bits, True, groups.ids, origin), origin, low)
@@ -80,7 +85,7 @@ def sum_products(left: Sequence[Floats], right: Sequence[Floats], groups: Groups
     [{'exponent': 0, 'limbs': [15]}]
     """
     bits, other = _bits(left, groups), _bits(right, groups)
-    (low, high), (other_low, other_high) = _exponents(left, bits, groups), _exponents(right, other, groups)
+    (low, high), (other_low, other_high) = _exponents(bits, groups), _exponents(other, groups)
     low, high = low + other_low >> 5, (high + other_high >> 5) + 4
     origin = origins(low, high)
     return to_arrow(_add_products(bits, other, False, groups.ids, origin), origin, low)
@@ -94,11 +99,8 @@ def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
     return np.ascontiguousarray(rows).view(np.int64)
 
 
-def _exponents(parts: Sequence[Floats], bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group; of positive numbers they are those of its ends."""
-    if len(parts) == 1 and groups.min_max(parts[0])[0] > 0.0 and (ends := ends_of_numbers(parts[0], groups)):
-        low, high = (np.where(ends.empty, 1.0, end).view(np.int64) >> 52 for end in (ends.low, ends.high))
-        return np.maximum(low, 1) - 1 + _LEAST, np.maximum(high, 1) - 1 + _LEAST
+def _exponents(bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group."""
     return groups.cached("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
 
 
@@ -110,7 +112,7 @@ def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
         for i in range(bits.shape[1]):
             if bits[part, i] << 1:
                 group = np.uint64(ids[i])
-                exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + _LEAST
+                exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + LEAST
                 low[group] = min(low[group], exponent)
                 high[group] = max(high[group], exponent)
     return low, high
@@ -126,7 +128,7 @@ def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
             biased = (number >> 52) & 0x7FF
             mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
             if mantissa:
-                exponent = max(biased, 1) - 1 + _LEAST
+                exponent = max(biased, 1) - 1 + LEAST
                 shift = exponent & 31
                 sign = (number >> 63) | 1
                 above = mantissa >> (BITS - shift)
@@ -150,7 +152,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp
                 b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
                 if a == 0 or b == 0:
                     continue
-                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * _LEAST
+                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * LEAST
                 shift = np.uint64(exponent & 31)
                 times = ((x ^ y) >> 63 | 1) * (2 if squares and other > one else 1)
                 # a·b, digit by digit, as whole numbers of 53 bits each

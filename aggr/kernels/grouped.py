@@ -14,7 +14,6 @@ from aggr.kernels.sort_keys import HIGHEST, LOWEST
 
 _SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
-_FEW = 64  # rows a group: of fewer, too many are a new least or greatest for a processor to guess that none is
 
 
 def add(values: NDArray[np.int64], groups: Groups, *, counts: bool = False) -> NDArray[np.int64]:
@@ -57,7 +56,7 @@ def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.
 
 def extreme_of(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
     """Find the least key of each group, or the greatest."""
-    low, high, *_ = _ends(keys, groups.ids, groups.n, False)
+    low, high, _ = _ends(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
@@ -72,35 +71,47 @@ class Ends(NamedTuple):
 @compiled
 def _ends(
     numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_], NDArray[np.int64], bool]:
-    """Find the least and the greatest of each group, which are empty, those of all, and whether there is a NaN.
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """Find the least and the greatest of each group, and whether there is a NaN, in which case they mean nothing.
 
-    Doubles come and go as bits; where there is a NaN, the rest means nothing.
+    Of a group without rows the least is greater. Doubles come as bits, and go in the order of `_ordered`.
     """
     group: Int
-    low, high, nan, few = np.full(n, HIGHEST), np.full(n, LOWEST), False, len(numbers) < _FEW * n
+    low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
     for i in range(len(numbers)):
         number, group = numbers[i], np.uint64(ids[i])
         if floats:
             nan |= (number & HIGHEST) > _INFINITY
-            number ^= (number >> 63) & HIGHEST  # the order of doubles, and -0.0 before 0.0
-        if few:
-            low[group], high[group] = min(low[group], number), max(high[group], number)
-            continue
-        if number < low[group]:  # rarely: nothing is written, and nobody waits for what was
-            low[group] = number
-        if number > high[group]:
-            high[group] = number
-    empty, span = low > high, np.array([HIGHEST, LOWEST])
+            number = _ordered(number)
+        low[group], high[group] = min(low[group], number), max(high[group], number)
+    return low, high, nan
+
+
+@compiled
+def _ends_in_order(
+    numbers: NDArray[np.int64], until: NDArray[np.int64], floats: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """Do what `_ends` does for numbers in the order of their groups."""
+    n, size = len(until) - 1, np.int64(0)
+    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
-        span[0], span[1] = min(span[0], low[group]), max(span[1], high[group])
+        mine = numbers[until[group] : until[group + 1]]
+        least, most = HIGHEST, LOWEST
         if floats:
-            low[group] ^= (low[group] >> 63) & HIGHEST
-            high[group] ^= (high[group] >> 63) & HIGHEST
-    if floats:
-        span[0] ^= (span[0] >> 63) & HIGHEST
-        span[1] ^= (span[1] >> 63) & HIGHEST
-    return low, high, empty, span, nan
+            for i in range(len(mine)):
+                size = max(size, mine[i] & HIGHEST)
+                least, most = min(least, _ordered(mine[i])), max(most, _ordered(mine[i]))
+        else:
+            for i in range(len(mine)):
+                least, most = min(least, mine[i]), max(most, mine[i])
+        low[group], high[group] = least, most
+    return low, high, bool(size > _INFINITY)
+
+
+@compiled
+def _ordered(bits: Int) -> Int:
+    """Give doubles as whole numbers in the order of doubles, -0.0 before 0.0; and back."""
+    return bits ^ ((bits >> 63) & HIGHEST)
 
 
 def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> Ends | None:
@@ -111,13 +122,20 @@ def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> Ends | None:
 
 def _find_ends(numbers: NDArray[Any], groups: Groups) -> Ends | None:
     floats = numbers.dtype == np.float64
-    low, high, empty, span, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
+    if groups.many_rows:
+        low, high, nan = _ends_in_order(groups.in_order(numbers).view(np.int64), groups.until(), floats)
+    else:
+        low, high, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
     if nan:
         return None
-    if floats and len(numbers):  # what `Groups.min_max` would go over all of them for
-        least, most = span.view(np.float64).tolist()
-        groups.cached("span", numbers, lambda: (least, most))
-    return Ends(low.view(numbers.dtype), high.view(numbers.dtype), empty)
+    empty = low > high
+    if not floats:
+        return Ends(low, high, empty)
+    least, most = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
+    if len(numbers):  # what `Groups.min_max` would go over all of them for
+        span = float(least[~empty].min()), float(most[~empty].max())
+        groups.cached("span", numbers, lambda: span)
+    return Ends(least, most, empty)
 
 
 def span_of(numbers: NDArray[np.float64], groups: Groups) -> tuple[float, float]:

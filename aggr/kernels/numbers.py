@@ -19,6 +19,7 @@ from aggr.kernels import compute as pc
 from aggr.kernels.constant import is_constant
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.grouped import span_of
 from aggr.kernels.groups import Groups
 from aggr.kernels.rounding import as_integers, quotient, rounded, whole_number
 from aggr.kernels.superaccumulator import Limbs
@@ -173,7 +174,7 @@ def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDA
 
 
 def _float_parts(x: NDArray[np.float64], groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
-    if not len(x) or np.isfinite(groups.min_max(x)).all():
+    if not len(x) or np.isfinite(span_of(x, groups)).all():
         return [x], None
     special = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     return [np.where(special, 0.0, x)], special.astype(np.int8)

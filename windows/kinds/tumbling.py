@@ -134,11 +134,15 @@ class Tumbling(TimeWindow):
             return times
         zone = self._clock(times)
         steady = len(zone.since) == 1  # no transition: plain arithmetic
-        index = self._index(times + zone.offsets[0] if steady else zone.reached(times))
+        ahead = int(zone.offsets[0])
+        if steady and self.unit in LENGTH:  # in as few passes as it takes: there may be a million times
+            shift = self._shift - ahead
+            edges: Instants = (times - shift if shift else times) // self._length
+            edges *= self._length
+            shift += self._length * after
+            return edges + shift if shift else edges
+        index = self._index(times + ahead if steady else zone.reached(times))
         index = index + 1 if after else index
-        if steady and self.unit in LENGTH:
-            edges: Instants = self._local(index) - zone.offsets[0]
-            return edges
         first, last = int(index.min()), int(index.max())
         if last - first > len(index):
             return zone.first(self._local(index))

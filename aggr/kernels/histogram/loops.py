@@ -1,8 +1,7 @@
 """Cells: keys counted in lines of cells, and lines written as histograms.
 
-Keys that lie close together are counted as they come, all groups' in one line. Others are counted group after group,
-in a line that stays in the cache; a group whose keys lie so far apart that it would have many more cells than keys is
-left out, for its keys to be sorted instead.
+Keys are counted group after group, in a line that stays in the cache; a group whose keys lie so far apart that it would
+have many more cells than keys is left out, for its keys to be sorted instead.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ SPARSE = 32
 EMPTY, LINE = 1 << 10, 1 << 20
 _BLOCK = 8  # cells looked at together
 ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; which word of 64 has a mark, and where
+DENSE = 3  # cells a key, above which those that are used are marked
 FEW = 1 << 12  # cells that are never too many: 32 KiB, what the nearest cache holds
 
 Whole = NDArray[np.int64]
@@ -29,45 +29,19 @@ Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys,
 
 
 @compiled
-def reach(keys: NDArray[np.integer], ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+def reach(keys: NDArray[np.integer], until: Whole) -> tuple[Whole, Whole]:
     """Find the least and the greatest key of each group; the least is greater where there is none."""
-    group: Int
+    n = len(until) - 1
     low, high = np.full(n, FAR), np.full(n, -FAR)
-    for i in range(len(keys)):
-        group = np.uint64(ids[i])
-        low[group], high[group] = min(low[group], keys[i]), max(high[group], keys[i])
+    for group in range(n):
+        for key in keys[until[group] : until[group + 1]]:
+            low[group], high[group] = min(low[group], key), max(high[group], key)
     return low, high
 
 
 @compiled
-def tallied(keys: NDArray[np.integer], ids: NDArray[np.intp], low: Whole, base: Whole) -> Written:
-    """Count the keys of each group, whose cells are ``base[g]`` to ``base[g + 1]``, from its key ``low[g]`` on."""
-    group: Int
-    n = len(low)
-    cells, last, widest = np.zeros(base[n], np.int32), base[n] - 1, np.int64(0)
-    for i in range(len(keys)):
-        group = np.uint64(ids[i])
-        cell = base[group] + max(keys[i] - low[group], 0)
-        cells[np.uint64(min(cell, last))] += 1  # never beyond the line, whatever keys come
-    for group in range(n):
-        widest = max(widest, base[group + 1] - base[group])
-    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    data, offsets, line = np.empty(6 * len(keys) + 2, np.uint8), np.zeros(n + 1, np.int64), room(widest)
-    at: Int = np.int64(0)
-    for group in range(n):
-        mine = cells[base[group] : base[group + 1]]
-        if len(mine):
-            for cell in range(len(mine)):
-                totals[group] += mine[cell]
-            at = write_cells(mine, line, data, at)
-            lows[group], highs[group] = low[group], low[group] + len(mine) - 1
-        offsets[group + 1] = at
-    return lows, highs, totals, data[:at].copy(), offsets
-
-
-@compiled
-def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spans: Whole) -> Written:
-    """Count the keys of each group, which has ``rows[until[g]:until[g + 1]]``, from its key ``low[g]`` on.
+def counted(keys: NDArray[np.integer], until: Whole, low: Whole, spans: Whole) -> Written:
+    """Count the keys of each group, which are ``keys[until[g]:until[g + 1]]``, from its key ``low[g]`` on.
 
     Its cells are ``spans[g]``; a group that has none is left out.
     """
@@ -81,16 +55,20 @@ def counted(rows: Rows, until: Whole, keys: NDArray[np.integer], low: Whole, spa
     cells, marks, line = np.zeros(widest, np.int32), np.zeros(widest // 64 + 1, np.uint64), room(widest)
     at: Int = np.int64(0)
     for group in range(n):
-        span = spans[group]
+        mine, span, least = keys[until[group] : until[group + 1]], spans[group], low[group]
         if span:
-            for i in range(until[group], until[group + 1]):
-                # never beyond the line, whatever keys come
-                cell = np.uint64(min(max(keys[np.uint64(rows[i])] - low[group], 0), span - 1))
-                cells[cell] += 1
-                marks[cell >> WORD_OF] |= ONE << (cell & PLACE)
-            at = write_marked(cells, marks, span, line, data, at)
-            lows[group], highs[group] = low[group], low[group] + span - 1
-            totals[group] = until[group + 1] - until[group]
+            # never beyond the line, whatever keys come
+            if span <= DENSE * len(mine):
+                for i in range(len(mine)):
+                    cells[np.uint64(min(max(mine[i] - least, 0), span - 1))] += 1
+                at = write_cells(cells[:span], line, data, at)
+            else:
+                for i in range(len(mine)):
+                    cell = np.uint64(min(max(mine[i] - least, 0), span - 1))
+                    cells[cell] += 1
+                    marks[cell >> WORD_OF] |= ONE << (cell & PLACE)
+                at = write_marked(cells, marks, span, line, data, at)
+            lows[group], highs[group], totals[group] = least, least + span - 1, len(mine)
         offsets[group + 1] = at
     return lows, highs, totals, data[:at].copy(), offsets
 
