@@ -50,7 +50,8 @@ class Field(Protocol):
 class CheckedField(Field, Protocol):
     """A field that can tell which states are damaged.
 
-    A field whose ``merge`` makes the same check says so by ``checks_in_merge = True``, and is then checked once.
+    A field whose ``merge`` makes the same check says so by ``checks_in_merge = True``, and is then checked once. Where
+    that takes long, its ``unchecked`` is a field that leaves it out, for states that this very job has made.
     """
 
     def check(self, column: pa.Array) -> None:

@@ -313,11 +313,12 @@ class Function(ABC):
         if states.null_count:
             groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
             states = states.drop_null()
-        return _in_order(states, groups) if _alone(groups) else self._merge(states, groups)
+        return _in_order(states, groups) if _alone(groups) else self._merge(states, groups, trusted=True)
 
-    def _merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+    def _merge(self, states: pa.StructArray, groups: Groups, *, trusted: bool = False) -> pa.StructArray:
         merged = {}
         for name, field in self.state_fields.items():
+            field = getattr(field, "unchecked", field) if trusted else field
             try:
                 merged[name] = field.merge(states.field(name), groups)
             except DamagedState as damage:

@@ -142,6 +142,7 @@ class TwoPhases:
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
     unreduced: Unreduced | None = None
+    sharded: DataFrame | None = None  # what comes together, where it is planned already
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Plan to read the result further in the tasks that make it, without another crossing."""
@@ -155,8 +156,9 @@ class TwoPhases:
     def run(self) -> DataFrame:
         """Make the DataFrame, which keeps the plan for `plan_of`."""
         check_distinct(self.result.names, self.source.spark)
-        planned = _planned(self)
-        vars(planned)[_PLAN] = self
+        sharded = _sharded(self) if self.sharded is None else self.sharded
+        planned = sharded.mapInArrow(_second(self), spark_schema(self.result))
+        vars(planned)[_PLAN] = replace(self, sharded=sharded)
         return planned
 
 
@@ -190,13 +192,13 @@ def kept_keys(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
     return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
-def _planned(plan: TwoPhases) -> DataFrame:
+def _sharded(plan: TwoPhases) -> DataFrame:
+    """Plan all up to the second phase: messages of states and rows, ordered by shard in each partition."""
     spark, known = plan.source.spark, plan.source.partitions
     partitions = _partitions(spark) if known is None else min(known, max(_LEAST_SHARDS, _partitions(spark)))
     shards = partitions * -(-_LEAST_SHARDS // partitions)
     numbers = shard_numbers(shards, partitions)
-    reduce, partial, merge, result, unreduced = plan.reduce, plan.partial, plan.merge, plan.result, plan.unreduced
-    together = plan.together
+    reduce, partial, unreduced, together = plan.reduce, plan.partial, plan.unreduced, plan.together
 
     def first(batches: Batches) -> Batches:
         tune_worker()
@@ -207,6 +209,16 @@ def _planned(plan: TwoPhases) -> DataFrame:
             else:
                 table, columns = unreduced.located(as_schema(table, unreduced.schema))
             yield from shard_messages(table, columns, numbers, reduced)
+
+    sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
+    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
+    sharded = sent.repartition(SHARD) if known is None else sent.repartition(partitions, SHARD)
+    return sharded.sortWithinPartitions(SHARD)
+
+
+def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
+    """Make the second phase, which merges whole shards of messages."""
+    partial, merge, result, unreduced = plan.partial, plan.merge, plan.result, plan.unreduced
 
     def second(batches: Batches) -> Batches:
         tune_worker()
@@ -221,10 +233,7 @@ def _planned(plan: TwoPhases) -> DataFrame:
                 tables.append(as_schema(unreduced.reduce(table), partial))
             yield from as_schema(merge(pa.concat_tables(tables)), result).to_batches(max_chunksize=_GIVEN_ROWS)
 
-    reduced = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
-    # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
-    sharded = reduced.repartition(SHARD) if known is None else reduced.repartition(partitions, SHARD)
-    return sharded.sortWithinPartitions(SHARD).mapInArrow(second, spark_schema(result))
+    return second
 
 
 def _partitions(spark: SparkSession) -> int:

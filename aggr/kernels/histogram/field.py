@@ -6,7 +6,7 @@ that lie far apart are listed and sorted by numpy: few columns have some, and a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -68,14 +68,22 @@ class Buckets:
         What keys can be; states that have others are refused.
     wider : bool
         Take histograms of more than ``most`` keys, to fold them.
+    checked : bool
+        Check histograms when they are merged; without it they must be sound.
     """
 
     most: int | None = None
     least: int = -(2**31)
     greatest: int = 2**31 - 1
     wider: bool = False
+    checked: bool = True
 
     checks_in_merge = True
+
+    @property
+    def unchecked(self) -> Buckets:
+        """The same for histograms that are known to be sound: to check them takes a quarter of merging them."""
+        return replace(self, checked=False)
 
     def reduce(
         self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
@@ -119,7 +127,7 @@ class Buckets:
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
         written, sparse, broken, overflown = _merged(
-            *groups.by_group(), low, high, totals, data, places, *bounds, _UNASKED
+            *groups.by_group(), low, high, totals, data, places, *bounds, self.checked, _UNASKED
         )
         if broken:
             raise DamagedState(DAMAGED)
@@ -189,6 +197,7 @@ def _merged(
     widest: int,
     lowest: int,
     highest: int,
+    checked: bool,
     unasked: Whole,
 ) -> tuple[Written, NDArray[np.bool_], bool, bool]:
     """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
@@ -226,10 +235,12 @@ def _merged(
             break
         if several == 1 and folded == least:  # alone: as it is
             begin, end = places[first], places[first + 1]
-            broken |= not whole(low[first], high[first], total[first], given, begin, end, unasked, first, found)
-            for place in range(begin, end):
-                data[at] = given[place]
-                at += 1
+            if checked:
+                broken |= not whole(low[first], high[first], total[first], given, begin, end, unasked, first, found)
+            to, of = np.uint64(at), np.uint64(begin)
+            for byte in range(end - begin):  # without signs, which takes a tenth of the time
+                data[to + np.uint64(byte)] = given[of + np.uint64(byte)]
+            at += end - begin
         elif several == 2 and folded == least and span > _APART * size:
             if size >= len(lists[0]):
                 lists = lists_of(2 * size)
@@ -248,7 +259,7 @@ def _merged(
                 row = np.int64(rows[i])
                 if total[row]:
                     here, end = places[row], places[row + 1]
-                    if not whole(low[row], high[row], total[row], given, here, end, unasked, row, found):
+                    if checked and not whole(low[row], high[row], total[row], given, here, end, unasked, row, found):
                         broken = True
                         break  # its keys may lie anywhere
                     _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)
