@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -29,12 +30,14 @@ from spark_udaf.jobs.parquet_files import (
     without_folders,
 )
 from spark_udaf.jobs.schema import spark_schema
-from spark_udaf.jobs.session import check_session
+from spark_udaf.jobs.session import check_session, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_PER_TASK = 5_000_000
+_MOST_ROWS = 10_000_000  # of a task, so that one that fails is soon done again, and cores that are faster do more
+_LEAST_ROWS = 250_000  # of a task: reducing so many takes as long as starting it
+_ROWS = 5_000_000  # of a task, where it is not known how many run at once
 _READERS = 16  # threads that read footers: they wait for an object store, not for the processor
 
 
@@ -45,7 +48,7 @@ class ParquetScan:
     spark: SparkSession
     dataset: ds.FileSystemDataset = field(repr=False)
     filters: pc.Expression | None
-    rows_per_task: int
+    rows_per_task: int | None
 
     @property
     def schema(self) -> pa.Schema:
@@ -59,7 +62,7 @@ class ParquetScan:
 
     @cached_property
     def tasks(self) -> list[list[Piece]]:
-        """What each task reads: row groups, neighbours together, of some `rows_per_task` rows."""
+        """What each task reads: row groups, neighbours together, of about as many rows each."""
         fragments = list(self.dataset.get_fragments(filter=self.filters))
         with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
             groups = [
@@ -67,19 +70,26 @@ class ParquetScan:
                 for f, found in zip(fragments, pool.map(self._groups, fragments), strict=True)
                 for group in found
             ]
-        tasks: list[list[Piece]] = []
-        room = 0
-        for fragment, group in groups:
-            if not tasks or room < group.num_rows:
-                tasks.append([])
-                room = self.rows_per_task
-            room -= group.num_rows
-            pieces = tasks[-1]
+        ends = np.cumsum([group.num_rows for _, group in groups])
+        count = self._count_tasks(int(ends[-1]) if len(ends) else 0)
+        middles = ends - np.diff(ends, prepend=0) / 2
+        tasks: list[list[Piece]] = [[] for _ in range(count)]
+        for (fragment, group), middle in zip(groups, middles.tolist(), strict=True):
+            pieces = tasks[min(int(middle * count / max(int(ends[-1]), 1)), count - 1)]
             if not pieces or pieces[-1].path != fragment.path:
                 chosen: list[int] = []
                 pieces.append(Piece(fragment.path, chosen, fragment.partition_expression))
             chosen.append(group.id)
-        return tasks
+        return [pieces for pieces in tasks if pieces]
+
+    def _count_tasks(self, rows: int) -> int:
+        """Choose how many tasks read so many rows: one for each that runs at once, or as many times several."""
+        if self.rows_per_task is not None:
+            return max(1, -(-rows // self.rows_per_task))
+        cores = parallelism(self.spark)
+        if cores is None:
+            return max(1, -(-rows // _ROWS))
+        return max(1, min(cores * -(-rows // (cores * _MOST_ROWS)), -(-rows // _LEAST_ROWS)))
 
     def map(
         self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
@@ -105,7 +115,8 @@ class ParquetScan:
     def __repr__(self) -> str:
         """Say how many files and rows there are."""
         only = "" if self.filters is None else f" where {self.filters}"
-        return f"ParquetScan({len(self.dataset.files):,} files{only}, {self.rows_per_task:,} rows a task)"
+        rows = "" if self.rows_per_task is None else f", {self.rows_per_task:,} rows a task"
+        return f"ParquetScan({len(self.dataset.files):,} files{only}{rows})"
 
 
 def scan_parquet(
@@ -115,7 +126,7 @@ def scan_parquet(
     filters: Filters | None = None,
     filesystem: fs.FileSystem | None = None,
     partitioning: Partitioning = "hive",
-    rows_per_task: int = ROWS_PER_TASK,
+    rows_per_task: int | None = None,
 ) -> ParquetScan:
     """Scan Parquet files inside the Python workers: the fast way into `rollup` and `aggregate`.
 
@@ -132,8 +143,10 @@ def scan_parquet(
         For stores that need settings of their own; paths are then paths in it.
     partitioning : "hive", a pyarrow partitioning, or None
         How the names of folders become columns.
-    rows_per_task : int
-        Row groups are joined into tasks of so many rows; a row group is never split.
+    rows_per_task : int, optional
+        Row groups are joined into tasks of some so many rows; a row group is never split. Unless given, there is a task
+        for each core of the session's, or where that is more than 10 million rows a task, a multiple of it; 5 million
+        rows a task where the settings do not tell how many cores there are.
 
     Returns
     -------
@@ -158,7 +171,9 @@ def scan_parquet(
         scan = su.scan_parquet(spark, "s3://logs/requests/", filters=[("day", ">=", "2024-05-01")])
         states = su.rollup(scan, frame)
     """
-    if isinstance(rows_per_task, bool) or not isinstance(rows_per_task, int) or rows_per_task < 1:
+    if rows_per_task is not None and (
+        isinstance(rows_per_task, bool) or not isinstance(rows_per_task, int) or rows_per_task < 1
+    ):
         raise ValueError(f"rows_per_task must be a whole number from 1; got {rows_per_task!r}")
     check_session(spark)
     filters = expression_of(filters)

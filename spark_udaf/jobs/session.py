@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -37,6 +38,25 @@ def prepare(spark: SparkSession) -> None:
 def shuffle_partitions(spark: SparkSession) -> int:
     """Tell into how many partitions Spark shuffles unless it is told."""
     return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+
+
+def parallelism(spark: SparkSession) -> int | None:
+    """Tell how many tasks run at once, as the session's settings say; None where they do not, as executors come and go.
+
+    Settings alone are read, for a session of Spark Connect has no scheduler to ask.
+    """
+    told = spark.conf.get("spark.default.parallelism", None)
+    if told:
+        return int(told)
+    local = re.fullmatch(
+        r"local(?:-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?", spark.conf.get("spark.master", None) or ""
+    )
+    if local:
+        first, second = local.groups()
+        threads = (os.cpu_count() or 1) if first == "*" else int(first or 1)
+        return threads * int(second) if second and local[0].startswith("local-cluster") else threads
+    executors = spark.conf.get("spark.executor.instances", None)
+    return int(executors) * int(spark.conf.get("spark.executor.cores", None) or 1) if executors else None
 
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:

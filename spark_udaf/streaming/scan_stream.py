@@ -40,7 +40,7 @@ from spark_udaf.jobs.parquet_files import (
     scanner,
     without_folders,
 )
-from spark_udaf.jobs.scan import ROWS_PER_TASK, ParquetScan
+from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import spark_schema
 from spark_udaf.jobs.session import check_session, shuffle_partitions
 from tiltframe.event_time import INSTANT, event_times
@@ -80,7 +80,7 @@ class Arriving:
 
     def scan(self, spark: SparkSession, paths: Iterable[str]) -> ParquetScan:
         """Scan files that Spark has found, as one batch."""
-        return ParquetScan(spark, self.dataset(paths), self.filters, ROWS_PER_TASK)
+        return ParquetScan(spark, self.dataset(paths), self.filters, None)
 
     def place_of(self, path: str) -> str:
         """Find where a file is that Spark has found in the folder."""
