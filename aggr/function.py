@@ -423,7 +423,10 @@ class Function(ABC):
         TypeError
             If the function does not take this type.
         """
-        return self.zero(0, input_type).type
+        try:
+            return _state_type(self, input_type)
+        except TypeError:  # a parameter that cannot be hashed, or a type that is not taken
+            return _state_type.__wrapped__(self, input_type)
 
     def result_type(self, state_type: pa.StructType) -> pa.DataType:
         """Return the type of the results for states of a type.
@@ -589,6 +592,11 @@ def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Put the states of groups of one state each into the order of the groups."""
     ordered = bool((np.diff(groups.ids) > 0).all())
     return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
+
+
+@lru_cache(maxsize=512)
+def _state_type(function: Function, input_type: pa.DataType) -> pa.StructType:
+    return function.zero(0, input_type).type
 
 
 @lru_cache(maxsize=512)

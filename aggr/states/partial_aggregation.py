@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
-_REDUCE_ROWS = 1 << 18  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
+_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
 _MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
 _MANY = 32  # rows a group has where they are many
 MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
