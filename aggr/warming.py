@@ -75,7 +75,7 @@ def _input(function: Function, values: pa.Array) -> pa.Array:
 
 
 def _states(function: Function, values: pa.Array) -> pa.Array:
-    """Reduce values, in groups of few rows and of many, which have loops of their own, and merge some of their states."""
+    """Reduce values in groups of few rows and of many, which have loops of their own, and merge some of the states."""
     function.reduce(values, Groups(np.arange(_ROWS) // 2, _ROWS // 2))
     states = function.reduce(values, Groups(np.arange(_ROWS) % _GROUPS, _GROUPS))
     merged = function.merge(pa.concat_arrays([states, states]), Groups.single(2 * _GROUPS))

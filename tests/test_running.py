@@ -341,10 +341,10 @@ def test_a_hundred_times_the_rows_in_a_window_cost_no_more_merges(monkeypatch):
     merged = 0
     merge = aggr.Function._merge
 
-    def counted(self, states, groups):
+    def counted(self, states, groups, **trust):
         nonlocal merged
         merged += len(states)
-        return merge(self, states, groups)
+        return merge(self, states, groups, **trust)
 
     monkeypatch.setattr(aggr.Function, "_merge", counted)
     counts = []
