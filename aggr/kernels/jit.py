@@ -138,19 +138,24 @@ def _as_python(loop: Any) -> Callable[..., Any]:
 
 
 @cache
-def _machine_code(loop: Any) -> Callable[..., Any]:
+def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
+    """Make the machine code of a loop; an ``inner`` one is called by other loops alone.
+
+    It goes without what turns Python's objects into its arguments, which takes a quarter of the time to compile.
+    """
     import numba  # a fifth of a second, which a command that only prints help need not wait for
 
-    inner = {name: _machine_code(other) for name, other in _called(loop).items()}
-    loop, given = FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__), loop
+    called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
+    loop, given = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
     # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls, or
     # of the constants it uses, which are part of the code as well; nor whether indices were checked
     bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
-    update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}"
+    update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}{'-inner' * inner}"
+    how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
     try:
-        dispatcher: Any = numba.njit(cache=True, nogil=True)(loop)
+        dispatcher: Any = numba.njit(cache=True, **how)(loop)
     except RuntimeError:  # no folder to write to
-        dispatcher = numba.njit(nogil=True)(loop)
+        dispatcher = numba.njit(**how)(loop)
     if not getattr(numba.config, "DISABLE_JIT", 0):
         if dispatcher._cache.cache_path is not None:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
