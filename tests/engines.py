@@ -93,7 +93,7 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
         table = rows.toArrow().sort_by("host")
         return [repr(value) for value in table.column(column).to_pylist()]
 
-    scan = su.scan_parquet(spark, file, rows_per_task=7000)
+    scan, each_core = su.scan_parquet(spark, file, rows_per_task=7000), su.scan_parquet(spark, file)
     fine = su.aggregate(df, ["host", "shelf"], OTHERS)
     states = su.merge(fine, ["host"])
     su.register(spark)
@@ -106,6 +106,7 @@ def others(spark: Any, df: Any, file: str) -> dict[str, list[str]]:
     return {
         "two steps": read(su.finish(states, measures), "d"),
         "files": read(su.finish(su.aggregate(scan, ["host"], OTHERS), measures), "d"),
+        "files, a task a core": read(su.finish(su.aggregate(each_core, ["host"], OTHERS), measures), "d"),
         "median": read(median, "q"),
         "udaf": read(udaf, "q"),
         "sql": read(spark.sql(sql), "q"),
@@ -118,7 +119,7 @@ def others_local(table: pa.Table) -> dict[str, list[str]]:
     states = reduce_by(table, {"host": key_column(table["host"])}, plan(OTHERS))
     records = OTHERS["d"].function.finish(states["d"]).to_pylist()
     whole, medians = [repr(r) for r in records], [repr(r["quantiles"]["0.5"]) for r in records]
-    named = {"two steps": whole, "files": whole}
+    named = {"two steps": whole, "files": whole, "files, a task a core": whole}
     return named | dict.fromkeys(("median", "udaf", "sql", "interchange"), medians)
 
 

@@ -88,3 +88,15 @@ def test_a_task_for_each_core(spark, folder, monkeypatch, most, least, tasks):
     settings = Session({})
     monkeypatch.setattr(module, "_ROWS", 6_000)
     assert module.ParquetScan(settings, su.scan_parquet(spark, folder).dataset, None, None).partitions == 2
+
+
+def test_the_first_phase_is_planned_once_for_states_and_answers(spark, folder):
+    import aggr
+    import spark_udaf as su
+    from spark_udaf.jobs.two_phase import plan_of
+
+    asked = {"n": aggr.count(), "most": aggr.max("x")}
+    states = su.aggregate(su.scan_parquet(spark, folder), [], asked)
+    answers = su.finish(states, asked)
+    assert plan_of(answers).sharded is plan_of(states).sharded
+    assert [row.asDict() for row in answers.collect()] == [{"n": 10_800, "most": 3_699}]

@@ -199,8 +199,8 @@ class Hdr(Function):
                 nan = count_rows(groups.filter(missing), chosen(weights, missing))
                 x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)
             self._check_floats(x, groups.min_max(x))
-            counted = groups.in_order(x) if weights is None else x
-            keys = _indices(counted, self.unit or 1.0, self.layout.half_magnitude)
+            ordered = groups.in_order(x) if weights is None else x
+            keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
             # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
             least, most = (self._in_units(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
         if weights is None:

@@ -85,10 +85,7 @@ def _add(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Whole) -> 
         mine, least = bits[until[group] : until[group + 1]], low[group]
         first, second, third = np.int64(0), np.int64(0), np.int64(0)
         for i in range(len(mine)):
-            biased, sign = (mine[i] >> 52) & _EXPONENT, mine[i] >> 63
-            mantissa = np.uint64(mine[i] & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
-            shift = np.uint64(max(biased - least, 0))
-            lower, upper = mantissa << shift, (mantissa >> _ONE) >> (_TOP - shift)
+            (lower, upper), sign = _shifted(mine[i], least), mine[i] >> 63
             first += (np.int64(lower & _UWORD) ^ sign) - sign
             second += (np.int64(lower >> _UBITS) ^ sign) - sign
             third += (np.int64(upper) ^ sign) - sign
@@ -105,10 +102,7 @@ def _add_squares(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Wh
         zero, one, two = np.uint64(0), np.uint64(0), np.uint64(0)
         three, four, five = np.uint64(0), np.uint64(0), np.uint64(0)
         for i in range(len(mine)):
-            biased = (mine[i] >> 52) & _EXPONENT
-            mantissa = np.uint64(mine[i] & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
-            shift = np.uint64(max(biased - least, 0))
-            lower, c = mantissa << shift, (mantissa >> _ONE) >> (_TOP - shift)
+            lower, c = _shifted(mine[i], least)
             a, b = lower & _UWORD, lower >> _UBITS
             # (a + 2^32·b + 2^64·c)², digit by digit; what occurs twice is doubled
             aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
@@ -121,6 +115,15 @@ def _add_squares(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Wh
         sums = np.int64(zero), np.int64(one), np.int64(two), np.int64(three), np.int64(four), np.int64(five)
         _put(sums, 2 * (least - 1 + LEAST), digits, origin[group] + level[group])
     return digits
+
+
+@compiled
+def _shifted(bits: Int, least: Int) -> tuple[Int, Int]:
+    """Show the size of a double as a whole number, in units of the least exponent: its lower 64 bits and its upper."""
+    biased = (bits >> 52) & _EXPONENT
+    mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
+    shift = np.uint64(max(biased - least, 0))
+    return mantissa << shift, (mantissa >> _ONE) >> (_TOP - shift)
 
 
 @compiled

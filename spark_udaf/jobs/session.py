@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _OLDEST = (4, 2)
+# local, local[4], local[*], local[4, 2] of four threads, local-cluster[2, 3, 1024] of two workers of three cores each
+_LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
 
 
 def is_old(version: str) -> bool:
@@ -48,13 +50,11 @@ def parallelism(spark: SparkSession) -> int | None:
     told = spark.conf.get("spark.default.parallelism", None)
     if told:
         return int(told)
-    local = re.fullmatch(
-        r"local(?:-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?", spark.conf.get("spark.master", None) or ""
-    )
+    local = _LOCAL.fullmatch(spark.conf.get("spark.master", None) or "")
     if local:
-        first, second = local.groups()
+        kind, first, second = local.groups()
         threads = (os.cpu_count() or 1) if first == "*" else int(first or 1)
-        return threads * int(second) if second and local[0].startswith("local-cluster") else threads
+        return threads * int(second) if kind else threads
     executors = spark.conf.get("spark.executor.instances", None)
     return int(executors) * int(spark.conf.get("spark.executor.cores", None) or 1) if executors else None
 
