@@ -9,8 +9,8 @@ here is a pure function of Arrow tables, so a local run, a Spark job and a store
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any
 
 import numpy as np
@@ -229,8 +229,13 @@ def merge_level(
     return _merged(states, keys, frame, found.starts, found.ends, max_ratio, trusted=trusted, unknown=unknown)
 
 
-def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
+def climb(
+    finest: pa.Table, frame: TiltFrame, coarser: Sequence[pa.Table] = ()
+) -> Iterator[tuple[TimeWindow, pa.Table]]:
     """Merge merged states of the finest panes, as `merge_panes` gives them, up through all levels.
+
+    ``coarser`` are states that have climbed before, as `climb_within` leaves them: for each level above the finest some
+    of its windows, none of whose rows are in states of finer ones.
 
     Yields
     ------
@@ -238,10 +243,66 @@ def climb(finest: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.T
     and keys
     """
     below, panes = finest, frame.panes
-    for level in frame.levels:
+    for level, others in zip_longest(frame.levels, [None, *coarser]):
         if level.pane != panes:
+            if others is not None and others.num_rows:
+                below = pa.concat_tables([below, others.select(below.column_names)])
             below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
         yield level, below if level == panes else merge_level(below, frame, level, trusted=True)
+
+
+def climb_within(
+    finest: pa.Table, frame: TiltFrame, start: int, end: int
+) -> tuple[list[tuple[TimeWindow, pa.Table]], list[pa.Table]]:
+    """Climb with merged states of the finest panes as far as windows lie in a span, whose rows are all among them.
+
+    Parameters
+    ----------
+    finest : as for `climb`
+    frame : of disjoint levels
+    start, end : int
+        Microseconds UTC, the end exclusive.
+
+    Returns
+    -------
+    whole : each level, from the finest on, with the states of its windows in the span, but for those that are left
+    left : for each level the states that are to meet others: of the finest, those of windows that are not in the span;
+        of each, those that are part of a coarser window that is not. From there `climb` goes on with them
+
+    Examples
+    --------
+    >>> import aggr
+    >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
+    >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
+    >>> whole, left = climb_within(merge_panes(reduce_rows(rows, frame), frame), frame, 9_500_000, 60_000_000)
+    >>> [(level.name, states.num_rows) for level, states in whole], [states.num_rows for states in left]
+    ([('1s', 4), ('10s', 0), ('1m', 0)], [3, 3, 0])
+    """
+    whole, left = [], []
+    states, apart = _parted(finest, frame.levels[0], start, end)
+    for level, coarser in zip_longest(frame.levels, frame.levels[1:]):
+        if coarser is None:
+            whole.append((level, states))
+            left.append(apart)
+            break
+        states, more = _parted(states, coarser, start, end)
+        whole.append((level, states))
+        left.append(pa.concat_tables([apart, more]))
+        states = merge_level(states, frame, coarser, trusted=True)
+        apart = states.slice(0, 0)
+    return whole, left
+
+
+def _parted(states: pa.Table, level: TimeWindow, start: int, end: int) -> tuple[pa.Table, pa.Table]:
+    """Part states by whether the window of a level that they are part of lies in a span; what is part of none does."""
+    found = level.assign(instants_of(states))
+    within = np.ones(states.num_rows, np.bool_)
+    within[found.rows] = (found.starts >= start) & (found.ends <= end)
+    rows = np.flatnonzero(within)
+    if len(rows) and len(rows) == rows[-1] + 1 - rows[0]:  # as windows come in order; slices share the memory
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        return states.slice(first, len(rows)), pa.concat_tables([states.slice(0, first), states.slice(last)])
+    return states.filter(pa.array(within)), states.filter(pa.array(~within))
 
 
 def taken(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:

@@ -26,11 +26,13 @@ from aggr.states.keys import checked_keys, keyed, plain_keys
 from aggr.states.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from spark_udaf.jobs.rollup import plan_rollup
 from spark_udaf.jobs.scan import ParquetScan
+from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
     Batches,
     TwoPhases,
     Unreduced,
+    as_contents,
     as_states,
     kept_keys,
     rows_schema,
@@ -115,8 +117,9 @@ def aggregate(
             return 0
         return group_by(list(found.values()), rows.num_rows)[0].n
 
-    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
-        return adaptive_states(batches, reduce, partial(merge, max_ratio=MAX_RATIO), MOST_BYTES, groups)
+    def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
+        merge_some = partial(merge, max_ratio=MAX_RATIO)
+        return as_contents(adaptive_states(batches, reduce, merge_some, MOST_BYTES, groups))
 
     def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         return rows, kept_keys(keyed(rows, keys, ()).keys)
@@ -182,7 +185,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         functions = {name: function_of(table.column(name)) for name in kept}
         return merge_by(table, _keys(table, by), functions, trusted=trusted)
 
-    def first(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+    def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
 
     def second(table: pa.Table) -> pa.Table:

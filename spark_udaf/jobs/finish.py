@@ -71,7 +71,7 @@ def finish(
     if plan is not None:
         return plan.then(given_table, schema).run()
 
-    def read(batches: Batches) -> Batches:
+    def read(batches: Batches, _: int) -> Batches:
         for batch in batches:
             yield from as_schema(given_table(pa.Table.from_batches([batch])), schema).to_batches()
 

@@ -2,23 +2,31 @@
 
 What comes together in the second phase is (keys, coarsest window): every finer window nests in one coarsest window, so
 a shard climbs all levels on its own. Where windows overlap, or rows decide where they end, it is all of a key.
+
+A task that alone reads the rows of some windows climbs with these before the shuffle, as far as they lead: of files in
+the order of time, only the windows at the seams between two tasks are left to meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggr.states.keys import keyed, plain_keys
+from spark_udaf.jobs.exclusive_times import Span
 from spark_udaf.jobs.scan import ParquetScan
+from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
     Batches,
     Source,
     TwoPhases,
     Unreduced,
+    as_contents,
     kept_keys,
     rows_schema,
     source_of,
@@ -26,7 +34,16 @@ from spark_udaf.jobs.two_phase import (
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT, LEVEL
-from tiltframe.level_chain import adaptive_states, climb, instants_of, joined, merge_panes, reduce_rows, taken
+from tiltframe.level_chain import (
+    adaptive_states,
+    climb,
+    climb_within,
+    instants_of,
+    joined,
+    merge_panes,
+    reduce_rows,
+    taken,
+)
 from tiltframe.names import COARSE
 from windows import TimeWindow
 
@@ -76,16 +93,31 @@ def check_frame(frame: TiltFrame) -> TiltFrame:
 
 
 def plan_rollup(
-    source: Source, given: pa.Schema, frame: TiltFrame, then: Callable[[Levels], pa.Table], result: pa.Schema
+    source: Source,
+    given: pa.Schema,
+    frame: TiltFrame,
+    then: Callable[[Levels], pa.Table],
+    result: pa.Schema,
+    *,
+    finishes: bool = True,
 ) -> DataFrame:
-    """Plan a rollup of rows of a schema; ``then`` gets the states of all levels, whole windows at a time, in tasks."""
+    """Plan a rollup of rows of a schema; ``then`` gets the states of levels, whole windows at a time, in tasks.
+
+    Where ``finishes``, that is before the shuffle for windows that a partition alone has rows of.
+    """
     panes = [field for field in frame.states_schema(given) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
-    partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *panes])
+    finishes = finishes and frame.disjoint and frame.panes.aligned
+    alone = source.exclusive_times(frame.time) if finishes else None
+    climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
+    partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
-    def reduce(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
-        for reduced, table in adaptive_states(batches, frame, MOST_BYTES):
-            yield reduced, with_coarsest(table, frame) if reduced and together else table
+    def reduce(batches: Batches, number: int) -> Iterator[tuple[Content, pa.Table]]:
+        contents = as_contents(adaptive_states(batches, frame, MOST_BYTES))
+        if alone is not None:
+            contents = _finished(contents, frame, alone[number], then)
+        for content, table in contents:
+            yield content, with_coarsest(table, frame) if content is Content.STATES and together else table
 
     def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
@@ -96,15 +128,46 @@ def plan_rollup(
 
     def reduce_late(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)
-        return with_coarsest(states, frame) if together else states
+        states = with_coarsest(states, frame) if together else states
+        return _numbered(states, 0) if climbed else states
 
     def merge(states: pa.Table) -> pa.Table:
-        return then(climb(merge_panes(states, frame), frame))
+        finest, *coarser = _by_number(states, frame) if climbed else [states]
+        return then(climb(merge_panes(finest, frame), frame, coarser))
 
     columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
     unreduced = Unreduced(rows_schema(given, columns), located, reduce_late)
     shards = [*together, *frame.keys]
-    return TwoPhases(source, columns, plain, reduce, partial, shards, merge, result, unreduced).run()
+    return TwoPhases(
+        source, columns, plain, reduce, partial, shards, merge, result, unreduced, finishes=alone is not None
+    ).run()
+
+
+def _finished(
+    contents: Iterator[tuple[Content, pa.Table]],
+    frame: TiltFrame,
+    alone: Span | None,
+    then: Callable[[Levels], pa.Table],
+) -> Iterator[tuple[Content, pa.Table]]:
+    """Climb with the states of a partition, as far as it alone has rows: results, and the states that are left."""
+    some = list(islice(contents, 2))
+    if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables
+        for content, table in chain(some, contents):
+            yield content, _numbered(table, 0) if content is Content.STATES else table
+        return
+    whole, left = climb_within(merge_panes(some[0][1], frame), frame, *alone)
+    if any(states.num_rows for _, states in whole):
+        yield Content.RESULTS, then(whole)
+    yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
+
+
+def _numbered(states: pa.Table, level: int) -> pa.Table:
+    return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
+
+
+def _by_number(states: pa.Table, frame: TiltFrame) -> list[pa.Table]:
+    levels = states.column(LEVEL)
+    return [states.filter(pc.equal(levels, number)) for number in range(len(frame.levels))]
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from spark_udaf.jobs.exclusive_times import Span, exclusive_times, span_of
 from spark_udaf.jobs.parquet_files import (
     Batches,
     Filters,
@@ -63,6 +64,19 @@ class ParquetScan:
     @cached_property
     def tasks(self) -> list[list[Piece]]:
         """What each task reads: row groups, neighbours together, of about as many rows each."""
+        return [_pieces(groups) for groups in self._shared_out]
+
+    def exclusive_times(self, time: str) -> list[Span | None] | None:
+        """Tell which event times each task alone reads; None where statistics do not tell, or no task has such."""
+        dtype = self.schema.field(time).type
+        spans = [span_of(groups, time, dtype) for groups in self._shared_out]
+        known = [span for span in spans if span is not None]
+        found = exclusive_times(known) if len(known) == len(spans) else []
+        return found if any(found) else None
+
+    @cached_property
+    def _shared_out(self) -> list[list[tuple[ds.ParquetFileFragment, int]]]:
+        """The row groups of each task."""
         fragments = list(self.dataset.get_fragments(filter=self.filters))
         with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
             groups = [
@@ -73,14 +87,10 @@ class ParquetScan:
         ends = np.cumsum([group.num_rows for _, group in groups])
         count = self._count_tasks(int(ends[-1]) if len(ends) else 0)
         middles = ends - np.diff(ends, prepend=0) / 2
-        tasks: list[list[Piece]] = [[] for _ in range(count)]
+        tasks: list[list[tuple[ds.ParquetFileFragment, int]]] = [[] for _ in range(count)]
         for (fragment, group), middle in zip(groups, middles.tolist(), strict=True):
-            pieces = tasks[min(int(middle * count / max(int(ends[-1]), 1)), count - 1)]
-            if not pieces or pieces[-1].path != fragment.path:
-                chosen: list[int] = []
-                pieces.append(Piece(fragment.path, chosen, fragment.partition_expression))
-            chosen.append(group.id)
-        return [pieces for pieces in tasks if pieces]
+            tasks[min(int(middle * count / max(int(ends[-1]), 1)), count - 1)].append((fragment, group.id))
+        return [task for task in tasks if task]
 
     def _count_tasks(self, rows: int) -> int:
         """Choose how many tasks read so many rows: one for each that runs at once, or as many times several."""
@@ -92,9 +102,13 @@ class ParquetScan:
         return max(1, min(cores * -(-rows // (cores * _MOST_ROWS)), -(-rows // _LEAST_ROWS)))
 
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        function: Callable[[Batches, int], Batches],
+        schema: pa.Schema,
     ) -> DataFrame:
-        """Run ``reduce`` over each task's batches, with the named columns only; keys come as codes."""
+        """Run a function over each task's batches, with the named columns only; keys come as codes."""
         tasks = self.tasks
         plain = without_folders(keys, (piece.folders for task in tasks for piece in task))
         selection = Selection(self.schema, columns, plain, self.filters, self.dataset.filesystem)
@@ -102,7 +116,7 @@ class ParquetScan:
         def read(numbers: Batches) -> Batches:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    yield from reduce(selection.rows(tasks[number]))
+                    yield from function(selection.rows(tasks[number]), number)
 
         numbers = self.spark.range(0, len(tasks), 1, self.partitions)
         return numbers.mapInArrow(read, spark_schema(schema))
@@ -117,6 +131,17 @@ class ParquetScan:
         only = "" if self.filters is None else f" where {self.filters}"
         rows = "" if self.rows_per_task is None else f", {self.rows_per_task:,} rows a task"
         return f"ParquetScan({len(self.dataset.files):,} files{only}{rows})"
+
+
+def _pieces(groups: Sequence[tuple[ds.ParquetFileFragment, int]]) -> list[Piece]:
+    """Join row groups that are neighbours in a file."""
+    pieces: list[Piece] = []
+    for fragment, group in groups:
+        if not pieces or pieces[-1].path != fragment.path:
+            chosen: list[int] = []
+            pieces.append(Piece(fragment.path, chosen, fragment.partition_expression))
+        chosen.append(group)
+    return pieces
 
 
 def scan_parquet(

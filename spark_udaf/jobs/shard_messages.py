@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import IntEnum
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,15 @@ from numpy.typing import NDArray
 from spark_udaf.jobs.hash_partition import shard_of
 
 SHARD = "shard"
-MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("states", pa.bool_())])
+MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8())])
+
+
+class Content(IntEnum):
+    """What the rows of a message are."""
+
+    ROWS = 0  # as they were read
+    STATES = 1  # partial ones, to be merged with others
+    RESULTS = 2  # whole, and read as far as the plan reads them
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -20,7 +29,7 @@ def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatc
 
 
 def shard_messages(
-    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], reduced: bool
+    table: pa.Table, together: Sequence[pa.Array], numbers: NDArray[np.int32], content: Content
 ) -> Iterator[pa.RecordBatch]:
     """Pack the rows of each shard into one message: the JVM then moves a few large values, whatever is in them."""
     if not table.num_rows:
@@ -33,11 +42,23 @@ def shard_messages(
     ends = np.append(starts[1:], len(shard))
     (batch,) = table.to_batches()
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        message = _binary(batch.slice(start, end - start).serialize())
-        number = pa.array(numbers[shard[start : start + 1]])
-        yield pa.RecordBatch.from_arrays([number, message, pa.array([reduced])], schema=MESSAGE)
+        yield _message(batch.slice(start, end - start), numbers[shard[start]], content)
 
 
-def _binary(message: pa.Buffer) -> pa.Array:
-    offsets = pa.py_buffer(np.array([0, message.size], np.int32))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, message])
+def spread_messages(
+    table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Pack results into messages of at most so many rows, as many to each partition: nothing has to meet them."""
+    parts = partitions * -(-table.num_rows // (partitions * most_rows))
+    for number, batch in enumerate(
+        table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // max(parts, 1)))
+    ):
+        yield _message(batch, numbers[number % len(numbers)], Content.RESULTS)
+
+
+def _message(rows: pa.RecordBatch, number: np.int32, content: Content) -> pa.RecordBatch:
+    packed = rows.serialize()
+    offsets = pa.py_buffer(np.array([0, packed.size], np.int32))
+    message = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, packed])
+    columns = [pa.array([number], pa.int32()), message, pa.array([content], pa.int8())]
+    return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)

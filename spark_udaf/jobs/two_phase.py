@@ -5,6 +5,7 @@
     partition ── reduce ──▶ partial states ─┘
 
 Where a partition has nearly as many groups as rows, rows travel instead of states, and are reduced after the shuffle.
+What a partition alone has rows of is merged and read there, and its results travel: nothing has to meet them.
 A shard is a set of values of some columns, so whatever agrees in them comes together. A Python UDAF of Spark's own
 has no such first phase: all rows cross its shuffle.
 """
@@ -20,11 +21,12 @@ import pyarrow as pa
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.keys import key_type
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
+from spark_udaf.jobs.exclusive_times import Span
 from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare, shuffle_partitions
-from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, read_message, shard_messages
+from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, Content, read_message, shard_messages, spread_messages
 from spark_udaf.jobs.tune_worker import tune_worker
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ _PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 Batches = Iterator[pa.RecordBatch]
 
 
+Mapped = Callable[[Batches, int], Batches]  # batches of a partition, and its number
+
+
 class Source(Protocol):
     """Where rows come from: the rows of a DataFrame, or files that the tasks read themselves."""
 
@@ -49,10 +54,20 @@ class Source(Protocol):
     def partitions(self) -> int | None:
         """How many partitions there are, where that is known."""
 
+    def exclusive_times(self, time: str) -> list[Span | None] | None:
+        """Tell which event times each partition alone has; None where that is not known."""
+
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        function: Callable[[Batches, int], Batches],
+        schema: pa.Schema,
     ) -> DataFrame:
-        """Run ``reduce`` over each partition's batches, with the named columns only, some of them keys."""
+        """Run a function over each partition's batches, with the named columns only, some of them keys.
+
+        It gets the number of the partition as well, 0 where ``partitions`` is not known.
+        """
 
 
 @dataclass(frozen=True)
@@ -71,11 +86,18 @@ class Rows:
         """Not known before the DataFrame has been planned."""
         return None
 
+    def exclusive_times(self, time: str) -> None:
+        """Not known: Spark may put any row into any partition."""
+
     def map(
-        self, columns: Sequence[str], keys: Sequence[str], reduce: Callable[[Batches], Batches], schema: pa.Schema
+        self,
+        columns: Sequence[str],
+        keys: Sequence[str],
+        function: Callable[[Batches, int], Batches],
+        schema: pa.Schema,
     ) -> DataFrame:
         """Send only the named columns over to Python."""
-        return map_columns(self.df, columns, reduce, schema)
+        return map_columns(self.df, columns, lambda batches: function(batches, 0), schema)
 
 
 def source_of(
@@ -116,6 +138,11 @@ class Unreduced:
     reduce: Callable[[pa.Table], pa.Table]
 
 
+def as_it_is(merged: pa.Table) -> pa.Table:
+    """Read what is merged as it is."""
+    return merged
+
+
 @dataclass(frozen=True)
 class TwoPhases:
     """A plan of two phases around one shuffle.
@@ -125,33 +152,37 @@ class TwoPhases:
     source : Source
     columns : names of the columns to read
     keys : names of those that are keys
-    reduce : batches of a partition -> pairs of True and a table of partial states, or of False and a table of rows
+    reduce : batches of a partition, its number -> pairs of what a table's rows are, and the table: partial states, rows
+        where ``unreduced`` is given, or where ``finishes``, what ``merge`` would make of states that meet no others
     partial : schema of the partial states
     together : columns of ``partial``; rows that agree in them meet in one call of ``merge``
-    merge : table of partial states -> table of the result
+    merge : table of partial states -> what is merged
     result : schema of the result
     unreduced : how rows travel; None where only states do
+    finishes : whether ``reduce`` may give whole results
+    read : what is merged -> table of the result
     """
 
     source: Source
     columns: Sequence[str]
     keys: Sequence[str]
-    reduce: Callable[[Batches], Iterator[tuple[bool, pa.Table]]]
+    reduce: Callable[[Batches, int], Iterator[tuple[Content, pa.Table]]]
     partial: pa.Schema
     together: Sequence[str]
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
     unreduced: Unreduced | None = None
+    finishes: bool = False
+    read: Callable[[pa.Table], pa.Table] = as_it_is
     sharded: DataFrame | None = None  # what comes together, where it is planned already
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Plan to read the result further in the tasks that make it, without another crossing."""
-        merge, states = self.merge, self.result
-
-        def merge_and_read(partial: pa.Table) -> pa.Table:
-            return read(as_schema(merge(partial), states))
-
-        return replace(self, merge=merge_and_read, result=result)
+        before, states = self.read, self.result
+        sharded = None if self.finishes else self.sharded  # of results, the first phase makes others
+        return replace(
+            self, read=lambda merged: read(as_schema(before(merged), states)), result=result, sharded=sharded
+        )
 
     def run(self) -> DataFrame:
         """Make the DataFrame, which keeps the plan for `plan_of`."""
@@ -171,9 +202,14 @@ def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
     return None if level.useMemory or level.useDisk or level.useOffHeap else plan
 
 
-def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[bool, pa.Table]]:
+def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
     """Say of each table that it is of states."""
-    return ((True, table) for table in tables)
+    return ((Content.STATES, table) for table in tables)
+
+
+def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
+    """Say of each table what it is of, as `aggr.states.partial_aggregation.adaptive_states` says whether of states."""
+    return ((Content(reduced), table) for reduced, table in tables)
 
 
 def rows_schema(given: pa.Schema, columns: Sequence[str]) -> pa.Schema:
@@ -199,16 +235,20 @@ def _sharded(plan: TwoPhases) -> DataFrame:
     shards = partitions * -(-_LEAST_SHARDS // partitions)
     numbers = shard_numbers(shards, partitions)
     reduce, partial, unreduced, together = plan.reduce, plan.partial, plan.unreduced, plan.together
+    read, result = plan.read, plan.result
 
-    def first(batches: Batches) -> Batches:
+    def first(batches: Batches, number: int) -> Batches:
         tune_worker()
-        for reduced, table in reduce(batches):
-            if reduced or unreduced is None:
+        for content, table in reduce(batches, number):
+            if content is Content.RESULTS:
+                yield from spread_messages(as_schema(read(table), result), numbers, partitions, _GIVEN_ROWS)
+                continue
+            if content is Content.STATES or unreduced is None:
                 table = as_schema(table, partial)
                 columns = [one_array(table.column(name)) for name in together]
             else:
                 table, columns = unreduced.located(as_schema(table, unreduced.schema))
-            yield from shard_messages(table, columns, numbers, reduced)
+            yield from shard_messages(table, columns, numbers, content)
 
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
@@ -217,21 +257,23 @@ def _sharded(plan: TwoPhases) -> DataFrame:
 
 
 def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
-    """Make the second phase, which merges whole shards of messages."""
-    partial, merge, result, unreduced = plan.partial, plan.merge, plan.result, plan.unreduced
+    """Make the second phase, which merges whole shards of messages, and hands on results as they are."""
+    partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
 
     def second(batches: Batches) -> Batches:
         tune_worker()
         for messages in _whole_shards(batches):
-            states = [read_message(message.as_buffer(), partial) for message, reduced in messages if reduced]
+            contents = {content: [m.as_buffer() for m, its in messages if its == content] for content in Content}
+            yield from (read_message(message, result) for message in contents[Content.RESULTS])
+            states = [read_message(message, partial) for message in contents[Content.STATES]]
             tables = [pa.Table.from_batches(states, partial)]
-            if unreduced is not None and len(states) < len(messages):
-                rows = [
-                    read_message(message.as_buffer(), unreduced.schema) for message, reduced in messages if not reduced
-                ]
+            if unreduced is not None and contents[Content.ROWS]:
+                rows = [read_message(message, unreduced.schema) for message in contents[Content.ROWS]]
                 table = pa.Table.from_batches(rows, unreduced.schema).combine_chunks()
                 tables.append(as_schema(unreduced.reduce(table), partial))
-            yield from as_schema(merge(pa.concat_tables(tables)), result).to_batches(max_chunksize=_GIVEN_ROWS)
+            if states or len(tables) > 1:
+                merged = read(merge(pa.concat_tables(tables)))
+                yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
 
     return second
 
@@ -242,17 +284,17 @@ def _partitions(spark: SparkSession) -> int:
     return int(initial) if initial else shuffle_partitions(spark)
 
 
-def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, bool]]]:
+def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, int]]]:
     """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
-    held: list[tuple[pa.Scalar, bool]] = []
+    held: list[tuple[pa.Scalar, int]] = []
     size, last = 0, None
     for batch in batches:
-        shards, messages, reduced = batch.columns
-        for shard, message, states in zip(shards.to_pylist(), messages, reduced.to_pylist(), strict=True):
+        shards, messages, contents = batch.columns
+        for shard, message, content in zip(shards.to_pylist(), messages, contents.to_pylist(), strict=True):
             if size >= MOST_BYTES and shard != last:
                 yield held
                 held, size = [], 0
-            held.append((message, states))
+            held.append((message, content))
             size += message.as_buffer().size
             last = shard
     if held:

@@ -22,6 +22,7 @@ from aggr.states.grouped_tables import key_column
 from spark_udaf.jobs.rollup import Levels, plan_rollup, with_coarsest
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
+from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, TwoPhases, as_states, source_of
 from tiltframe import FrameStore
@@ -113,7 +114,7 @@ def append(
                     some = some.set_column(at, name, key_column(some.column(name)))
             yield with_coarsest(some, frame)
 
-    def reduce(batches: Batches) -> Iterator[tuple[bool, pa.Table]]:
+    def reduce(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(first(batches))
 
     def merge(some: pa.Table) -> pa.Table:
@@ -181,7 +182,8 @@ def rollup_into(
         return write(states)
 
     def plan() -> DataFrame:
-        return plan_rollup(source, given, kept.frame, then, WRITTEN)
+        # a task before the shuffle may run again when some of what it gave has been read: it must not write
+        return plan_rollup(source, given, kept.frame, then, WRITTEN, finishes=False)
 
     return _committed(store, kept, plan, writer, commit, made_from)
 

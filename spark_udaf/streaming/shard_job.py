@@ -19,7 +19,7 @@ from aggr.states.flat_results import flat_schema, flattened
 from aggr.states.keys import keyed
 from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.schema import as_schema
-from spark_udaf.jobs.shard_messages import MESSAGE, read_message, shard_messages
+from spark_udaf.jobs.shard_messages import MESSAGE, Content, read_message, shard_messages
 from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, kept_keys, rows_schema
 from spark_udaf.streaming.numbers import counted
 from tiltframe import TiltFrame
@@ -121,11 +121,11 @@ class ShardJob:
                 started = self._newest(table, reduced)
                 newest = started if newest is None else max(newest, started)
             table, columns = self._located(table, reduced)
-            for message in shard_messages(table, columns, self.numbers, reduced):
+            for message in shard_messages(table, columns, self.numbers, Content(reduced)):
                 yield pa.RecordBatch.from_arrays([*message.columns, pa.nulls(1, pa.int64())], schema=IN)
         if first or newest is not None:
             n = self.shards
-            nothing = [pa.nulls(n, pa.binary()), pa.nulls(n, pa.bool_())]
+            nothing = [pa.nulls(n, pa.binary()), pa.nulls(n, pa.int8())]
             yield pa.RecordBatch.from_arrays(
                 [pa.array(self.numbers), *nothing, pa.array([newest] * n, pa.int64())], schema=IN
             )
@@ -154,7 +154,7 @@ class ShardJob:
             if message.newest is not None:
                 newest = message.newest if newest is None else max(newest, message.newest)
             if message.message is not None:
-                kind, schema = (states, self.partial) if message.states else (rows, self.rows)
+                kind, schema = (states, self.partial) if message.content == Content.STATES else (rows, self.rows)
                 kind.append(read_message(message.message, schema))
         table = pa.Table.from_batches(states, self.partial)
         if rows:

@@ -1,0 +1,95 @@
+"""Exclusive times: those that only one task reads, as the statistics of Parquet files tell.
+
+    rows of task 0   ├──────────────┤                        from the least time to the greatest of its row groups
+    rows of task 1               ├───────────────┤
+    rows of task 2                                  ├───┤
+    exclusive       ─ 0 ────────┤    ├ 1 ──────────┤├ 2 ──   one task alone can have rows
+
+A window that lies in the exclusive times of a task has all of its rows there: nothing is left to merge it with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from numpy.typing import NDArray
+
+from tiltframe.event_time import event_times
+from windows import BEGINNING, NEVER
+
+Span = tuple[int, int]  # microseconds UTC, the end exclusive
+
+_NUMBERS = "INT32", "INT64"  # what Parquet keeps times as whose statistics are in their order
+
+
+def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
+    """Find the times around the least of each task that no other can have rows of; None where there are none.
+
+    Parameters
+    ----------
+    spans : pairs of the least and the greatest time of each task, microseconds UTC
+
+    Returns
+    -------
+    list of pairs of start and end, the end exclusive
+        That of the first task begins at the beginning of time.
+
+    Examples
+    --------
+    >>> exclusive_times([(0, 10), (10, 19), (30, 40), (31, 32)])[1:]
+    [(11, 30), (20, 31), None]
+    """
+    low, high = np.array(spans, np.int64).reshape(-1, 2).T
+    order = np.argsort(low, kind="stable")
+    starts, ends = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
+    starts[order] = np.append(BEGINNING, np.maximum.accumulate(high[order]) + 1)[: len(low)]
+    ends[order] = np.append(low[order][1:], NEVER)[: len(low)]
+    some = (starts <= high) & (low < ends)
+    return [
+        (start, end) if its else None
+        for start, end, its in zip(starts.tolist(), ends.tolist(), some.tolist(), strict=True)
+    ]
+
+
+def span_of(groups: Iterable[tuple[ds.ParquetFileFragment, int]], time: str, dtype: pa.DataType) -> Span | None:
+    """Tell the least and the greatest event time of row groups; None where statistics do not tell both.
+
+    Parameters
+    ----------
+    groups : pairs of a file and the number of a row group in it, at least one of them with rows
+    time : name of the column of event times
+    dtype : the type it is read as
+    """
+    if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
+        return None  # texts are not in the order of their times
+    found = []
+    for fragment, group in groups:
+        if not fragment.metadata.row_group(group).num_rows:
+            continue
+        times = _least_and_greatest(fragment, group, time, dtype)
+        if times is None:
+            return None
+        found.append(times)
+    return (int(min(t[0] for t in found)), int(max(t[1] for t in found))) if found else None
+
+
+def _least_and_greatest(
+    fragment: ds.ParquetFileFragment, group: int, time: str, dtype: pa.DataType
+) -> NDArray[np.int64] | None:
+    metadata, place = fragment.metadata, fragment.physical_schema.get_field_index(time)
+    if metadata.num_columns != len(fragment.physical_schema):  # columns of several parts are before it, perhaps
+        place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
+    if place < 0:
+        return None
+    column = metadata.row_group(group).column(place)
+    told = column.statistics
+    if column.physical_type not in _NUMBERS or told is None or not told.has_min_max:
+        return None
+    try:
+        times = pa.array([told.min, told.max], fragment.physical_schema.field(time).type)
+        return event_times(times.cast(dtype), time)
+    except (ValueError, OverflowError, pa.ArrowException):  # beyond what Python's or Arrow's types hold
+        return None
