@@ -12,6 +12,8 @@ import pytest
 
 import aggr
 from spark_udaf.jobs.exclusive_times import exclusive_times, span_of
+from spark_udaf.jobs.hash_partition import shard_numbers
+from spark_udaf.jobs.shard_messages import Content, read_message, spread_messages
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
 from tiltframe.level_chain import climb, climb_within, joined, merge_panes, reduce_rows
@@ -78,6 +80,15 @@ def test_whole_numbers_are_milliseconds_and_groups_are_united(tmp_path):
     file = fragment(tmp_path, pa.table({"ts": [5, 7, 9, -1, 4, 3]}), row_group_size=2)
     assert [span_of([(file, g)], "ts", pa.int64()) for g in range(3)] == [(5000, 7000), (-1000, 9000), (3000, 4000)]
     assert span_of([(file, 0), (file, 2)], "ts", pa.int64()) == (3000, 7000)
+
+
+def test_one_group_of_which_nothing_is_known_leaves_all_unknown(tmp_path):
+    files = []
+    for number, told in enumerate((True, False, True)):
+        (tmp_path / str(number)).mkdir()
+        files.append(fragment(tmp_path / str(number), pa.table({"ts": [number, 9]}), write_statistics=told))
+    assert span_of([(files[0], 0), (files[2], 0)], "ts", pa.int64()) == (0, 9000)
+    assert span_of([(file, 0) for file in files], "ts", pa.int64()) is None
 
 
 UNTOLD = {
@@ -155,6 +166,22 @@ def test_climbing_before_and_after_gives_the_same_states(frame, seed):
     early = sum(table.num_rows for table in whole)
     assert early > found.num_rows / 3 or seed != 2  # thirty hours in five tasks, one after the other
     assert early < found.num_rows
+
+
+@pytest.mark.parametrize(("rows", "partitions"), [(1, 3), (10, 1), (2001, 2), (4000, 2), (9999, 3)])
+def test_results_are_spread_evenly_over_partitions(rows, partitions):
+    numbers = shard_numbers(4 * partitions, partitions)
+    table = pa.table({"x": np.arange(rows)})
+    messages = list(spread_messages(table, numbers, partitions, 2000))
+    read = [read_message(message["message"][0].as_buffer(), table.schema) for message in messages]
+    assert pa.Table.from_batches(read) == table
+    assert all(batch.num_rows <= 2000 for batch in read)
+    assert {message["content"][0].as_py() for message in messages} == {Content.RESULTS}
+    place = {int(number): at % partitions for at, number in enumerate(numbers)}  # as `shard_numbers` promises
+    counts = np.zeros(partitions, np.int64)
+    for message, batch in zip(messages, read, strict=True):
+        counts[place[message["shard"][0].as_py()]] += batch.num_rows
+    assert counts.max() - counts.min() <= rows / partitions / 2 or rows < partitions
 
 
 SPARK = pytest.mark.spark

@@ -11,6 +11,9 @@ A window that lies in the exclusive times of a task has all of its rows there: n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +23,8 @@ from numpy.typing import NDArray
 from tiltframe.event_time import event_times
 from windows import BEGINNING, NEVER
 
-Span = tuple[int, int]  # microseconds UTC, the end exclusive
-
-_NUMBERS = "INT32", "INT64"  # what Parquet keeps times as whose statistics are in their order
+RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the number of a row group in it
+Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
 
 
 def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
@@ -54,42 +56,43 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     ]
 
 
-def span_of(groups: Iterable[tuple[ds.ParquetFileFragment, int]], time: str, dtype: pa.DataType) -> Span | None:
+def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType) -> Span | None:
     """Tell the least and the greatest event time of row groups; None where statistics do not tell both.
 
     Parameters
     ----------
-    groups : pairs of a file and the number of a row group in it, at least one of them with rows
+    groups : row groups, those of a file together
     time : name of the column of event times
     dtype : the type it is read as
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None  # texts are not in the order of their times
     found = []
-    for fragment, group in groups:
-        if not fragment.metadata.row_group(group).num_rows:
-            continue
-        times = _least_and_greatest(fragment, group, time, dtype)
+    for file, its in groupby(groups, key=itemgetter(0)):
+        times = _told(file, [group for _, group in its], time)
         if times is None:
             return None
         found.append(times)
-    return (int(min(t[0] for t in found)), int(max(t[1] for t in found))) if found else None
+    every = np.concatenate([np.empty(0, np.int64), *found])
+    return (int(every.min()), int(every.max())) if len(every) else None
 
 
-def _least_and_greatest(
-    fragment: ds.ParquetFileFragment, group: int, time: str, dtype: pa.DataType
-) -> NDArray[np.int64] | None:
-    metadata, place = fragment.metadata, fragment.physical_schema.get_field_index(time)
-    if metadata.num_columns != len(fragment.physical_schema):  # columns of several parts are before it, perhaps
+def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str) -> NDArray[np.int64] | None:
+    """Read the least and the greatest time of each row group that has rows; None where one does not tell them."""
+    metadata, place = file.metadata, file.physical_schema.get_field_index(time)
+    if metadata.num_columns != len(file.physical_schema):  # columns of several parts are before it, perhaps
         place = next((i for i in range(metadata.num_columns) if metadata.schema.column(i).path == time), -1)
     if place < 0:
         return None
-    column = metadata.row_group(group).column(place)
-    told = column.statistics
-    if column.physical_type not in _NUMBERS or told is None or not told.has_min_max:
-        return None
+    ends: list[object] = []
     try:
-        times = pa.array([told.min, told.max], fragment.physical_schema.field(time).type)
-        return event_times(times.cast(dtype), time)
+        for group in map(metadata.row_group, groups):
+            if not group.num_rows:
+                continue
+            told = group.column(place).statistics
+            if told is None or not told.has_min_max:
+                return None
+            ends += (told.min, told.max)
+        return event_times(pa.array(ends, file.physical_schema.field(time).type), time)
     except (ValueError, OverflowError, pa.ArrowException):  # beyond what Python's or Arrow's types hold
         return None

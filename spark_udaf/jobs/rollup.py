@@ -152,7 +152,9 @@ def _finished(
     """Climb with the states of a partition, as far as it alone has rows: results, and the states that are left."""
     some = list(islice(contents, 2))
     if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables
-        for content, table in chain(some, contents):
+        every = chain(some, contents)
+        del some  # so that the first two are let go
+        for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
     whole, left = climb_within(merge_panes(some[0][1], frame), frame, *alone)

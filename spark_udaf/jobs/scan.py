@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from spark_udaf.jobs.exclusive_times import Span, exclusive_times, span_of
+from spark_udaf.jobs.exclusive_times import RowGroup, Span, exclusive_times, span_of
 from spark_udaf.jobs.parquet_files import (
     Batches,
     Filters,
@@ -75,7 +75,7 @@ class ParquetScan:
         return found if any(found) else None
 
     @cached_property
-    def _shared_out(self) -> list[list[tuple[ds.ParquetFileFragment, int]]]:
+    def _shared_out(self) -> list[list[RowGroup]]:
         """The row groups of each task."""
         fragments = list(self.dataset.get_fragments(filter=self.filters))
         with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
@@ -87,7 +87,7 @@ class ParquetScan:
         ends = np.cumsum([group.num_rows for _, group in groups])
         count = self._count_tasks(int(ends[-1]) if len(ends) else 0)
         middles = ends - np.diff(ends, prepend=0) / 2
-        tasks: list[list[tuple[ds.ParquetFileFragment, int]]] = [[] for _ in range(count)]
+        tasks: list[list[RowGroup]] = [[] for _ in range(count)]
         for (fragment, group), middle in zip(groups, middles.tolist(), strict=True):
             tasks[min(int(middle * count / max(int(ends[-1]), 1)), count - 1)].append((fragment, group.id))
         return [task for task in tasks if task]
@@ -133,7 +133,7 @@ class ParquetScan:
         return f"ParquetScan({len(self.dataset.files):,} files{only}{rows})"
 
 
-def _pieces(groups: Sequence[tuple[ds.ParquetFileFragment, int]]) -> list[Piece]:
+def _pieces(groups: Sequence[RowGroup]) -> list[Piece]:
     """Join row groups that are neighbours in a file."""
     pieces: list[Piece] = []
     for fragment, group in groups:
