@@ -445,7 +445,10 @@ class Function(ABC):
         ValueError
             If this is no type of the function's states.
         """
-        return self.finish(pa.array([], state_type)).type
+        try:
+            return _result_type(self, state_type)
+        except TypeError:  # a parameter that cannot be hashed
+            return _result_type.__wrapped__(self, state_type)
 
     def state(self) -> Self:
         """Return the function that keeps this one's state: the same, with whatever only reads at its default."""
@@ -597,6 +600,11 @@ def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
 @lru_cache(maxsize=512)
 def _state_type(function: Function, input_type: pa.DataType) -> pa.StructType:
     return function.zero(0, input_type).type
+
+
+@lru_cache(maxsize=512)
+def _result_type(function: Function, state_type: pa.StructType) -> pa.DataType:
+    return function.finish(pa.array([], state_type)).type
 
 
 @lru_cache(maxsize=512)

@@ -103,12 +103,12 @@ def plan_rollup(
 ) -> DataFrame:
     """Plan a rollup of rows of a schema; ``then`` gets the states of levels, whole windows at a time, in tasks.
 
-    Where ``finishes``, that is before the shuffle for windows that a partition alone has rows of.
+    Where ``finishes``, it gets windows that a partition alone has rows of before the shuffle.
     """
     panes = [field for field in frame.states_schema(given) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
-    finishes = finishes and frame.disjoint and frame.panes.aligned
-    alone = source.exclusive_times(frame.time) if finishes else None
+    nested = frame.disjoint and frame.panes.aligned
+    alone = source.exclusive_times(frame.time) if finishes and nested else None
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
@@ -149,7 +149,7 @@ def _finished(
     alone: Span | None,
     then: Callable[[Levels], pa.Table],
 ) -> Iterator[tuple[Content, pa.Table]]:
-    """Climb with the states of a partition, as far as it alone has rows: results, and the states that are left."""
+    """Climb with the states of a partition as far as its exclusive times reach; give results, and the states left."""
     some = list(islice(contents, 2))
     if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables
         every = chain(some, contents)
@@ -158,16 +158,17 @@ def _finished(
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
     whole, left = climb_within(merge_panes(some[0][1], frame), frame, *alone)
-    if any(states.num_rows for _, states in whole):
-        yield Content.RESULTS, then(whole)
+    yield Content.RESULTS, then(whole)
     yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
 
 
 def _numbered(states: pa.Table, level: int) -> pa.Table:
+    """Say of what level states are, by its number."""
     return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
 
 
 def _by_number(states: pa.Table, frame: TiltFrame) -> list[pa.Table]:
+    """Take states of several levels apart."""
     levels = states.column(LEVEL)
     return [states.filter(pc.equal(levels, number)) for number in range(len(frame.levels))]
 

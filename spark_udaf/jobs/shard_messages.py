@@ -49,11 +49,12 @@ def spread_messages(
     table: pa.Table, numbers: NDArray[np.int32], partitions: int, most_rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Pack results into messages of at most so many rows, as many to each partition: nothing has to meet them."""
+    if not table.num_rows:
+        return
     parts = partitions * -(-table.num_rows // (partitions * most_rows))
-    for number, batch in enumerate(
-        table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // max(parts, 1)))
-    ):
-        yield _message(batch, numbers[number % len(numbers)], Content.RESULTS)
+    batches = table.combine_chunks().to_batches(max_chunksize=-(-table.num_rows // parts))
+    for at, batch in enumerate(batches):
+        yield _message(batch, numbers[at % len(numbers)], Content.RESULTS)
 
 
 def _message(rows: pa.RecordBatch, number: np.int32, content: Content) -> pa.RecordBatch:

@@ -40,9 +40,6 @@ _PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 Batches = Iterator[pa.RecordBatch]
 
 
-Mapped = Callable[[Batches, int], Batches]  # batches of a partition, and its number
-
-
 class Source(Protocol):
     """Where rows come from: the rows of a DataFrame, or files that the tasks read themselves."""
 
@@ -179,10 +176,12 @@ class TwoPhases:
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Plan to read the result further in the tasks that make it, without another crossing."""
         before, states = self.read, self.result
-        sharded = None if self.finishes else self.sharded  # of results, the first phase makes others
-        return replace(
-            self, read=lambda merged: read(as_schema(before(merged), states)), result=result, sharded=sharded
-        )
+        sharded = None if self.finishes else self.sharded  # which holds results that are read no further
+
+        def read_further(merged: pa.Table) -> pa.Table:
+            return read(as_schema(before(merged), states))
+
+        return replace(self, read=read_further, result=result, sharded=sharded)
 
     def run(self) -> DataFrame:
         """Make the DataFrame, which keeps the plan for `plan_of`."""
