@@ -188,7 +188,7 @@ def test_figures_of_the_account_are_those_of_the_results():
     table = dict(rows_of_figures())
     for keys, stages in zip(("text keys", "whole keys"), shapes, strict=True):
         for said, stage in zip(
-            ("first stage, files to states", "second stage, states to answers"), stages, strict=True
+            ("first stage, files to results", "second stage, results and states left"), stages, strict=True
         ):
             moved = stage["bytes"]
             sizes = [moved[f"data {way} Python workers"] for way in ("sent to", "returned from")]
