@@ -66,10 +66,10 @@ def demo(out: Path) -> None:
     if folder.exists() and not is_store(folder):
         raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
     say = click.echo
-    rows = flights()
-    say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
-    begin = time.perf_counter()
     with warming(FRAME):
+        rows = flights()
+        say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
+        begin = time.perf_counter()
         spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
         started = time.perf_counter()
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +90,7 @@ def demo(out: Path) -> None:
 
 @contextmanager
 def warming(frame: TiltFrame) -> Iterator[None]:
-    """Compile what a frame needs in a process of its own, from now on: on a new machine, while Spark starts."""
+    """Compile what a frame needs in a process of its own, from now on: while rows are read and Spark starts."""
     names = sorted({measure.function.name for measure in frame.measures.values()})
     process = subprocess.Popen(
         [sys.executable, "-m", "tiltframe.cli", "warm", *names],
