@@ -30,7 +30,7 @@ def test_no_other_task_has_rows_there_and_more_would_meet_one(seed):
         others = {t for other, (a, b) in enumerate(spans) for t in range(a, b + 1) if other != number}
         least = spans[number][0]
         if found is None:
-            assert least in others or any(a <= least <= b for i, (a, b) in enumerate(spans) if i != number)
+            assert least in others
             continue
         start, end = found
         assert start <= spans[number][1]
@@ -196,7 +196,7 @@ def in_order(tmp_path_factory):
     return folder, given
 
 
-def contents(answers, number):
+def tables(answers, number):
     """Reduce what one task reads, here, as the job does it there."""
     from spark_udaf.jobs.parquet_files import Selection
     from spark_udaf.jobs.two_phase import plan_of
@@ -204,9 +204,11 @@ def contents(answers, number):
     plan = plan_of(answers)
     scan = plan.source
     selection = Selection(scan.schema, plan.columns, plan.keys, scan.filters, scan.dataset.filesystem)
-    return [
-        (content.name, table.num_rows) for content, table in plan.reduce(selection.rows(scan.tasks[number]), number)
-    ]
+    return list(plan.reduce(selection.rows(scan.tasks[number]), number))
+
+
+def contents(answers, number):
+    return [(content.name, table.num_rows) for content, table in tables(answers, number)]
 
 
 ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascending")]
@@ -248,22 +250,45 @@ def test_what_meets_others_is_shuffled(spark, in_order, tmp_path):
 
 
 @SPARK
-@pytest.mark.parametrize("most", [1, 1 << 26])
-def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, most):
+def test_rows_that_travel_meet_the_states_of_other_tasks(spark, tmp_path):
+    import spark_udaf as su
+
+    frame = FRAMES["seconds to an hour"]
+    given = pa.concat_tables([rows(5000, 1, hours=1), rows(6000, 2, hours=30)]).sort_by("ts")
+    pq.write_table(given, tmp_path / "rows.parquet", row_group_size=500)
+    answers = su.finish(su.rollup(su.scan_parquet(spark, tmp_path, rows_per_task=5500), frame), frame)
+    assert [[content for content, _ in contents(answers, n)] for n in range(2)] == [["RESULTS", "STATES"], ["ROWS"]]
+    found = answers.toArrow().sort_by(ORDER)
+    assert found == finish(rollup(given, frame), frame).sort_by(ORDER).cast(found.schema)
+
+
+@SPARK
+@pytest.mark.parametrize("full", [(), (0,), (1,), (0, 1)])
+def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full):
     import spark_udaf as su
     from aggr.states import partial_aggregation
     from spark_udaf.jobs import rollup as module
+    from spark_udaf.jobs.two_phase import plan_of
 
-    folder, _ = in_order
+    folder, given = in_order
     monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 1000)
-    monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", most)
-    monkeypatch.setattr(module, "MOST_BYTES", most)
-    frame = FRAMES["one level"]
-    answers = su.finish(su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), frame), frame)
-    found = [content for content, _ in contents(answers, 0)]
-    assert found == (["RESULTS", "STATES"] if most > 1 else ["STATES"] * len(found))
-    assert len(found) > 1
+    frame = FRAMES["seconds to an hour"]
+    states = su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), frame)
+    plan, results, left = plan_of(states), [], []
+    for number in range(2):
+        most = 1 if number in full else 1 << 26
+        monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", most)
+        monkeypatch.setattr(module, "MOST_BYTES", most)
+        found = tables(states, number)
+        kinds = [content.name for content, _ in found]
+        assert kinds == (["STATES"] * len(found) if number in full else ["RESULTS", "STATES"])
+        assert len(found) > 1
+        for content, table in found:
+            (results if content is Content.RESULTS else left).append(table)
+    merged = plan.merge(pa.concat_tables([table.select(plan.partial.names).cast(plan.partial) for table in left]))
+    every = pa.concat_tables([*results, merged]).combine_chunks().sort_by(ORDER)
+    assert every.equals(rollup(given, frame).combine_chunks().sort_by(ORDER))
 
 
 @SPARK
