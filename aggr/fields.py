@@ -179,8 +179,17 @@ class Ordered:
             refuse_nulls(events.field(name))
 
 
+@dataclass(frozen=True)
 class Exact:
-    """An exact sum of floats (`aggr.kernels.superaccumulator`); the identity has no digits."""
+    """An exact sum of floats (`aggr.kernels.superaccumulator`); the identity has no digits.
+
+    Parameters
+    ----------
+    degree : int
+        The most factors of a product that is summed: 2 for sums of floats and of their squares.
+    """
+
+    degree: int = 2
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         """Add per group without error."""
@@ -188,7 +197,7 @@ class Exact:
 
     def check(self, column: pa.StructArray) -> None:
         """Refuse what no sum is written as."""
-        check_exact(column)
+        check_exact(column, self.degree)
 
 
 ADD = Add()

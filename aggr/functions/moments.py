@@ -5,99 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.fields import COUNT, EXACT, OR, Field
-from aggr.function import Function, refuse
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
+from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
 from aggr.kernels.groups import Groups
-from aggr.kernels.numbers import (
-    UNIT,
-    check_unit,
-    decimal_results,
-    float_results,
-    kept_type,
-    parts_of,
-    scale_of,
-    unit_of,
-    whole_results,
-    with_special,
-)
-from aggr.kernels.possible_sums import all_possible
-from aggr.kernels.rounding import as_integers, quotient, variance, whole_number
-from aggr.kernels.superaccumulator import Limbs, digits_of
-from aggr.kernels.weights import Weights, count_rows, float_parts
+from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special
+from aggr.kernels.rounding import as_integers, quotient, whole_number
+from aggr.kernels.superaccumulator import Limbs
+from aggr.kernels.weights import Weights
 
 
 @dataclass(frozen=True)
-class _Summed(Function):
-    """What sum, avg, var and stdev have in common: a count and an exact sum."""
+class _Summed(ExactSums):
+    """A count and an exact sum, also of rows that stand for several."""
 
     keeps = "exact Σx, count"
-    guarantee = "correctly rounded"
     answers_for = frozenset({"count", "sum", "avg"})
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        """Counts and sums add up; the unit is the input's."""
-        return {"count": COUNT, "unit": UNIT, "special": OR, "sum": EXACT}
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take whole numbers, floats and decimals of up to 38 digits."""
-        if kept_type(dtype) is None or (pa.types.is_timestamp(dtype) and not self._takes_timestamps):
-            takes = "integers, floats, decimals of up to 38 digits" + (" and timestamps" * self._takes_timestamps)
-            hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
-            raise refuse(self, dtype, takes, hint)
-
-    _takes_timestamps = False
-
-    def check_whole(self, states: pa.StructArray) -> None:
-        """Refuse states that were cast to another unit, and sums that their counts cannot have."""
-        dtype = states.field("unit").type
-        try:
-            self.check_input(dtype)
-        except TypeError:
-            raise DamagedState(f"its field 'unit' has type {dtype}") from None
-        check_unit(states.field("unit"))
-        counts, special = _counts(states), states.field("special").to_numpy()
-        sums = digits_of(states.field("sum"))
-        squares = digits_of(states.field("squares")) if "squares" in self.state_fields else None
-        if not all_possible(counts, special, sums, squares, fractions=pa.types.is_floating(dtype)):
-            raise DamagedState("its count, its sum and its special values contradict each other")
-
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return self._summed(values, groups, None)
-
-    def _summed(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
-        parts, special = parts_of(values, groups)
-        flags = np.zeros(groups.n, np.int8)
-        if special is not None:
-            np.bitwise_or.at(flags, groups.ids, special)
-        columns = {
-            "count": count_rows(groups, weights),
-            "unit": unit_of(kept_type(values.type), groups.n),
-            "special": pa.array(flags),
-            "sum": sum_exactly(parts, groups) if weights is None else sum_products(parts, float_parts(weights), groups),
-        }
-        if "squares" in self.state_fields:
-            columns["squares"] = sum_squares(parts, groups)
-        return columns
-
-
-@dataclass(frozen=True)
-class _Weighable(_Summed):
-    """Sums of rows that may stand for several."""
+    sums: ClassVar = {"sum": "value"}
 
     def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
         return self._summed(values, groups, weights)
 
 
 @dataclass(frozen=True)
-class Sum(_Weighable):
+class Sum(_Summed):
     """The sum, computed without error and rounded once.
 
     Parameters
@@ -135,14 +70,14 @@ class Sum(_Weighable):
 
 
 @dataclass(frozen=True)
-class Avg(_Weighable):
+class Avg(_Summed):
     """The mean, rounded once from the exact sum and the count."""
 
     name = "avg"
     aliases = ("mean",)
     state_name = "sum"
     returns = "float64, a timestamp for timestamps; null where there is nothing"
-    _takes_timestamps = True
+    takes_timestamps = True
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
         total, dtype, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
@@ -154,7 +89,7 @@ class Avg(_Weighable):
 
 
 @dataclass(frozen=True)
-class Var(_Summed):
+class Var(ExactSums):
     """The variance, rounded once from the exact Σx and Σx².
 
     Parameters
@@ -171,38 +106,21 @@ class Var(_Summed):
     keeps = "exact Σx, exact Σx², count"
     returns = "float64; null where the count is not above ddof"
     answers_for = frozenset({"count", "sum", "avg", "var", "stdev"})
+    sums: ClassVar = {"sum": "value", "squares": "value·value"}
 
     def __post_init__(self) -> None:
         """Refuse a ddof that is no whole number from 0."""
-        if isinstance(self.ddof, bool) or not isinstance(self.ddof, int) or self.ddof < 0:
-            raise ValueError(
-                f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {self.ddof!r}"
-            )
+        check_ddof(self.ddof)
 
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        """Squares add up as well."""
-        return {**super().state_fields, "squares": EXACT}
+    def least_count(self) -> int:
+        """One more than is taken off."""
+        return self.ddof + 1
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
-        return self._variance(states, root=False)
+    def _result(self, sums: Sums) -> Floats:
+        return self._variance(sums, root=False)
 
-    def _variance(self, states: pa.StructArray, root: bool) -> pa.Array:
-        counts = _counts(states)
-        enough = counts > self.ddof
-        few = states if enough.all() else states.filter(pa.array(enough))
-        spread = variance(
-            Limbs.of_arrow(few.field("sum")),
-            Limbs.of_arrow(few.field("squares")),
-            counts[enough],
-            self.ddof,
-            scale_of(states.field("unit").type),
-            root,
-        )
-        results = np.zeros(len(states))
-        results[enough] = spread
-        results[states.field("special").to_numpy() != 0] = np.nan
-        return pa.array(results, mask=~enough)
+    def _variance(self, sums: Sums, root: bool) -> Floats:
+        return sums.cross("squares", "sum", "sum").over(sums.n * (sums.n - self.ddof), root=root)
 
 
 @dataclass(frozen=True)
@@ -219,8 +137,8 @@ class Stdev(Var):
     aliases = ("stddev",)
     state_name = "var"
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
-        return self._variance(states, root=True)
+    def _result(self, sums: Sums) -> Floats:
+        return self._variance(sums, root=True)
 
 
 def _counts(states: pa.StructArray) -> NDArray[np.int64]:

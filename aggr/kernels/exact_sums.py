@@ -15,15 +15,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.kernels.double_double import two_product
 from aggr.kernels.fixed_point import LEAST, sum_near
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
-from aggr.kernels.superaccumulator import BITS, origins, to_arrow
+from aggr.kernels.superaccumulator import BITS, merge_exactly, origins, to_arrow
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
 _WORD = (1 << 32) - 1
 _NONE = 1 << 20  # beyond every exponent
+_ROWS_OF_PARTS = 1 << 20  # of numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _ONE, _TWO, _THREE, _FOUR = (np.uint64(place) for place in (1, 2, 3, 4))
 
@@ -75,20 +77,53 @@ def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
     low, high = _exponents(bits, groups)
     low, high = 2 * low >> 5, (2 * high >> 5) + 4
     origin = origins(low, high)
-    return to_arrow(_add_products(bits, bits, True, groups.ids, origin), origin, low)
+    return to_arrow(_add_products(bits, bits, True, np.zeros(0, np.int64), groups.ids, origin), origin, low)
 
 
-def sum_products(left: Sequence[Floats], right: Sequence[Floats], groups: Groups) -> pa.StructArray:
+def sum_products(
+    left: Sequence[Floats], right: Sequence[Floats], groups: Groups, powers: Whole | None = None
+) -> pa.StructArray:
     """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
+
+    Each product is multiplied by ``2^powers`` of its row, if there are powers.
 
     >>> sum_products([np.array([1e200, 3.0, -1e200])], [np.array([1e200, 5.0, 1e200])], Groups.single(3)).to_pylist()
     [{'exponent': 0, 'limbs': [15]}]
     """
     bits, other = _bits(left, groups), _bits(right, groups)
     (low, high), (other_low, other_high) = _exponents(bits, groups), _exponents(other, groups)
-    low, high = low + other_low >> 5, (high + other_high >> 5) + 4
+    low, high = low + other_low, high + other_high
+    shifts = np.zeros(0, np.int64)
+    if powers is not None:
+        shifts, (least, most) = powers, _power_range(powers, groups.ids, groups.n)
+        low, high = low + least, high + most
+    low, high = low >> 5, (high >> 5) + 4
     origin = origins(low, high)
-    return to_arrow(_add_products(bits, other, False, groups.ids, origin), origin, low)
+    return to_arrow(_add_products(bits, other, False, shifts, groups.ids, origin), origin, low)
+
+
+def sum_powers(parts: Sequence[Floats], degree: int, groups: Groups) -> pa.StructArray:
+    """Sum the third or fourth powers of finite numbers per group without error; a number is the sum of its parts.
+
+    A square is the sum of two doubles, if nothing under- or overflows: so a row's parts are first divided by a power of
+    two near the greatest of them.
+
+    >>> sum_powers([np.array([1e100, 3.0, -1e100])], 3, Groups.single(3)).to_pylist()
+    [{'exponent': 0, 'limbs': [27]}]
+    """
+    if degree not in (3, 4):
+        raise ValueError(f"degree must be 3 or 4; got {degree}")
+    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # so that no digit goes beyond int64
+        slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
+        sums = [sum_powers([part[rows] for part in parts], degree, groups.part(rows)) for rows in slices]
+        return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
+    exponents = np.frexp(np.max(np.abs(parts), axis=0))[1].astype(np.int64)
+    small = [np.ldexp(part, -exponents) for part in parts]
+    squares: list[Floats] = []
+    for i, part in enumerate(small):
+        for j, other in enumerate(small[i:], i):
+            squares += two_product(part, other if i == j else 2.0 * other)
+    return sum_products(squares, small if degree == 3 else squares, groups, degree * exponents)
 
 
 def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
@@ -119,6 +154,17 @@ def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
 
 
 @compiled
+def _power_range(powers: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the least and the greatest power of each group."""
+    least, most = np.full(n, _NONE), np.full(n, -_NONE)
+    for i in range(len(powers)):
+        group = np.uint64(ids[i])
+        least[group] = min(least[group], powers[i])
+        most[group] = max(most[group], powers[i])
+    return least, most
+
+
+@compiled
 def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
     """Add up the digits of each group's numbers."""
     digits = np.zeros(origin[-1], np.int64)
@@ -140,7 +186,9 @@ def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
 
 
 @compiled
-def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp], origin: Whole) -> Whole:
+def _add_products(
+    left: Whole, right: Whole, squares: bool, powers: Whole, ids: NDArray[np.intp], origin: Whole
+) -> Whole:
     """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
     digits = np.zeros(origin[-1], np.int64)
     for one in range(left.shape[0]):
@@ -152,7 +200,7 @@ def _add_products(left: Whole, right: Whole, squares: bool, ids: NDArray[np.intp
                 b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
                 if a == 0 or b == 0:
                     continue
-                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * LEAST
+                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * LEAST + (powers[i] if len(powers) else 0)
                 shift = np.uint64(exponent & 31)
                 times = ((x ^ y) >> 63 | 1) * (2 if squares and other > one else 1)
                 # a·b, digit by digit, as whole numbers of 53 bits each

@@ -17,7 +17,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.kernels.rounding import fast_two_sum, two_product
+from aggr.kernels.double_double import fast_two_sum, two_product
 
 Floats = NDArray[np.float64]
 

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.kernels.jit import Int, compiled
+from aggr.kernels.rounding import leading
+from aggr.kernels.superaccumulator import Limbs
 
 Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
 
@@ -34,6 +36,20 @@ def all_possible(
     No state that rows were reduced to is refused: sizes are compared with a margin of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
+
+
+def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
+    """Say whether ``(Σab)² ≤ Σa²·Σb²`` of all sums, within a margin of 2^-30, which refuses none that rows have."""
+    (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
+    with np.errstate(over="ignore", under="ignore"):
+        return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())
+
+
+def _float_and_power(limbs: Limbs) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return about each number, as a float below 1 times a power of two."""
+    high, _, power = leading(limbs)
+    mantissas, exponents = np.frexp(high)
+    return mantissas, power + exponents
 
 
 @compiled

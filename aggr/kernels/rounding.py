@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.kernels.jit import Int, compiled
-from aggr.kernels.superaccumulator import BITS, HALF, Limbs
+from aggr.kernels.double_double import fast_two_sum, two_product
+from aggr.kernels.jit import compiled
+from aggr.kernels.superaccumulator import BITS, Limbs
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -37,59 +38,42 @@ class Pair(NamedTuple):
 
 def rounded(limbs: Limbs) -> Floats:
     """Round exact numbers to the nearest doubles, ties to even; beyond the largest double, infinity."""
-    return _decide(_pair(limbs), lambda i: ratio(*_fraction(limbs, i)))
+    return _decide(leading(limbs), lambda i: ratio(*fraction(limbs, i)))
 
 
 def quotient(limbs: Limbs, divisors: NDArray[np.int64], scale: int = 0) -> Floats:
     """Round ``number / (divisor · 10^scale)``, divisors positive."""
     return _decide(
-        _divide(_pair(limbs), divisors, scale),
-        lambda i: ratio(*_fraction(limbs, i), int(divisors[i]) * 10**scale),
+        _divide(leading(limbs), divisors, scale),
+        lambda i: ratio(*fraction(limbs, i), int(divisors[i]) * 10**scale),
     )
 
 
-def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0) -> Floats:
-    """Round ``top / (bottom · 10^scale)``, both exact; a bottom of 0 gives NaN."""
-    nothing = bottoms.signs() == 0
-    by = _pair(bottoms)
-
-    def exactly(i: int) -> float:
-        (top, low), (bottom, other) = _fraction(tops, i), _fraction(bottoms, i)
-        sign = -1 if bottom < 0 else 1
-        return ratio(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
-
-    pair = _divide_by(_pair(tops), (np.where(nothing, 1.0, by.high), by.low))
-    if scale:
-        pair = _divide_by(pair, _whole_pair_of(10**scale))
-    return _decide(Pair(np.where(nothing, np.nan, pair.high), pair.low, pair.exponent - by.exponent), exactly)
-
-
-def variance(sums: Limbs, squares: Limbs, counts: NDArray[np.int64], ddof: int, scale: int, root: bool) -> Floats:
-    """Round the variance, or its root, from exact sums: ``(n·Σx² − (Σx)²) / (n·(n − ddof))``.
+def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
+    """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
 
     Parameters
     ----------
-    sums, squares : Limbs
-        Σx and Σx² of ``n`` groups.
-    counts : array of int64, shape (n,)
-        Each greater than ``ddof``.
-    ddof : int
-        Taken from the count in the divisor.
+    tops, bottoms : Limbs
+        For the root, tops from 0 and bottoms above.
     scale : int
-        Decimal places: the values are ``x / 10^scale``.
+        From 0.
     root : bool
-        Ask for the standard deviation.
+        Ask for the square root.
     """
+    nothing = bottoms.signs() == 0
+    by = leading(bottoms)
 
     def exactly(i: int) -> float:
-        total, low = _fraction(sums, i)
-        square, low_square = _fraction(squares, i)
-        n, exponent = int(counts[i]), min(2 * low, low_square)
-        top = n * (square << (low_square - exponent)) - (total * total << (2 * low - exponent))
-        return (root_of if root else ratio)(top, exponent, n * (n - ddof) * 100**scale)
+        (top, low), (bottom, other) = fraction(tops, i), fraction(bottoms, i)
+        sign = -1 if bottom < 0 else 1
+        rounding = root_of if root else ratio
+        return rounding(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
 
-    spread = Limbs(*_spreads(*_parts(sums), *_parts(squares), counts))
-    pair = _divide(_divide(_pair(spread), counts, 2 * scale), counts - ddof, 0)
+    pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
+    if scale:
+        pair = _divide_by(pair, _whole_pair_of(10**scale))
+    pair = Pair(np.where(nothing, np.nan, pair.high), pair.low, pair.exponent - by.exponent)
     return _decide(_root(pair) if root else pair, exactly)
 
 
@@ -114,11 +98,11 @@ def root_of(top: int, exponent: int, bottom: int = 1) -> float:
 
 def whole_number(limbs: Limbs, i: int) -> int:
     """Read number ``i`` as a whole number; it must be one."""
-    top, exponent = _fraction(limbs, i)
+    top, exponent = fraction(limbs, i)
     return top << exponent if exponent >= 0 else top >> -exponent
 
 
-def _fraction(limbs: Limbs, i: int) -> tuple[int, int]:
+def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
     top = 0
     for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
@@ -140,17 +124,13 @@ def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
     return result
 
 
-def _parts(limbs: Limbs) -> tuple[NDArray[np.int32], Whole, Whole]:
-    return limbs.digits, limbs.places, limbs.low
-
-
-def _pair(limbs: Limbs) -> Pair:
+def leading(limbs: Limbs) -> Pair:
     """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
-    return Pair(*_leading(*_parts(limbs)))
+    return Pair(*_digits(*limbs.parts))
 
 
 @compiled
-def _leading(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole]:
+def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole]:
     n = len(low)
     high, rest, exponent = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
     for i in range(n):
@@ -205,86 +185,6 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
     return np.array([high]), np.array([float(value - int(high))])
 
 
-def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Add exactly: the rounded sum and its error (Knuth)."""
-    s = a + b
-    t = s - a
-    return s, (a - (s - t)) + (b - t)
-
-
-def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Add exactly where ``|a| >= |b|`` (Dekker)."""
-    s = a + b
-    return s, b - (s - a)
-
-
-def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
-    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
-    p = a * b
-    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
-    return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
-
-
-def _split(x: Floats) -> tuple[Floats, Floats]:
-    """Split into halves of 26 bits (Veltkamp)."""
-    c = x * 134217729.0  # 2^27 + 1
-    high = c - (c - x)
-    return high, x - high
-
-
-@compiled
-def _spreads(
-    digits: NDArray[np.int32],
-    places: Whole,
-    low: Whole,
-    square_digits: NDArray[np.int32],
-    square_places: Whole,
-    square_low: Whole,
-    counts: Whole,
-) -> tuple[NDArray[np.int32], Whole, Whole]:
-    """Compute ``n·Σx² − (Σx)²`` of each group exactly, as the digits, places and lowest levels of `Limbs`."""
-    n = len(counts)
-    first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
-    for i in range(n):
-        size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
-        first[i] = min(2 * low[i], square_low[i])
-        room[i + 1] = room[i] + max(2 * (low[i] + size), square_low[i] + square_size) - first[i] + 3
-    cells = np.zeros(room[n], np.int64)
-    for i in range(n):
-        high = ((counts[i] >> (BITS - 1)) + 1) >> 1  # and the lower digit, between -2^31 and 2^31
-        count = counts[i] - (high << BITS)
-        at = room[i] + square_low[i] - first[i]
-        for j in range(square_places[i], square_places[i + 1]):
-            _add_product(cells, at, np.int64(square_digits[j]) * count)
-            _add_product(cells, at + 1, np.int64(square_digits[j]) * high)
-            at += 1
-        at = room[i] + 2 * low[i] - first[i]
-        for j in range(places[i], places[i + 1]):
-            for k in range(places[i], places[i + 1]):
-                _add_product(cells, at + j + k - 2 * places[i], -np.int64(digits[j]) * np.int64(digits[k]))
-    balanced, until, used = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
-    for i in range(n):
-        carry, end = np.int64(0), used
-        for j in range(room[i], room[i + 1]):
-            total = cells[j] + carry
-            carry = (total + HALF) >> BITS
-            balanced[used] = total - (carry << BITS)
-            used += 1
-            if balanced[used - 1]:
-                end = used
-        used = end  # without the zeros above
-        until[i + 1] = used
-    return balanced[:used].copy(), until, first
-
-
-@compiled
-def _add_product(cells: Whole, at: Int, product: Int) -> None:
-    """Add a product of two balanced digits as two digits."""
-    carry = (product + HALF) >> BITS
-    cells[at] += product - (carry << BITS)
-    cells[at + 1] += carry
-
-
 def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
     """Read whole numbers as 128-bit two's complement halves.
 
@@ -295,9 +195,9 @@ def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64]
     fits : array of bool, shape (n,)
         Whether the number lies in ``[least, most]``, themselves within 127 bits.
     """
-    low, high = _words(*_parts(limbs))
+    low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
-        near = np.ldexp(*_pair(limbs)[::2])
+        near = np.ldexp(*leading(limbs)[::2])
     # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
     fits = (near > least * 0.999) & (near < most * 0.999)
     for i in np.flatnonzero(~fits).tolist():

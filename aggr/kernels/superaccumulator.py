@@ -28,7 +28,7 @@ EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32())
 _NONE = 1 << 40  # beyond every level
 _MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
 _FIELDS = list(EXACT_TYPE)
-_LEVELS = 68  # squares of doubles reach from 2^-2148 up to 2^2048, and 2^63 of them to 2^2111: levels -68 to 66
+_LEVELS = 34  # doubles reach from 2^-1074 up to 2^1024, and 2^63 of them to 2^1087: levels -34 to 33
 
 Whole = NDArray[np.int64]
 
@@ -51,6 +51,11 @@ class Limbs:
         limbs = sums.field("limbs")
         places = limbs.offsets.to_numpy().astype(np.int64)  # of 64 bits for every loop, so that each is compiled once
         return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
+
+    @property
+    def parts(self) -> tuple[NDArray[np.int32], Whole, Whole]:
+        """Return digits, places and lowest levels, as loops take them."""
+        return self.digits, self.places, self.low
 
     def signs(self) -> NDArray[np.int32]:
         """Tell -1, 0 or 1 of each number, shape (n,): its last digit, which is not 0, has its sign."""
@@ -91,9 +96,9 @@ def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
 
 
-def check_exact(sums: pa.StructArray) -> None:
-    """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum, or one of squares."""
-    if not _all_canonical(*digits_of(sums)):
+def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
+    """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum of products of ``degree`` doubles."""
+    if not _all_canonical(*digits_of(sums), _LEVELS * degree):
         raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
 
 
@@ -105,13 +110,15 @@ def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32
 
 
 @compiled
-def _all_canonical(exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32]) -> bool:
+def _all_canonical(
+    exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32], levels: int
+) -> bool:
     for i in range(len(exponents)):
         at, end = places[i], places[i + 1]
         if at == end:
             if exponents[i] != 0:
                 return False
-        elif digits[at] == 0 or digits[end - 1] == 0 or exponents[i] < -_LEVELS or exponents[i] + end - at > _LEVELS:
+        elif digits[at] == 0 or digits[end - 1] == 0 or exponents[i] < -levels or exponents[i] + end - at > levels:
             return False
     return True
 

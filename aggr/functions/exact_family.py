@@ -1,0 +1,232 @@
+"""ExactSums: functions that declare which exact sums they keep, as products of their inputs, and read a result of them.
+
+    sums = {"x": "x", "xy": "x·y"}        Σx and Σxy without error, whatever the order of the rows
+
+Types, units, special values, the consistency of states and the null rules follow from the declaration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import combinations
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.fields import COUNT, OR, Exact, Field
+from aggr.function import Function, refuse
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.exact_number import ExactNumbers, cross
+from aggr.kernels.exact_sums import sum_exactly, sum_powers, sum_products, sum_squares
+from aggr.kernels.groups import Groups
+from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, UNIT, check_unit, kept_type, parts_of, scale_of, unit_of
+from aggr.kernels.possible_sums import all_possible, schwarz_holds
+from aggr.kernels.superaccumulator import Limbs, digits_of
+from aggr.kernels.weights import Weights, count_rows, float_parts
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.int8]
+_TIMES = "·"
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """The exact sums of a column of states.
+
+    Parameters
+    ----------
+    states : column of states
+    monomials : field -> its inputs
+    units : input -> the field of its unit
+    """
+
+    states: pa.StructArray
+    monomials: Mapping[str, tuple[str, ...]]
+    units: Mapping[str, str]
+    _read: dict[str, ExactNumbers] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows each state has, shape (n,)."""
+        counts: NDArray[np.int64] = self.states.field("count").to_numpy()
+        return counts
+
+    @cached_property
+    def n(self) -> ExactNumbers:
+        """The counts as exact numbers."""
+        return ExactNumbers.of(self.counts)
+
+    def __getitem__(self, name: str) -> ExactNumbers:
+        """Read a sum by the name of its field."""
+        if name not in self._read:
+            scale = sum(scale_of(self.states.field(self.units[x]).type) for x in self.monomials[name])
+            self._read[name] = ExactNumbers(Limbs.of_arrow(self.states.field(name)), scale)
+        return self._read[name]
+
+    def cross(self, product: str, left: str, right: str) -> ExactNumbers:
+        """Compute ``n·Σab − Σa·Σb`` of the sums of these names."""
+        return cross(self.counts, self[product], self[left], self[right])
+
+
+@dataclass(frozen=True)
+class ExactSums(Function):
+    """A function of exact sums of its inputs and of their products.
+
+    Class attributes that a function sets
+    -------------------------------------
+    sums : field -> the product of inputs that is summed in it, up to four: ``"x"``, ``"x·y"``, ``"x·x·x"``
+    units : input -> the field that holds one unit of it
+    special : field -> the product of inputs whose NaN and infinities it notes
+    takes_timestamps : whether inputs may be timestamps
+
+    Guarantee
+    ---------
+    A result that is a quotient of exact numbers, or the root of one, is correctly rounded.
+
+    Sources: Neal, "Fast exact summation using small and large superaccumulators" (2015); Rump, Ogita, Oishi, "Accurate
+    floating-point summation" (2008).
+    """
+
+    guarantee = "correctly rounded"
+
+    sums: ClassVar[Mapping[str, str]]
+    units: ClassVar[Mapping[str, str]] = {"value": "unit"}
+    special: ClassVar[Mapping[str, str]] = {"special": "value"}
+    takes_timestamps: ClassVar[bool] = False
+
+    def least_count(self) -> int:
+        """How many rows a result needs; of fewer it is null."""
+        return 1
+
+    def _result(self, sums: Sums) -> Floats:
+        """Read one number a state, NaN where none is defined, which becomes null; or write `_finish` in its place.
+
+        Special values are seen to: where there are any, the result is NaN.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def _monomials(cls) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(product.split(_TIMES)) for name, product in cls.sums.items()}
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        """Counts, flags and sums add up; the units are those of the inputs."""
+        return {
+            "count": COUNT,
+            **dict.fromkeys(self.units.values(), UNIT),
+            **dict.fromkeys(self.special, OR),
+            **{name: Exact(max(2, len(inputs))) for name, inputs in self._monomials().items()},
+        }
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take numbers that can be summed: integers, floats and decimals of up to 38 digits."""
+        for given in [dtype] if len(self.inputs) == 1 else [part.type for part in dtype]:
+            if kept_type(given) is None or (pa.types.is_timestamp(given) and not self.takes_timestamps):
+                takes = "integers, floats, decimals of up to 38 digits" + (" and timestamps" * self.takes_timestamps)
+                hint = "; cast it to an integer" if pa.types.is_boolean(given) else ""
+                raise refuse(self, given, takes, hint)
+
+    def check_whole(self, states: pa.StructArray) -> None:
+        """Refuse states that were cast to another unit, and sums that no rows have."""
+        for unit in self.units.values():
+            dtype = states.field(unit).type
+            if kept_type(dtype) is None or (pa.types.is_timestamp(dtype) and not self.takes_timestamps):
+                raise DamagedState(f"its field {unit!r} has type {dtype}")
+            check_unit(states.field(unit))
+        if not self._possible(states):
+            raise DamagedState("its count, its sums and its special values contradict each other")
+
+    def _possible(self, states: pa.StructArray) -> bool:
+        """Say whether count, sums and flags can be those of the same rows: (Σa)² ≤ n·Σa² and (Σab)² ≤ Σa²·Σb²."""
+        counts, monomials = states.field("count").to_numpy(), self._monomials()
+        by_product = {tuple(sorted(inputs)): name for name, inputs in monomials.items()}
+        squares = {name: by_product.get(tuple(sorted(inputs * 2))) for name, inputs in monomials.items()}
+        flags = {tuple(product.split(_TIMES)): name for name, product in self.special.items()}
+        for name, inputs in monomials.items():
+            if name in squares.values() and squares[name] is None:
+                continue  # was looked at beside its root
+            special = states.field(flags.get(inputs, next(iter(self.special)))).to_numpy()
+            square = None if squares[name] is None else digits_of(states.field(squares[name]))
+            fractions = any(pa.types.is_floating(states.field(self.units[one]).type) for one in inputs)
+            if not all_possible(counts, special, digits_of(states.field(name)), square, fractions=fractions):
+                return False
+            for a, b in combinations(by_product, 2):
+                if tuple(sorted(a + b)) == tuple(sorted(inputs * 2)) and not schwarz_holds(
+                    *(Limbs.of_arrow(states.field(field)) for field in (name, by_product[a], by_product[b]))
+                ):
+                    return False
+        return True
+
+    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+        return self._summed(values, groups, None)
+
+    def _summed(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
+        columns = {name: values if len(self.inputs) == 1 else values.field(name) for name in self.inputs}
+        parts, flags = {}, {}
+        for name, column in columns.items():
+            parts[name], flags[name] = parts_of(column, groups)
+        return {
+            "count": count_rows(groups, weights),
+            **{unit: unit_of(kept_type(columns[name].type), groups.n) for name, unit in self.units.items()},
+            **{name: _flags(product.split(_TIMES), columns, flags, groups) for name, product in self.special.items()},
+            **{name: _sum(inputs, parts, groups, weights) for name, inputs in self._monomials().items()},
+        }
+
+    def _finish(self, states: pa.StructArray) -> pa.Array:
+        enough = states.field("count").to_numpy() >= self.least_count()
+        few = states if enough.all() else states.filter(pa.array(enough))
+        results = np.full(len(states), np.nan)
+        results[enough] = self._result(self._sums(few))
+        special = np.any([states.field(name).to_numpy() != 0 for name in self.special], axis=0)
+        undefined = np.isnan(results) & ~special
+        results[special] = np.nan
+        return pa.array(results, mask=~enough | undefined)
+
+    def _sums(self, states: pa.StructArray) -> Sums:
+        return Sums(states, self._monomials(), self.units)
+
+
+def check_ddof(given: object) -> None:
+    """Refuse degrees of freedom that are no whole number from 0."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {given!r}")
+
+
+def _sum(
+    inputs: tuple[str, ...], parts: Mapping[str, list[Floats]], groups: Groups, weights: Weights | None
+) -> pa.StructArray:
+    """Sum the product of some inputs per group without error."""
+    first, same = parts[inputs[0]], len(set(inputs)) == 1
+    if len(inputs) == 1:
+        return sum_exactly(first, groups) if weights is None else sum_products(first, float_parts(weights), groups)
+    if len(inputs) == 2:
+        return sum_squares(first, groups) if same else sum_products(first, parts[inputs[1]], groups)
+    return sum_powers(first, len(inputs), groups)
+
+
+def _flags(
+    product: list[str], columns: Mapping[str, pa.Array], flags: Mapping[str, Flags | None], groups: Groups
+) -> pa.Array:
+    """Note which groups have products that are NaN or infinite."""
+    noted = np.zeros(groups.n, np.int8)
+    if all(flags[name] is None for name in product):
+        return pa.array(noted)
+    special = flags[product[0]] if len(product) == 1 else _special_products(*(columns[name] for name in product))
+    assert special is not None
+    np.bitwise_or.at(noted, groups.ids, special)
+    return pa.array(noted)
+
+
+def _special_products(left: pa.Array, right: pa.Array) -> Flags:
+    """Tell which products are NaN or infinite."""
+    x, w = (column.cast(pa.float64(), safe=False).to_numpy() for column in (left, right))
+    signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)
+    nan = np.isnan(signs) | (infinite & (signs == 0))
+    flags = nan * NAN + (infinite & (signs > 0)) * POSITIVE + (infinite & (signs < 0)) * NEGATIVE
+    special: Flags = flags.astype(np.int8)
+    return special

@@ -1,0 +1,90 @@
+"""skewness and kurtosis: exact Σx … Σx⁴ and the count; rounded once, when read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from aggr.arguments import checked_truth
+from aggr.functions.exact_family import ExactSums, Floats, Sums
+
+
+@dataclass(frozen=True)
+class _Shape(ExactSums):
+    """Functions of the moments up to the fourth.
+
+    Parameters
+    ----------
+    sample : bool
+        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
+        population, as in Spark. It only reads; no state keeps it.
+    """
+
+    sample: bool = False
+
+    keeps = "exact Σx, Σx², Σx³, Σx⁴, count"
+    sums: ClassVar = {
+        "sum": "value",
+        "squares": "value·value",
+        "cubes": "value·value·value",
+        "fourths": "value·value·value·value",
+    }
+    answers_for = frozenset({"count", "sum", "avg", "var", "stdev", "skewness", "kurtosis"})
+
+    def __post_init__(self) -> None:
+        """Refuse what is not True or False."""
+        checked_truth(self.sample, "sample")
+
+
+@dataclass(frozen=True)
+class Skewness(_Shape):
+    """The skewness, the third standardized moment.
+
+    Parameters
+    ----------
+    sample : bool
+        As `Kurtosis` has it.
+    """
+
+    name = "skewness"
+    returns = "float64; null where the column does not vary, or a sample has fewer than 3 rows"
+
+    def least_count(self) -> int:
+        """A sample needs three."""
+        return 3 if self.sample else 1
+
+    def _result(self, s: Sums) -> Floats:
+        n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
+        third = n * n * s["cubes"] - n * x * s["squares"] * 3 + x * x * x * 2
+        top, bottom = third * third, square * square * square
+        if self.sample:
+            top, bottom = top * n * (s.n - 1), bottom * (s.n - 2) * (s.n - 2)
+        return third.signs() * top.over(bottom, root=True)
+
+
+@dataclass(frozen=True)
+class Kurtosis(_Shape):
+    """The excess kurtosis, the fourth standardized moment less 3, which a normal distribution has.
+
+    Parameters
+    ----------
+    sample : bool
+        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
+        population, as in Spark. It only reads; no state keeps it.
+    """
+
+    name, state_name = "kurtosis", "skewness"
+    returns = "float64; null where the column does not vary, or a sample has fewer than 4 rows"
+
+    def least_count(self) -> int:
+        """A sample needs four."""
+        return 4 if self.sample else 1
+
+    def _result(self, s: Sums) -> Floats:
+        n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
+        fourth = n * n * (n * s["fourths"] - x * s["cubes"] * 4) + x * x * (n * s["squares"] * 2 - x * x) * 3
+        top, bottom = fourth - square * square * 3, square * square
+        if self.sample:
+            top = (top * (s.n + 1) + bottom * 6) * (s.n - 1)
+            bottom = bottom * (s.n - 2) * (s.n - 3)
+        return top.over(bottom)

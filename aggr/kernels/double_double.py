@@ -1,0 +1,31 @@
+"""Double-doubles: sums and products of doubles without error, as a double and the rest.
+
+Sources: Dekker, "A floating-point technique for extending the available precision" (1971); Veltkamp's split, therein.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Add exactly where ``|a| >= |b|`` (Dekker)."""
+    s = a + b
+    return s, b - (s - a)
+
+
+def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Multiply exactly: the rounded product and its error (Dekker); nothing may over- or underflow."""
+    p = a * b
+    (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
+    return p, a_high * b_high - p + a_high * b_low + a_low * b_high + a_low * b_low
+
+
+def _split(x: Floats) -> tuple[Floats, Floats]:
+    """Split into halves of 26 bits (Veltkamp)."""
+    c = x * 134217729.0  # 2^27 + 1
+    high = c - (c - x)
+    return high, x - high
