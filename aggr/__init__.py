@@ -47,6 +47,8 @@ from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Stdev, Sum, Var
 from aggr.functions.python_function import PerGroup
+from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
+from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.kernels.groups import Groups
 from aggr.measure import Measure, from_description
@@ -66,7 +68,8 @@ def __getattr__(name: str) -> Callable[..., Measure]:
 
 
 _ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
-register_own(Count, Sum, Avg, Var, Stdev, WeightedAvg, Hdr, Dds, *_ORDERED, Collect, CollectSet, CountDistinct)
+_MOMENTS = (Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2)
+register_own(Count, *_MOMENTS, Hdr, Dds, *_ORDERED, Collect, CollectSet, CountDistinct)
 
 __all__ = [
     "ArgMax",

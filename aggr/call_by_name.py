@@ -41,8 +41,8 @@ def caller(name: str) -> Callable[..., Measure]:
     var('bytes', ddof=0)
     """
     function = get(name)
-    if function.__module__.startswith("aggr."):
-        own: Callable[..., Measure] = getattr(calls, name)
+    own: Callable[..., Measure] | None = getattr(calls, name, None)
+    if function.__module__.startswith("aggr.") and own:
         return own
     signature = _signature(function)
 

@@ -28,7 +28,7 @@ from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import FAR
 from aggr.kernels.logarithmic import Floats, LogarithmicMapping
 from aggr.kernels.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
-from aggr.kernels.rounding import quotient, rounded
+from aggr.kernels.rounding import quotient
 from aggr.kernels.superaccumulator import Limbs
 from aggr.kernels.weights import Weights, chosen, count_rows, float_parts
 from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, record
@@ -217,7 +217,7 @@ class Dds(Function):
         means = with_special(quotient(limbs, np.maximum(counts, 1)), special)
         children = {
             "count": pa.array(counts),
-            "sum": pa.array(with_special(rounded(limbs), special), mask=~present),
+            "sum": pa.array(with_special(quotient(limbs), special), mask=~present),
             "min": states.field("min"),
             "max": states.field("max"),
             "mean": pa.array(means, mask=~present),

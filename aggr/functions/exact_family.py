@@ -155,7 +155,7 @@ class ExactSums(Function):
             fractions = any(pa.types.is_floating(states.field(self.units[one]).type) for one in inputs)
             if not all_possible(counts, special, digits_of(states.field(name)), square, fractions=fractions):
                 return False
-            for a, b in combinations(by_product, 2):
+            for a, b in combinations(filter(_is_even, by_product), 2):
                 if tuple(sorted(a + b)) == tuple(sorted(inputs * 2)) and not schwarz_holds(
                     *(Limbs.of_arrow(states.field(field)) for field in (name, by_product[a], by_product[b]))
                 ):
@@ -189,6 +189,11 @@ class ExactSums(Function):
 
     def _sums(self, states: pa.StructArray) -> Sums:
         return Sums(states, self._monomials(), self.units)
+
+
+def _is_even(inputs: tuple[str, ...]) -> bool:
+    """Say whether a product is a square, and so its sum no less than 0."""
+    return all(inputs.count(name) % 2 == 0 for name in inputs)
 
 
 def check_ddof(given: object) -> None:

@@ -84,7 +84,7 @@ class Avg(_Summed):
         present = counts > 0
         if pa.types.is_timestamp(dtype):
             return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)
-        means = quotient(total, np.maximum(counts, 1), scale_of(dtype))
+        means = quotient(total, np.maximum(counts, 1), scale=scale_of(dtype))
         return pa.array(with_special(means, states.field("special").to_numpy()), mask=~present)
 
 
@@ -120,7 +120,7 @@ class Var(ExactSums):
         return self._variance(sums, root=False)
 
     def _variance(self, sums: Sums, root: bool) -> Floats:
-        return sums.cross("squares", "sum", "sum").over(sums.n * (sums.n - self.ddof), root=root)
+        return sums.cross("squares", "sum", "sum").over_integers(sums.counts, sums.counts - self.ddof, root=root)
 
 
 @dataclass(frozen=True)

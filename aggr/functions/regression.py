@@ -48,7 +48,7 @@ class Covar(_TwoColumns):
         return self.ddof + 1
 
     def _result(self, sums: Sums) -> Floats:
-        return sums.cross("yx", "y", "x").over(sums.n * (sums.n - self.ddof))
+        return sums.cross("yx", "y", "x").over_integers(sums.counts, sums.counts - self.ddof)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.rounding import Floats, ratios
+from aggr.kernels.rounding import Floats, quotient, ratios
 from aggr.kernels.superaccumulator import BITS, HALF, Limbs
 
 Integers = NDArray[np.int64]
@@ -93,6 +93,10 @@ class ExactNumbers:
             step = min(_POWER, -scale)
             top, scale = top * 10**step, scale + step
         return ratios(top.limbs, other.limbs, scale, root)
+
+    def over_integers(self, *divisors: Integers, root: bool = False) -> Floats:
+        """Round the quotient by positive integers, each of shape (n,), or its square root, correctly."""
+        return quotient(self.limbs, *divisors, scale=self.scale, root=root)
 
 
 def cross(counts: Integers, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:

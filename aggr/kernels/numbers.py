@@ -21,7 +21,7 @@ from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.exact_sums import sum_exactly
 from aggr.kernels.grouped import span_of
 from aggr.kernels.groups import Groups
-from aggr.kernels.rounding import as_integers, quotient, rounded, whole_number
+from aggr.kernels.rounding import as_integers, quotient, whole_number
 from aggr.kernels.superaccumulator import Limbs
 
 NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
@@ -128,7 +128,7 @@ def as_floats(values: pa.Array) -> NDArray[np.float64]:
         floats = parts[0] / 10.0**scale
         return floats
     exact = Limbs.of_arrow(sum_exactly(parts, Groups.each(len(values))))
-    return quotient(exact, np.ones(len(values), np.int64), scale)
+    return quotient(exact, scale=scale)
 
 
 def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:
@@ -159,8 +159,7 @@ def decimal_results(limbs: Limbs, present: NDArray[np.bool_], dtype: pa.Decimal1
 
 def float_results(limbs: Limbs, special: NDArray[np.int8], present: NDArray[np.bool_], scale: int = 0) -> pa.Array:
     """Round exact sums of a scale, null where nothing is present."""
-    results = quotient(limbs, np.ones(len(present), np.int64), scale) if scale else rounded(limbs)
-    return pa.array(with_special(results, special), mask=~present)
+    return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 
 
 def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDArray[np.float64]:

@@ -36,16 +36,29 @@ class Pair(NamedTuple):
     exponent: NDArray[np.int64]
 
 
-def rounded(limbs: Limbs) -> Floats:
-    """Round exact numbers to the nearest doubles, ties to even; beyond the largest double, infinity."""
-    return _decide(leading(limbs), lambda i: ratio(*fraction(limbs, i)))
+def quotient(limbs: Limbs, *divisors: NDArray[np.int64], scale: int = 0, root: bool = False) -> Floats:
+    """Round ``number / (divisors · 10^scale)``, or its square root; beyond the largest double, infinity.
 
-
-def quotient(limbs: Limbs, divisors: NDArray[np.int64], scale: int = 0) -> Floats:
-    """Round ``number / (divisor · 10^scale)``, divisors positive."""
+    Parameters
+    ----------
+    limbs : Limbs
+        Of ``n`` numbers; for the root, from 0.
+    *divisors : arrays of int64, shape (n,)
+        Positive.
+    scale : int
+        From 0.
+    root : bool
+        Round the square root in the place of the quotient.
+    """
+    pair = leading(limbs)
+    for divisor in divisors:
+        pair = _divide_by(pair, _whole_pair(divisor))
+    if scale:
+        pair = _divide_by(pair, _whole_pair_of(10**scale))
+    rounding = root_of if root else ratio
     return _decide(
-        _divide(leading(limbs), divisors, scale),
-        lambda i: ratio(*fraction(limbs, i), int(divisors[i]) * 10**scale),
+        _root(pair) if root else pair,
+        lambda i: rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale),
     )
 
 
@@ -148,14 +161,8 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
     return high, rest, exponent
 
 
-def _divide(pair: Pair, divisors: NDArray[np.int64], scale: int) -> Pair:
-    """Divide by ``divisor · 10^scale``; divisors above 2^53 and powers above 10^22 are double-doubles too."""
-    pair = _divide_by(pair, _whole_pair(divisors))
-    return _divide_by(pair, _whole_pair_of(10**scale)) if scale else pair
-
-
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
-    """Divide by double-doubles, none of them 0."""
+    """Divide by double-doubles, none of them 0; integers above 2^53 and powers of ten above 10^22 are such too."""
     high, low, exponent = pair
     first = high / divisor[0]
     times, error = two_product(first, divisor[0])
