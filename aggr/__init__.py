@@ -19,15 +19,22 @@ from aggr.calls import (
     avg,
     collect,
     collect_set,
+    corr,
     count,
     count_distinct,
+    covar,
     dds,
     first,
     hdr,
+    intercept,
+    kurtosis,
     last,
     max,
     mean,
     min,
+    r2,
+    skewness,
+    slope,
     stddev,
     stdev,
     sum,
@@ -52,7 +59,7 @@ from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.kernels.groups import Groups
 from aggr.measure import Measure, from_description
-from aggr.registry import UnknownFunction, get, names, register, register_own, unregister
+from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.states.keys import each
 from aggr.testing.edge_cases import edge_cases
 
@@ -68,27 +75,31 @@ def __getattr__(name: str) -> Callable[..., Measure]:
 
 
 _ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
-_MOMENTS = (Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2)
-register_own(Count, *_MOMENTS, Hdr, Dds, *_ORDERED, Collect, CollectSet, CountDistinct)
-
 __all__ = [
+    "R2",
     "ArgMax",
     "ArgMin",
     "Avg",
     "Collect",
     "CollectSet",
+    "Corr",
     "Count",
     "CountDistinct",
+    "Covar",
     "Dds",
     "First",
     "Function",
     "Groups",
     "Hdr",
+    "Intercept",
+    "Kurtosis",
     "Last",
     "Max",
     "Measure",
     "Min",
     "PerGroup",
+    "Skewness",
+    "Slope",
     "Stdev",
     "Sum",
     "UnknownFunction",
@@ -100,8 +111,10 @@ __all__ = [
     "caller",
     "collect",
     "collect_set",
+    "corr",
     "count",
     "count_distinct",
+    "covar",
     "dds",
     "each",
     "edge_cases",
@@ -109,12 +122,17 @@ __all__ = [
     "from_description",
     "get",
     "hdr",
+    "intercept",
+    "kurtosis",
     "last",
     "max",
     "mean",
     "min",
     "names",
+    "r2",
     "register",
+    "skewness",
+    "slope",
     "stddev",
     "stdev",
     "sum",

@@ -1,17 +1,29 @@
-"""The call of any registered function, by its name."""
+"""The call of a function, made from what the function declares: its inputs, its parameters and its docstring."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import Field, fields
+from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
-from aggr import calls
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
 from aggr.registry import get
+
+_OPTIONAL = "str | None"
+_WORDS = {  # that several calls have, and what each is
+    "by": "The column of event times; by default the frame's own.",
+    "where": "Take only the rows for which this SQL condition is true.",
+    WEIGHT: """The column that says how many rows a row stands for: whole numbers from 0, of any numeric type. Rows in
+    which it is 0 or null do not count. The state is to the bit that of the rows repeated.""",
+}
+_RAISES = """TypeError, ValueError
+    For arguments that the function does not take, and for values that it does not allow."""
 
 
 def caller(name: str) -> Callable[..., Measure]:
@@ -24,9 +36,8 @@ def caller(name: str) -> Callable[..., Measure]:
 
     Returns
     -------
-    callable of (column, the function's parameters, where=None) that makes a measure
-        Of a function of several inputs also the columns of the further ones, by their names; the event time by ``by``;
-        of a function that takes weights, ``weight``.
+    callable of (column, further inputs, the function's parameters, where=None) that makes a measure
+        The event time is given by ``by``; of a function that takes weights, ``weight`` may be.
         Parameters that are decimals or times are taken as text as well.
 
     Raises
@@ -40,42 +51,64 @@ def caller(name: str) -> Callable[..., Measure]:
     >>> caller("var")("bytes", 0)
     var('bytes', ddof=0)
     """
-    function = get(name)
-    own: Callable[..., Measure] | None = getattr(calls, name, None)
-    if function.__module__.startswith("aggr.") and own:
-        return own
-    signature = _signature(function)
+    return call_of(get(name))
+
+
+@cache
+def call_of(function: type[Function]) -> Callable[..., Measure]:
+    """Make the call of a function."""
+    signature, own = _signature(function), [parameter.name for parameter in _parameters(function)]
 
     def call(*positional: Any, **named: Any) -> Measure:
         try:
-            given = signature.bind(*positional, **named).arguments
+            arguments = signature.bind(*positional, **named).arguments
         except TypeError as error:
-            raise TypeError(f"{name}: {error}; it takes {', '.join(signature.parameters)}") from None
-        parameters = {part: given.pop(part) for part in _parameters(function) if part in given}
-        for part in parameters.keys() & function.state_parameters.keys():
-            parameters[part] = typed(part, parameters[part], function.state_parameters[part])
-        others = tuple(given.pop(keyword(role), None) for role in function.inputs[1:])
-        return Measure(function(**parameters), others=others, **given)
+            raise TypeError(f"{function.name}: {error}; it takes {', '.join(signature.parameters)}") from None
+        parameters = {name: arguments.pop(name) for name in own if name in arguments}
+        for name in parameters.keys() & function.state_parameters.keys():
+            parameters[name] = typed(name, parameters[name], function.state_parameters[name])
+        others = tuple(arguments.pop(keyword(role), None) for role in function.inputs[1:])
+        return Measure(function(**parameters), arguments.pop("column", None), others=others, **arguments)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = function.__doc__
+    call.__name__ = call.__qualname__ = function.name
+    call.__doc__ = _docstring(function, signature)
     call.__dict__["__signature__"] = signature
     return call
 
 
-def _parameters(function: type[Function]) -> list[str]:
-    return [f.name for f in fields(function) if f.init]
+def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
+    return (parameter for parameter in fields(function) if parameter.init)
 
 
 def _signature(function: type[Function]) -> Signature:
-    """Write the signature of a call: the column, the function's own parameters, its further inputs, ``where``."""
-    own = [
-        Parameter(f.name, Parameter.POSITIONAL_OR_KEYWORD, default=default_of(f)) for f in fields(function) if f.init
-    ]
-    more = [
-        Parameter(keyword(role), Parameter.KEYWORD_ONLY, default=None if role == EVENT_TIME else Parameter.empty)
-        for role in function.inputs[1:]
-    ]
-    optional = ["where", WEIGHT] if function.takes_weights() else ["where"]
-    more += [Parameter(word, Parameter.KEYWORD_ONLY, default=None) for word in optional]
-    return Signature([Parameter("column", Parameter.POSITIONAL_OR_KEYWORD), *own, *more])
+    """Write a signature: the column, further inputs, the function's own parameters, ``by``, ``where``, ``weight``."""
+    rows_alone = function.name == "count"  # the one function that no column is needed for
+    column = _parameter("column", *((_OPTIONAL, None) if rows_alone else ("str",)))
+    needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
+    own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
+    words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights()
+    named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
+    return Signature([column, *needed, *own, *named], return_annotation="Measure")
+
+
+def _parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def _docstring(function: type[Function], signature: Signature) -> str:
+    """Write the docstring of a call: the function's own, with the columns that it takes and what it gives."""
+    summary, *rest = re.split(r"^(\w[^\n]*)\n-+\n", inspect.cleandoc(function.__doc__ or ""), flags=re.M)
+    sections = {title: text.strip("\n") for title, text in zip(rest[::2], rest[1::2], strict=True)}
+    first, *further = function.inputs
+    about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
+    columns = [f"{word} : str\n    {function.takes.get(role, 'Of any type.')}" for word, role in about.items()]
+    named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+    words = [f"{word} : str, optional\n    {_WORDS[word]}" for word in named]
+    own = [sections["Parameters"]] if "Parameters" in sections else []
+    sections = {
+        **{"Parameters": "\n".join([*columns, *own, *words])},
+        **{"Returns": f"Measure\n    Its result: {function.returns}. Guarantee: {function.guarantee}."},
+        **{"Raises": _RAISES},
+        **{title: text for title, text in sections.items() if title != "Parameters"},
+    }
+    return summary + "\n\n".join(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())

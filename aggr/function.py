@@ -46,6 +46,7 @@ class Function(ABC):
     keeps, returns, guarantee : a few words each, for people
     inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
         is the event time, and is given by ``by=``; others are given by their names
+    takes : input -> what its column may be, a sentence for people
     tolerates : names of inputs in which a null does not make the row skipped
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
@@ -69,6 +70,7 @@ class Function(ABC):
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
     answers_for: ClassVar[frozenset[str]] = frozenset()
     inputs: ClassVar[tuple[str, ...]] = ("value",)
+    takes: ClassVar[Mapping[str, str]] = {}
     tolerates: ClassVar[frozenset[str]] = frozenset()
     checks_in_finish: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1

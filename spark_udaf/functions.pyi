@@ -39,6 +39,10 @@ class Functions:
         column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def corr(
+        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def count(
         column: Column | str | None = None,
         *,
@@ -49,6 +53,15 @@ class Functions:
     @staticmethod
     def count_distinct(
         column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def covar(
+        column: Column | str,
+        x: Column | str,
+        ddof: int = 1,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def dds(
@@ -82,6 +95,18 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def intercept(
+        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def kurtosis(
+        column: Column | str,
+        sample: bool = False,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def last(
         column: Column | str,
         *,
@@ -98,15 +123,31 @@ class Functions:
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def r2(
+        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def skewness(
+        column: Column | str,
+        sample: bool = False,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def slope(
+        column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def stdev(
         column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
     def sum(
         column: Column | str,
+        dtype: str | None = None,
         *,
         where: Column | str | None = None,
-        dtype: str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
@@ -151,6 +192,9 @@ def collect(
 def collect_set(
     column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
+def corr(
+    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
 def count(
     column: Column | str | None = None,
     *,
@@ -160,6 +204,14 @@ def count(
 ) -> Column: ...
 def count_distinct(
     column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def covar(
+    column: Column | str,
+    x: Column | str,
+    ddof: int = 1,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
 ) -> Column: ...
 def dds(
     column: Column | str,
@@ -189,6 +241,12 @@ def hdr(
     weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
+def intercept(
+    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def kurtosis(
+    column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
 def last(
     column: Column | str,
     *,
@@ -198,14 +256,23 @@ def last(
 ) -> Column: ...
 def max(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
 def min(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def r2(
+    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def skewness(
+    column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def slope(
+    column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
 def stdev(
     column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def sum(
     column: Column | str,
+    dtype: str | None = None,
     *,
     where: Column | str | None = None,
-    dtype: str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...

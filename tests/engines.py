@@ -136,6 +136,8 @@ KEPT = TiltFrame(
         "first": aggr.first("word"),
         "peak": aggr.arg_max("word", by="x"),
         "mean": aggr.weighted_avg("x", weight="i"),
+        "corr": aggr.corr("x", x="i"),
+        "skewness": aggr.skewness("x"),
     },
 )
 

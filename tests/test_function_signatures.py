@@ -1,6 +1,6 @@
-"""spark_udaf/functions.pyi: what editors show of functions that are found by name.
+"""aggr/calls.pyi and spark_udaf/functions.pyi: what editors show of functions that are made from the registry.
 
-python -m tests.test_function_signatures        writes it anew
+python -m tests.test_function_signatures        writes them anew
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ from pathlib import Path
 import pytest
 
 import aggr
+from aggr.registry import aliases
 
-FILE = Path(__file__).parent.parent / "spark_udaf" / "functions.pyi"
+ROOT = Path(__file__).parent.parent
+CALLS, FILE = ROOT / "aggr" / "calls.pyi", ROOT / "spark_udaf" / "functions.pyi"
+CALLS_HEAD = '''"""Written by `python -m tests.test_function_signatures`, from the registry."""
+
+from collections.abc import Sequence
+
+from aggr.measure import Measure
+
+'''
 HEAD = '''"""Written by `python -m tests.test_function_signatures`, from the registry."""
 
 from collections.abc import Callable, Sequence
@@ -38,10 +47,21 @@ def written() -> str:
     return HEAD + "\n" + "\n".join(lines) + "\n"
 
 
-def _plain(signature: inspect.Signature) -> str:
+def written_calls() -> str:
+    """Write the calls of this package, under all of their names."""
+    own = [*aggr.names(), *aliases()]
+    lines = [
+        f"def {name}{_plain(inspect.signature(aggr.caller(name)), 'Measure')}: ..."
+        for name in sorted(own)
+        if aggr.get(name).__module__.startswith("aggr.")
+    ]
+    return CALLS_HEAD + "\n".join(lines) + "\n"
+
+
+def _plain(signature: inspect.Signature, returns: str = "Column") -> str:
     """Write a signature without quotes around its annotations."""
     parameters = [each.replace(annotation=_Bare(str(each.annotation))) for each in signature.parameters.values()]
-    return str(signature.replace(parameters=parameters, return_annotation=_Bare("Column")))
+    return str(signature.replace(parameters=parameters, return_annotation=_Bare(returns)))
 
 
 class _Bare(str):
@@ -51,11 +71,13 @@ class _Bare(str):
         return str(self)
 
 
-def test_the_stub_is_what_the_registry_has():
+@pytest.mark.parametrize(("file", "write"), [(CALLS, written_calls), (FILE, written)])
+def test_the_stub_is_what_the_registry_has(file, write):
     pytest.importorskip("pyspark")
-    given, wanted = (ast.dump(ast.parse(text)) for text in (FILE.read_text(), written()))
+    given, wanted = (ast.dump(ast.parse(text)) for text in (file.read_text(), write()))
     assert given == wanted, "run python -m tests.test_function_signatures, then ruff format"
 
 
 if __name__ == "__main__":
+    CALLS.write_text(written_calls())
     FILE.write_text(written())

@@ -55,6 +55,8 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "first": (aggr.First(), EVENTS),
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
+    "corr": (aggr.Corr(), pairs("y", "x")),
+    "kurtosis": (aggr.Kurtosis(), pa.array(X)),
     "collect": (aggr.get("collect")(), EVENTS),
     "collect_set": (aggr.get("collect_set")(), pa.array(X.round())),
     "count_distinct": (aggr.get("count_distinct")(), pa.array(X.round())),

@@ -30,6 +30,7 @@ ORDERED = [
 EVENTS = [pa.struct([("value", kind), ("time", pa.timestamp("us", "UTC"))]) for kind in ORDERED]
 PAIRS = [pa.struct([("value", a), ("by", b)]) for a, b in zip(ORDERED, reversed(ORDERED), strict=True)]
 WEIGHTED = [pa.struct([("value", a), ("weight", b)]) for a, b in zip(NUMBERS, [*NUMBERS[1:], NUMBERS[0]], strict=True)]
+YX = [pa.struct([("y", a), ("x", b)]) for a, b in zip(NUMBERS, [*NUMBERS[1:], NUMBERS[0]], strict=True)]
 
 TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     "count": [(aggr.Count(), kind) for kind in ORDERED],
@@ -49,6 +50,10 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     "collect_set": [(aggr.CollectSet(), kind) for kind in ORDERED],
     "count_distinct": [(aggr.CountDistinct(), kind) for kind in ORDERED],
     "weighted_avg": [(aggr.WeightedAvg(), kind) for kind in WEIGHTED],
+    **{name: [(aggr.get(name)(), kind) for kind in YX] for name in ("corr", "slope", "intercept", "r2")},
+    "covar": [(aggr.Covar(ddof), kind) for kind in YX for ddof in (0, 1)],
+    "skewness": [(aggr.Skewness(sample), kind) for kind in NUMBERS for sample in (False, True)],
+    "kurtosis": [(aggr.Kurtosis(sample), kind) for kind in NUMBERS for sample in (False, True)],
 }
 CASES = [
     pytest.param(function, kind, marks=[pytest.mark.slow] if i else [], id=f"{name}-{kind}-{i}"[:60])

@@ -150,7 +150,7 @@ def test_calls(text, measure):
         ("1 + 1", "write a call"),
         ("os.system('x')", "write a call"),
         ("sum(__import__('os'))", "cannot read"),
-        ("sum()", "missing a required argument: 'column'; sum takes column, where"),
+        ("sum()", "missing a required argument: 'column'; sum takes column, dtype, where"),
         ("sum(x, y)", "cannot read 'y'"),
         ("dds(x, acuracy=1)", "no parameter 'acuracy'; dds takes column, quantiles"),
         ("dds(x, **y)", "one by one"),
@@ -166,7 +166,7 @@ def test_a_bad_call_is_one_clear_error(text, message):
 def test_an_unknown_function_gets_a_suggestion():
     with pytest.raises(KeyError, match="did you mean 'stdev'"):
         measure_from("stdeb(x)")
-    with pytest.raises(KeyError, match="there are arg_max, arg_min, avg, collect, collect_set, count"):
+    with pytest.raises(KeyError, match="there are arg_max, arg_min, avg, collect, collect_set, corr, count"):
         aggr.get("zzz")
 
 

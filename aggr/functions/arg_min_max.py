@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -16,9 +17,22 @@ from aggr.kernels.sort_keys import has_order
 
 @dataclass(frozen=True)
 class ArgMin(Function):
-    """The value where another column is least; of several, the least value."""
+    """Keep the value of the row in which another column is least; of several, the least value.
+
+    Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
+
+    Examples
+    --------
+    >>> from aggr import arg_min
+    >>> arg_min("host", by="latency_ms")
+    arg_min('host', by='latency_ms')
+    """
 
     name = "arg_min"
+    takes: ClassVar[Mapping[str, str]] = {
+        "value": "Of any type that has an order.",
+        "by": "The column that decides, likewise.",
+    }
     keeps = "the least of the other column, and the value beside it"
     returns = "the value's type; null where there is nothing"
     guarantee = "exact; ties broken by value, never by arrival"
@@ -46,7 +60,16 @@ class ArgMin(Function):
 
 @dataclass(frozen=True)
 class ArgMax(ArgMin):
-    """The value where another column is greatest; of several, the greatest value. NaN is greatest, as in Spark."""
+    """Keep the value of the row in which another column is greatest; of several, the greatest value.
+
+    Rows in which either column is null are skipped. NaN is greater than all numbers, as in Spark.
+
+    Examples
+    --------
+    >>> from aggr import arg_max
+    >>> arg_max("host", by="latency_ms")
+    arg_max('host', by='latency_ms')
+    """
 
     name = "arg_max"
     keeps = "the greatest of the other column, and the value beside it"

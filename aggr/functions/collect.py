@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
 
@@ -20,24 +20,42 @@ from aggr.kernels.sort_keys import has_order
 
 @dataclass(frozen=True)
 class Collect(Function):
-    """All values, ordered by event time; of several at that time, by value.
+    """List the values of a column in the order of event times; of several at that time, in the order of values.
+
+    A level lists the values of all rows of its windows, in one list unless ``nested`` says otherwise.
 
     Parameters
     ----------
     max : int
-        How many values a group may have, at every level.
+        How many values a group may have, at every level. It shapes the state, as does ``keep``.
     keep : "all", "earliest" or "latest"
-        With "all", more than ``max`` are an error; otherwise the earliest or the latest ``max`` are kept.
-    nested : tuple of str
-        Lengths of time from the finest, such as ``("10s", "1m")``: the result has a list for each of them that has
+        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+    nested : str or sequence of str
+        Lengths of time from the finest, such as ``["10s", "1m"]``: the result has a list for each of them that has
         values, aligned to UTC, and in the coarser ones the lists of the finer. It only reads: states are the same.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, ``keep`` another word, or a length in ``nested`` no multiple of the last.
+    TypeError
+        When data comes, if ``nested`` is given and the values are ordered by something else than timestamps.
+
+    Examples
+    --------
+    >>> from aggr import collect
+    >>> collect("price", max=3, keep="latest")
+    collect('price', max=3, keep='latest')
+    >>> collect("price", nested="1m")
+    collect('price', nested=['1m'])
     """
 
     max: int = DEFAULT_MAX
     keep: str = ALL
-    nested: tuple[str, ...] = ()
+    nested: tuple[str, ...] = field(default=(), metadata={"accepts": "str | Sequence[str]"})
 
     name = "collect"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
     keeps = "the values and their event times"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, ordered by event time and value, never by arrival"
@@ -58,9 +76,9 @@ class Collect(Function):
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Take two columns that have an order."""
-        for field in dtype:
-            if not has_order(field.type):
-                raise refuse(self, field.type, "types that have an order")
+        for given in dtype:
+            if not has_order(given.type):
+                raise refuse(self, given.type, "types that have an order")
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
 

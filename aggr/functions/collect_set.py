@@ -17,17 +17,29 @@ from aggr.kernels.sort_keys import has_order
 
 @dataclass(frozen=True)
 class CollectSet(Function):
-    """The distinct values, in their order; both zeros are one value, and all NaN are one, the greatest.
+    """List the distinct values of a column in their order; both zeros are one value, and all NaN are one, the greatest.
 
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error.
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import collect_set
+    >>> collect_set("host")
+    collect_set('host')
     """
 
     max: int = DEFAULT_MAX
 
     name = "collect_set"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
     keeps = "the distinct values"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, in the order of values"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -15,9 +16,17 @@ from aggr.kernels.weights import Weights, count_rows
 
 @dataclass(frozen=True)
 class Count(Function):
-    """How many values are not null; of no column, how many rows."""
+    """Count rows, or the values of a column that are not null.
+
+    Examples
+    --------
+    >>> from aggr import count
+    >>> count(where="status >= 500")
+    count(where='status >= 500')
+    """
 
     name = "count"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type. Without one, rows are counted."}
     keeps = "the count"
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"

@@ -12,12 +12,25 @@ from aggr.kernels import compute as pc
 
 @dataclass(frozen=True)
 class CountDistinct(CollectSet):
-    """How many distinct values there are, from the set of them; both zeros are one value, and all NaN are one.
+    """Count the distinct values of a column; both zeros are one value, and all NaN are one.
+
+    The state is that of `collect_set`.
 
     Parameters
     ----------
     max : int
-        How many distinct values a group may have, at every level; more are an error.
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import count_distinct
+    >>> count_distinct("host", max=100_000)
+    count_distinct('host', max=100000)
     """
 
     name = "count_distinct"

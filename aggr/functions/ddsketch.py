@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,23 +36,40 @@ from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, record
 
 @dataclass(frozen=True)
 class Dds(Function):
-    """DDSketch: count, sum, min, max, mean and quantiles of numbers of either sign.
+    """Keep a DDSketch of a column: quantiles with relative accuracy, and exact count, sum, min, max, mean.
+
+    ``|quantile − true| ≤ α·|true|``, the true one being the value at rank ``floor(q·(n − 1))``. Magnitudes below
+    2.3e-308 count as 0. NaN is counted apart; infinities stand at the ends.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What `finish` reads; others can be read from old states.
+        What to read; others can be read from the same states later.
     relative_accuracy : float in (0, 1)
-        α: each quantile is within ``α·|true value|``.
-    max_bins : int or None
-        Keep at most so many buckets a sign, folding the lowest ones together; None keeps all.
+        α. It shapes the state: states of unequal α are not merged.
+    max_bins : int, optional
+        Keep at most so many buckets a sign, folding the lowest ones together, whose accuracy is then lost.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or α or ``max_bins`` is out of its range.
+
+    Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
+
+    Examples
+    --------
+    >>> from aggr import dds
+    >>> dds("latency_ms", [0.5, 0.99], relative_accuracy=0.005)
+    dds('latency_ms', quantiles=[0.5, 0.99], relative_accuracy=0.005)
     """
 
-    quantiles: tuple[float, ...] = DEFAULT
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     relative_accuracy: float = 0.01
     max_bins: int | None = None
 
     name = "dds"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
     guarantee = "quantiles within α·|x| of the true one; the rest exact"

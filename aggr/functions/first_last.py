@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from aggr.fields import EARLIEST, LATEST, Field
 from aggr.function import EVENT_TIME
@@ -12,9 +13,17 @@ from aggr.functions.arg_min_max import ArgMin
 
 @dataclass(frozen=True)
 class First(ArgMin):
-    """The value with the earliest event time; of several, the least value."""
+    """Keep the value of the earliest event; of several at that time, the least value.
+
+    Examples
+    --------
+    >>> from aggr import first
+    >>> first("price")
+    first('price')
+    """
 
     name = "first"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
     keeps = "value and event time of the earliest event"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact; ties in time broken by value, never by arrival"
@@ -28,7 +37,14 @@ class First(ArgMin):
 
 @dataclass(frozen=True)
 class Last(First):
-    """The value with the latest event time; of several, the greatest value."""
+    """Keep the value of the latest event; of several at that time, the greatest value.
+
+    Examples
+    --------
+    >>> from aggr import last
+    >>> last("price", by="traded_at")
+    last('price', by='traded_at')
+    """
 
     name = "last"
     keeps = "value and event time of the latest event"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -108,28 +108,46 @@ def _indices(x: Floats, unit: float, half: int) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Hdr(Function):
-    """HdrHistogram: count, min, max, mean, stdev, var and quantiles of numbers from 0.
+    """Keep an HdrHistogram of a column: count, min, max, mean, stdev, var and quantiles.
+
+    A quantile is the highest value that is equivalent, to so many digits, to the one at HdrHistogram's rank. Mean,
+    stdev and var are HdrHistogram's too: of the population, from the middles of the buckets.
 
     Parameters
     ----------
     quantiles : floats in [0, 1]
-        What `finish` reads; others can be read from old states.
+        What to read; others can be read from the same states later.
     digits : int, 1 to 5
-        Significant decimal digits of every value.
-    unit : float or None
-        The size of 1: values are counted as multiples of it, rounded to the nearest. Without one, values must
-        be whole.
+        Significant decimal digits. It shapes the state, as does ``unit``.
+    unit : float, optional
+        The size of 1, say 0.001: values are counted as the nearest multiple. Without it, values must be whole.
     rank : "nearest" or "java"
-        Which of so many values a quantile is: the nearest to ``q·n``, as HdrHistogram has it in C and Python, or the
-        next one, as in Java and JavaScript. It only reads; no state keeps it.
+        Which of n values a quantile q is, counted from 1: ``int(q·n + 0.5)``, as HdrHistogram has it in C and Python,
+        or the next whole number from ``q·n``, as in Java and JavaScript. It only reads: one state answers either way.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or ``digits`` or ``unit`` is out of its range.
+
+    Source: Gil Tene, HdrHistogram.
+
+    Examples
+    --------
+    >>> from aggr import hdr
+    >>> hdr("latency_ms", [0.5, 0.99], digits=2)
+    hdr('latency_ms', quantiles=[0.5, 0.99], digits=2)
     """
 
-    quantiles: tuple[float, ...] = DEFAULT
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
     digits: int = 3
     unit: float | None = None
     rank: str = "nearest"
 
     name = "hdr"
+    takes: ClassVar[Mapping[str, str]] = {
+        "value": "Of integers, floats or decimals from 0; others are refused by name."
+    }
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     guarantee = "all but count, min and max to the given significant digits"

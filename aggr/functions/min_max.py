@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -15,9 +16,17 @@ from aggr.kernels.sort_keys import has_order
 
 @dataclass(frozen=True)
 class Min(Function):
-    """The least value; NaN is greater than all numbers, as in Spark."""
+    """Keep the least value of a column; NaN is greater than all numbers, as in Spark, and -0.0 is less than 0.0.
+
+    Examples
+    --------
+    >>> from aggr import min
+    >>> min("latency_ms")
+    min('latency_ms')
+    """
 
     name = "min"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of numbers, booleans, dates, timestamps, strings or bytes."}
     keeps = "the least value"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact"
@@ -41,7 +50,14 @@ class Min(Function):
 
 @dataclass(frozen=True)
 class Max(Min):
-    """The greatest value; NaN is greater than all numbers, as in Spark."""
+    """Keep the greatest value of a column; NaN is greater than all numbers, as in Spark, and 0.0 is greater than -0.0.
+
+    Examples
+    --------
+    >>> from aggr import max
+    >>> max("latency_ms")
+    max('latency_ms')
+    """
 
     name = "max"
     keeps = "the greatest value"

@@ -33,19 +33,34 @@ class _Summed(ExactSums):
 
 @dataclass(frozen=True)
 class Sum(_Summed):
-    """The sum, computed without error and rounded once.
+    """Sum a column without error, and round once when the result is read.
+
+    NaN makes NaN, and so does inf with -inf. A sum of integers beyond int64 is an error that names the group.
 
     Parameters
     ----------
-    dtype : str or None
-        What it is read as: ``"decimal"`` for integers and decimals, of 38 digits, which a sum of integers never
-        exceeds; ``"float64"``, which no sum exceeds; None for what the input's type says. It only reads; no state
-        keeps it.
+    dtype : str, optional
+        Read it as ``"decimal"``, of 38 digits, for integers and decimals, or as ``"float64"``. It only reads: states
+        that are there can be read as either, also where their sum is beyond int64.
+
+    Raises
+    ------
+    ValueError
+        If ``dtype`` is another word.
+
+    Source: the superaccumulator of Neal (2015).
+
+    Examples
+    --------
+    >>> from aggr import sum
+    >>> sum("bytes")
+    sum('bytes')
     """
 
     dtype: str | None = None
 
     name = "sum"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals."}
     returns = "int64, float64 or decimal by input, or as dtype says; null where there is nothing"
 
     def __post_init__(self) -> None:
@@ -71,9 +86,17 @@ class Sum(_Summed):
 
 @dataclass(frozen=True)
 class Avg(_Summed):
-    """The mean, rounded once from the exact sum and the count."""
+    """Take the mean of a column, rounded once from the exact sum and the count.
+
+    Examples
+    --------
+    >>> from aggr import avg
+    >>> avg("bytes")
+    avg('bytes')
+    """
 
     name = "avg"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats, decimals or timestamps."}
     aliases = ("mean",)
     state_name = "sum"
     returns = "float64, a timestamp for timestamps; null where there is nothing"
@@ -90,18 +113,29 @@ class Avg(_Summed):
 
 @dataclass(frozen=True)
 class Var(ExactSums):
-    """The variance, rounded once from the exact Σx and Σx².
+    """Take the variance of a column, rounded once from exact Σx and Σx².
 
     Parameters
     ----------
     ddof : int
-        Degrees of freedom taken off the count: 1 for the sample's variance, 0 for the population's. It only
-        reads; no state keeps it.
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
+    Examples
+    --------
+    >>> from aggr import var
+    >>> var("bytes", ddof=0)
+    var('bytes', ddof=0)
     """
 
     ddof: int = 1
 
     name = "var"
+    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals."}
     aliases = ("variance",)
     keeps = "exact Σx, exact Σx², count"
     returns = "float64; null where the count is not above ddof"
@@ -125,12 +159,23 @@ class Var(ExactSums):
 
 @dataclass(frozen=True)
 class Stdev(Var):
-    """The standard deviation, rounded once from the exact Σx and Σx².
+    """Take the standard deviation of a column, rounded once from exact Σx and Σx².
 
     Parameters
     ----------
     ddof : int
-        Degrees of freedom taken off the count, as `Var` has it.
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
+    Examples
+    --------
+    >>> from aggr import stdev
+    >>> stdev("bytes", ddof=0)
+    stdev('bytes', ddof=0)
     """
 
     name = "stdev"

@@ -18,6 +18,10 @@ class _TwoColumns(ExactSums):
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
+    takes: ClassVar = {
+        "y": "Of integers, floats or decimals.",
+        "x": "The other column, likewise.",
+    }
     units: ClassVar = {"y": "y_unit", "x": "x_unit"}
     special: ClassVar = {"special": "y·x"}
     sums: ClassVar = {"y": "y", "x": "x", "yx": "y·x", "yy": "y·y", "xx": "x·x"}
@@ -26,12 +30,25 @@ class _TwoColumns(ExactSums):
 
 @dataclass(frozen=True)
 class Covar(_TwoColumns):
-    """The covariance of two columns.
+    """Take the covariance of two columns, rounded once from exact sums.
+
+    Rows in which either column is null are skipped. NaN and infinities make NaN.
 
     Parameters
     ----------
     ddof : int
-        Degrees of freedom taken off the count: 1 for the sample's covariance, 0 for the population's. It only reads.
+        Taken off the count in the divisor: 1 for a sample, 0 for the population. It only reads; no state keeps it.
+
+    Raises
+    ------
+    ValueError
+        If ``ddof`` is no whole number from 0.
+
+    Examples
+    --------
+    >>> from aggr import covar
+    >>> covar("price", x="area")
+    covar('price', x='area')
     """
 
     ddof: int = 1
@@ -53,7 +70,16 @@ class Covar(_TwoColumns):
 
 @dataclass(frozen=True)
 class Corr(_TwoColumns):
-    """Pearson's correlation coefficient of two columns."""
+    """Take Pearson's correlation of two columns, rounded once from exact sums.
+
+    Rows in which either column is null are skipped. NaN and infinities make NaN.
+
+    Examples
+    --------
+    >>> from aggr import corr
+    >>> corr("price", x="area")
+    corr('price', x='area')
+    """
 
     name, state_name = "corr", "covar"
     returns = "float64 from -1 to 1; null where a column does not vary"
@@ -65,7 +91,16 @@ class Corr(_TwoColumns):
 
 @dataclass(frozen=True)
 class Slope(_TwoColumns):
-    """The slope of the least-squares line ``y = slope · x + intercept``."""
+    """Take the slope of the least-squares line of y over x, rounded once from exact sums.
+
+    Rows in which either column is null are skipped. NaN and infinities make NaN.
+
+    Examples
+    --------
+    >>> from aggr import slope
+    >>> slope("price", x="area")
+    slope('price', x='area')
+    """
 
     name, state_name = "slope", "covar"
     returns = "float64; null where x does not vary"
@@ -76,7 +111,16 @@ class Slope(_TwoColumns):
 
 @dataclass(frozen=True)
 class Intercept(_TwoColumns):
-    """The least-squares line's value at 0."""
+    """Take the value at 0 of the least-squares line of y over x, rounded once from exact sums.
+
+    Rows in which either column is null are skipped. NaN and infinities make NaN.
+
+    Examples
+    --------
+    >>> from aggr import intercept
+    >>> intercept("price", x="area")
+    intercept('price', x='area')
+    """
 
     name, state_name = "intercept", "covar"
     returns = "float64; null where x does not vary"
@@ -87,7 +131,16 @@ class Intercept(_TwoColumns):
 
 @dataclass(frozen=True)
 class R2(_TwoColumns):
-    """The share of y's variance that the least-squares line explains, as SQL's ``regr_r2`` has it."""
+    """Take the share of y's variance that the least-squares line over x explains, rounded once, as SQL's regr_r2.
+
+    Rows in which either column is null are skipped. NaN and infinities make NaN.
+
+    Examples
+    --------
+    >>> from aggr import r2
+    >>> r2("price", x="area")
+    r2('price', x='area')
+    """
 
     name, state_name = "r2", "covar"
     returns = "float64 from 0 to 1; 1 where y alone does not vary, null where x does not"

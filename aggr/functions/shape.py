@@ -23,6 +23,7 @@ class _Shape(ExactSums):
     sample: bool = False
 
     keeps = "exact Σx, Σx², Σx³, Σx⁴, count"
+    takes: ClassVar = {"value": "Of integers, floats or decimals."}
     sums: ClassVar = {
         "sum": "value",
         "squares": "value·value",
@@ -38,12 +39,26 @@ class _Shape(ExactSums):
 
 @dataclass(frozen=True)
 class Skewness(_Shape):
-    """The skewness, the third standardized moment.
+    """Take the skewness, the third standardized moment, of a column, rounded once.
+
+    NaN and infinities make NaN.
 
     Parameters
     ----------
     sample : bool
-        As `Kurtosis` has it.
+        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
+        population, as in Spark. It only reads; no state keeps it.
+
+    Raises
+    ------
+    ValueError
+        If ``sample`` is not True or False.
+
+    Examples
+    --------
+    >>> from aggr import skewness
+    >>> skewness("latency_ms")
+    skewness('latency_ms')
     """
 
     name = "skewness"
@@ -64,13 +79,26 @@ class Skewness(_Shape):
 
 @dataclass(frozen=True)
 class Kurtosis(_Shape):
-    """The excess kurtosis, the fourth standardized moment less 3, which a normal distribution has.
+    """Take the excess kurtosis, the fourth standardized moment less 3, of a column, rounded once.
+
+    NaN and infinities make NaN.
 
     Parameters
     ----------
     sample : bool
         Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
         population, as in Spark. It only reads; no state keeps it.
+
+    Raises
+    ------
+    ValueError
+        If ``sample`` is not True or False.
+
+    Examples
+    --------
+    >>> from aggr import kurtosis
+    >>> kurtosis("latency_ms")
+    kurtosis('latency_ms')
     """
 
     name, state_name = "kurtosis", "skewness"

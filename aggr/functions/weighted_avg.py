@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,9 +15,22 @@ from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE
 
 @dataclass(frozen=True)
 class WeightedAvg(ExactSums):
-    """The weighted mean Σwx / Σw, rounded once from exact sums."""
+    """Take the mean of a column in which each row counts by its weight, rounded once from exact Σwx and Σw.
+
+    Rows in which the column or the weight is null are skipped. A weight that is NaN or infinite makes NaN.
+
+    Examples
+    --------
+    >>> from aggr import weighted_avg
+    >>> weighted_avg("price", weight="quantity")
+    weighted_avg('price', weight='quantity')
+    """
 
     name = "weighted_avg"
+    takes: ClassVar[Mapping[str, str]] = {
+        "value": "Of integers, floats or decimals.",
+        "weight": "The weights, likewise, of either sign.",
+    }
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null where there is nothing, or the weights add up to 0"
     inputs = ("value", "weight")

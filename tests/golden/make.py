@@ -42,14 +42,18 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "hdr-unit": (aggr.Hdr((0.5, 0.99), 2, 0.25), DECIMALS),
     "first": (aggr.First(), events(WORDS)),
     "last": (aggr.Last(), events(FLOATS)),
+    "corr": (aggr.Corr(), pa.StructArray.from_arrays([FLOATS, WHOLE], names=["y", "x"])),
+    "covar-decimal": (aggr.Covar(), pa.StructArray.from_arrays([DECIMALS, WHOLE], names=["y", "x"])),
+    "kurtosis": (aggr.Kurtosis(), WHOLE),
 }
 
 
 def main(version: str) -> None:
     """Write states and results, one file a case."""
     folder = Path(__file__).parent / version
-    folder.mkdir()
-    for name, (function, values) in CASES.items():
+    folder.mkdir(exist_ok=True)
+    missing = {name: case for name, case in CASES.items() if not (folder / f"{name}.arrow").exists()}
+    for name, (function, values) in missing.items():
         states = function.reduce(values, IDS)
         merged = function.merge(states, Groups.single(IDS.n))
         table = pa.table(

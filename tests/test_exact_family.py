@@ -1,0 +1,199 @@
+"""Covariance, correlation, regression, skewness, kurtosis: correctly rounded in any split, against fractions."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable
+from decimal import Decimal, getcontext
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import Groups
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.exact_sums import sum_powers
+from aggr.kernels.rounding import fraction
+from aggr.kernels.superaccumulator import Limbs
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+DATA_SETS = int(os.environ.get("TILTFRAME_TRIALS", 60))
+
+Draw = Callable[[random.Random], object]
+COLUMNS: dict[str, tuple[pa.DataType, Draw]] = {
+    "normal": (pa.float64(), lambda r: r.gauss(0, 1)),
+    "far from 0": (pa.float64(), lambda r: 1e9 + r.random()),
+    "of all sizes": (pa.float64(), lambda r: r.uniform(-1, 1) * 10.0 ** r.randint(-300, 300)),
+    "of single precision": (pa.float32(), lambda r: float(np.float32(r.gauss(0, 1)))),
+    "of 64 bits": (pa.int64(), lambda r: r.randint(-(2**63), 2**63 - 1)),
+    "few": (pa.int8(), lambda r: r.randint(-3, 3)),
+    "money": (pa.decimal128(10, 2), lambda r: Decimal(r.randint(-(10**6), 10**6)).scaleb(-2)),
+    "of 38 digits": (pa.decimal128(38, 20), lambda r: Decimal(r.randint(-(10**37), 10**37)).scaleb(-20)),
+    "the smallest and the greatest": (pa.float64(), lambda r: r.choice([5e-324, -5e-324, 0.0, 1.7e308, 1e-320])),
+    "constant": (pa.float64(), lambda r: 7.25),
+}
+
+
+def rounded(x: Fraction) -> float:
+    try:
+        return x.numerator / x.denominator
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def root(x: Fraction, sign: Fraction) -> float:
+    """Round the root of a fraction, by 400 decimal digits of it."""
+    getcontext().prec = 400
+    return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
+
+
+def of_two(name: str, ys: list, xs: list, ddof: int = 1) -> float | None:
+    n, y, x = len(ys), [Fraction(v) for v in ys], [Fraction(v) for v in xs]
+    my, mx = sum(y) / n, sum(x) / n
+    yx = sum((a - my) * (b - mx) for a, b in zip(y, x, strict=True))
+    yy, xx = sum((a - my) ** 2 for a in y), sum((b - mx) ** 2 for b in x)
+    if name == "covar":
+        return rounded(yx / (n - ddof)) if n > ddof else None
+    if name == "corr":
+        return root(yx * yx / (yy * xx), yx) if yy and xx else None
+    if not xx:
+        return None
+    if name == "r2":
+        return rounded(yx * yx / (yy * xx)) if yy else 1.0
+    return rounded(yx / xx if name == "slope" else my - yx / xx * mx)
+
+
+def of_one(name: str, xs: list, sample: bool) -> float | None:
+    n, x = len(xs), [Fraction(v) for v in xs]
+    mean = sum(x) / n
+    second, third, fourth = (sum((v - mean) ** power for v in x) / n for power in (2, 3, 4))
+    if not second or (sample and n < (3 if name == "skewness" else 4)):
+        return None
+    if name == "skewness":
+        square = third**2 / second**3 * (Fraction(n * (n - 1), (n - 2) ** 2) if sample else 1)
+        return root(square, third)
+    excess = fourth / second**2 - 3
+    return rounded(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * excess + 6) if sample else excess)
+
+
+CASES = [
+    *[(aggr.Covar(ddof), lambda y, x, d=ddof: of_two("covar", y, x, d)) for ddof in (0, 1)],
+    *[(aggr.get(n)(), lambda y, x, n=n: of_two(n, y, x)) for n in ("corr", "slope", "intercept", "r2")],
+    *[(aggr.Skewness(s), lambda y, x, s=s: of_one("skewness", x, s)) for s in (False, True)],
+    *[(aggr.Kurtosis(s), lambda y, x, s=s: of_one("kurtosis", x, s)) for s in (False, True)],
+]
+
+
+def states_of(function, y: pa.Array, x: pa.Array, groups: Groups) -> pa.StructArray:
+    return function.reduce([y, x] if len(function.inputs) == 2 else x, groups)
+
+
+@pytest.mark.parametrize(("function", "oracle"), CASES, ids=lambda case: repr(case) if hasattr(case, "name") else "")
+def test_results_are_correctly_rounded_and_splits_change_no_bit(function, oracle):
+    draws = random.Random(SEED)
+    for trial in range(DATA_SETS):
+        n = draws.choice([1, 2, 3, 4, 5, 8, 40])
+        (yt, draw_y), (xt, draw_x) = (COLUMNS[draws.choice(list(COLUMNS))] for _ in range(2))
+        y, x = [draw_y(draws) for _ in range(n)], [draw_x(draws) for _ in range(n)]
+        columns = pa.array(y, yt), pa.array(x, xt)
+        whole = states_of(function, *columns, Groups.single(n))
+        parts = states_of(function, *columns, Groups.of([draws.randrange(3) for _ in range(n)], 3))
+        assert function.merge(parts, Groups.single(3)).equals(whole), (SEED, trial)
+        assert repr(function.finish(whole).to_pylist()) == repr([oracle(y, x)]), (SEED, trial, n, yt, xt)
+
+
+def test_many_groups_at_once():
+    rng = np.random.default_rng(SEED)
+    ids, y, x = rng.integers(0, 500, 3000), rng.normal(size=3000), rng.normal(1e6, 1, 3000)
+    groups = Groups.of(ids, 500)
+    for function, oracle in CASES:
+        results = function.finish(states_of(function, pa.array(y), pa.array(x), groups)).to_pylist()
+        own = [(y[ids == group].tolist(), x[ids == group].tolist()) for group in range(500)]
+        expected = [oracle(*rows) if rows[0] else None for rows in own]
+        assert repr(results) == repr(expected), (SEED, function)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_special_value_makes_nan_and_null_skips_the_row(bad):
+    y, x = pa.array([1.0, 2.0, 4.0, None, 3.0]), pa.array([1.0, 3.0, 2.0, 5.0, None])
+    for function, oracle in CASES:
+        rows = ([1.0, 2.0, 4.0], [1.0, 3.0, 2.0]) if len(function.inputs) == 2 else ([], [1.0, 3.0, 2.0, 5.0])
+        assert function.finish(states_of(function, y, x, Groups.single(5))).to_pylist() == [oracle(*rows)]
+        if len(function.inputs) == 2:
+            poisoned = states_of(function, pa.array([1.0, bad, 0.0]), pa.array([0.0, 0.0, 2.0]), Groups.single(3))
+            assert math.isnan(function.finish(poisoned).to_pylist()[0])
+        poisoned = states_of(function, pa.array([1.0, 2.0, 5.0, 7.0]), pa.array([1.0, bad, 2.0, 9.0]), Groups.single(4))
+        assert math.isnan(function.finish(poisoned).to_pylist()[0])
+        assert function.finish(function.zero(1, poisoned_type(function))).to_pylist() == [None]
+
+
+def poisoned_type(function) -> pa.DataType:
+    double = pa.float64()
+    return pa.struct([(name, double) for name in function.inputs]) if len(function.inputs) == 2 else double
+
+
+def test_one_state_serves_all_functions_of_two_columns():
+    measures = {name: aggr.caller(name)("price", x="area") for name in ("covar", "corr", "slope", "intercept", "r2")}
+    from aggr.state_plan import plan
+
+    assert len(plan(measures)) == 1
+    assert len(plan({"a": aggr.skewness("x"), "b": aggr.kurtosis("x"), "c": aggr.avg("x"), "d": aggr.stdev("x")})) == 1
+
+
+def test_powers_of_wide_decimals_are_summed_in_slices(monkeypatch):
+    monkeypatch.setattr("aggr.kernels.exact_sums._ROWS_OF_PARTS", 7)
+    rng = random.Random(SEED)
+    numbers = [rng.randrange(-(2**126), 2**126) for _ in range(50)]
+    parts = [np.array([float((x >> shift) & 0xFFFFFFFF) * 2.0**shift for x in numbers]) for shift in (0, 32, 64)]
+    parts.append(np.array([float(x >> 96) * 2.0**96 for x in numbers]))
+    for degree in (3, 4):
+        sums = Limbs.of_arrow(sum_powers(parts, degree, Groups.of([i % 3 for i in range(50)], 3)))
+        for group in range(3):
+            top, exponent = fraction(sums, group)
+            assert Fraction(top) * Fraction(2) ** exponent == sum(x**degree for x in numbers[group::3]), (SEED, degree)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("yx", 10**6), ("yy", 0), ("xx", -1), ("count", 0), ("y", 10**9), ("special", 8)],
+)
+def test_sums_that_no_rows_have_are_refused(field, value):
+    function = aggr.Corr()
+    states = function.reduce([pa.array([1.0, 2.0]), pa.array([3.0, 5.0])], Groups.single(2))
+    columns = {f.name: states.field(f.name) for f in states.type}
+    if field in ("count", "special"):
+        columns[field] = pa.array([value], columns[field].type)
+    else:
+        columns[field] = aggr.Sum().reduce(pa.array([float(value)]), Groups.single(1)).field("sum")
+    with pytest.raises(DamagedState, match="contradict"):
+        function.finish(pa.StructArray.from_arrays(list(columns.values()), names=list(columns)))
+
+
+def test_what_scipy_and_numpy_lose_is_there():
+    """Offsets of 1e9: the naive formulas of doubles lose all digits."""
+    x = 1e9 + np.arange(100.0)
+    y = 2 * x + np.where(np.arange(100) % 2, 1.0, -1.0)
+    exact = of_two("corr", y.tolist(), x.tolist())
+    states = aggr.Corr().reduce([pa.array(y), pa.array(x)], Groups.single(100))
+    assert aggr.Corr().finish(states).to_pylist() == [exact]
+    naive = (np.mean(x * y) - x.mean() * y.mean()) / math.sqrt(max(np.mean(x * x) - x.mean() ** 2, 1e-300))
+    assert not math.isclose(naive, exact, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: aggr.covar("a"), "missing a required argument: 'x'"),
+        (lambda: aggr.covar("a", "b", ddof=-1), "ddof must be a whole number from 0"),
+        (lambda: aggr.skewness("a", sample=1), "sample must be True or False; got 1"),
+        (lambda: aggr.Corr().reduce([pa.array(["a"]), pa.array([1])], Groups.single(1)), "of type string"),
+        (lambda: aggr.Kurtosis().reduce(pa.array([True]), Groups.single(1)), "cast it to an integer"),
+    ],
+)
+def test_mistakes(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()
