@@ -26,7 +26,8 @@ def shown(given: object) -> str:
     except Exception:  # a type of anybody's, or a number of more digits than Python writes
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
-        name = type(given).__name__
+        package = type(given).__module__.split(".")[0]
+        name = f"{package}.{type(given).__name__}".removeprefix("builtins.").removeprefix("__main__.")
         return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 

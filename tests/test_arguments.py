@@ -29,7 +29,7 @@ from windows import check_timezone
         (object(), "an object"),
         (TiltFrame, "the class TiltFrame"),
         pytest.param(10**5000, "an int", id="thousands of digits"),
-        (pa.table({"a": [1]}), "a Table"),
+        (pa.table({"a": [1]}), "a pyarrow.Table"),
         ("\udcff", r"'\udcff'"),
     ],
 )

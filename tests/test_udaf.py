@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +100,41 @@ def same(a: object, b: object) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b or (math.isnan(a) and math.isnan(b))
     return a == b and type(a) is type(b)
+
+
+BY_ONE = {"weighted_avg": "weight", "covar": "x"}  # with a further input
+OF_MONEY = [*("sum", "avg", "var", "stdev", "min", "max", "dds", "skewness", "collect_set", "count_distinct"), *BY_ONE]
+
+
+@pytest.mark.parametrize("in_sql", [False, True])
+def test_decimals_are_never_read_as_doubles(spark, in_sql):
+    """Without a type, the column's own decides, or the call is refused: 0.1 + 0.2 + 0.2 is not that of doubles."""
+    import spark_udaf as su
+    from spark_udaf import functions as A
+
+    cents = pa.array(list(map(Decimal, ("0.10", "0.20", "0.20", "0.07", "0.11"))), pa.decimal128(10, 2))
+    rows = pa.table({"price": cents, "one": pa.array([1, 1, 1, 2, 2])})
+    money = spark.createDataFrame(rows)
+    money.createOrReplaceTempView("money")
+    su.register(spark)
+    refused = set()
+    for name in OF_MONEY:
+        further = {BY_ONE[name]: "one"} if name in BY_ONE else {}
+        measure = aggr.caller(name)("price", **further)
+        local = measure.function.finish(measure.reduce(rows, Groups.single(5)))[0].as_py()
+        try:
+            if in_sql:
+                found = spark.sql(f"SELECT aggr_{name}({', '.join(['price', *further.values()])}) FROM money").first()[
+                    0
+                ]
+            else:
+                found = money.agg(getattr(A, name)("price", *further.values())).toArrow().column(0)[0].as_py()
+        except Exception as error:
+            refused.add((name, bool(re.search("holds decimal|has the type of its column", str(error)))))
+            continue
+        if name != "dds":
+            assert repr(found) == repr(local), name
+    assert refused <= {(name, True) for name in ("sum", "min", "max", "collect_set")}
 
 
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _ in calls()))

@@ -400,12 +400,14 @@ class TiltFrame:
         kept = described["states"]
         return frame.keeping([StateColumn(name, from_description(of), tuple(serves)) for name, of, serves in kept])
 
-    def difference(self, other: TiltFrame) -> str | None:
+    def difference(self, other: TiltFrame, own: str = "here", others: str = "there") -> str | None:
         """Name the first part in which another frame differs.
 
         Parameters
         ----------
         other : TiltFrame
+        own, others : str
+            Where the parts of this frame, and of the other, are.
 
         Returns
         -------
@@ -423,9 +425,9 @@ class TiltFrame:
                 for name in [*value, *theirs[part]]:
                     if value.get(name) != theirs[part].get(name):
                         given = [str(f.measures.get(name, "missing")) for f in (self, other)]
-                        return f"measure {name!r} is {given[0]} here and {given[1]} there"
+                        return f"measure {name!r} is {given[0]} {own} and {given[1]} {others}"
             elif part != "states" and value != theirs[part]:
-                return f"{part} is {value} here and {theirs[part]} there"
+                return f"{part} is {value} {own} and {theirs[part]} {others}"
         return None
 
     def __eq__(self, other: object) -> bool:

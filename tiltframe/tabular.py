@@ -135,11 +135,20 @@ def _plain(dtype: pa.DataType) -> pa.DataType:
     return normalized_type(dtype) if is_text or is_bytes or pa.types.is_timestamp(dtype) else dtype
 
 
+def _refuse_spark(given: object, what: str) -> None:
+    if type(given).__module__.startswith("pyspark."):
+        raise ValueError(
+            f"{what} must not be a Spark DataFrame here: import spark_udaf as su, and call su.rollup, "
+            "su.ordered_rollup or su.finish, which leave it in Spark; or give df.toArrow()"
+        )
+
+
 def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
     if isinstance(given, pa.Table):
         return Batches(given.schema, given.to_batches())
     if isinstance(given, pa.RecordBatch):
         return Batches(given.schema, [given])
+    _refuse_spark(given, what)
     if not is_tabular(given):
         raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}")
     of_dataset = hasattr(given, "scanner") and isinstance(getattr(given, "schema", None), pa.Schema)

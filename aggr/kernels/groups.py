@@ -262,9 +262,10 @@ def type_name(given: Any) -> str:
     Returns
     -------
     str
-        ``None`` for None, otherwise the name of its class.
+        ``None`` for None, otherwise the name of its class, after the package it is of.
     """
-    return "None" if given is None else type(given).__name__
+    package = type(given).__module__.split(".")[0]
+    return "None" if given is None else f"{package}.{type(given).__name__}".removeprefix("builtins.")
 
 
 def check_groups(name: str, groups: Any) -> None:

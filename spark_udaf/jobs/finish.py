@@ -17,14 +17,15 @@ from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.two_phase import Batches, plan_of, source_of
-from tiltframe import TiltFrame
+from tiltframe import OrderedFrame, TiltFrame
+from tiltframe.frame import LEVEL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 def finish(
-    states: DataFrame | ParquetScan, measures: TiltFrame | Mapping[str, Measure], flat: bool = False
+    states: DataFrame | ParquetScan, measures: TiltFrame | OrderedFrame | Mapping[str, Measure], flat: bool = False
 ) -> DataFrame:
     """Read the results of states: the same rows, a result for each measure.
 
@@ -34,8 +35,9 @@ def finish(
     Parameters
     ----------
     states : DataFrame, or Parquet files as `scan_parquet` gives them
-        As `rollup` or `aggregate` gives it, perhaps merged, written and read back, filtered, or united with others.
-    measures : TiltFrame, or name -> measure
+        As `rollup`, `ordered_rollup` or `aggregate` gives it, perhaps merged, written and read back, filtered, or
+        united with others.
+    measures : TiltFrame, OrderedFrame, or name -> measure
         The same that made them, or others that the same states can answer, say for other quantiles.
     flat : bool
         Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
@@ -43,7 +45,8 @@ def finish(
     Returns
     -------
     DataFrame
-        Of a frame: level, window_start, window_end, keys and one column per measure. Of an aggregation: the columns
+        Of a frame: level, window_start, window_end, keys and one column per measure; of an ordered frame level, time,
+        keys and the measures. Of an aggregation: the columns
         that are no states, and one column per measure.
 
     Raises
@@ -55,6 +58,11 @@ def finish(
         source, given = source_of(states, lambda names: measures.states_columns)
         schema, read_table = measures.results_schema(given), partial(tiltframe.finish, frame=measures)
         names: Sequence[str] = measures.states_columns
+    elif isinstance(measures, OrderedFrame):
+        columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
+        source, given = source_of(states, lambda names: [name for name in columns if name in names])
+        read_table = partial(tiltframe.finish_ordered, frame=measures)
+        schema, names = read_table(given.empty_table()).schema, given.names
     else:
         checked_measures(measures)
         source, given = source_of(states)

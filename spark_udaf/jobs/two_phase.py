@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from aggr.kernels.groups import type_name
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.keys import key_type
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
@@ -109,7 +110,7 @@ def source_of(
         prepare(given.spark)
         return given, given.schema
     if not hasattr(given, "mapInArrow") or isinstance(given, type):
-        raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type(given).__name__}")
+        raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type_name(given)}")
     if given.isStreaming:
         raise TypeError(
             "this is a streaming DataFrame; su.stream emits its windows, and su.stream_into writes it into a store; in "

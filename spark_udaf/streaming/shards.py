@@ -24,7 +24,7 @@ from spark_udaf.streaming.numbers import names_of
 from spark_udaf.streaming.shard_job import OUT, ShardJob
 from tiltframe import TiltFrame
 from tiltframe.streaming import OpenWindows
-from tiltframe.streaming.saved import Saved, of_head
+from tiltframe.streaming.saved import Saved, check_change, of_head
 from tiltframe.streaming.stored import StoredTable
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ class ShardWindows(StatefulProcessor):
         if kept is None:
             return None, None
         shards, timer, head, small = kept
+        state = of_head(bytes(head), self._block)
         if shards != self._job.shards:
+            check_change(state, self._job.frame, self._job.emit)  # the cause, where keys have changed
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
                 f"give shards={shards}, or a new checkpoint"
             )
-        state = of_head(bytes(head), self._block)
         return Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))}), timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:

@@ -91,6 +91,8 @@ class Reading:
     def _read(self, values: pa.Array) -> pa.Array:
         if self.dtype is None:
             return values
+        if not self.states and self._same_result(values):
+            return values
         wanted = _input(self.function, self.dtype)
         if len(self.function.inputs) == 1:
             return self._cast(values, wanted)
@@ -103,14 +105,24 @@ class Reading:
             parts.append(given)
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
+    def _same_result(self, values: pa.Array) -> bool:
+        """Say whether numbers give a result of this type as they are, so that none has to be read as another's type."""
+        first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
+        given = normalized_type(first.type)
+        return given == self.dtype or (
+            _is_number(given) and _is_number(self.dtype) and Reading(self.function, "", given).result == self.result
+        )
+
     def _cast(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
         given = normalized_type(values.type)
         if given == wanted or pa.types.is_null(values.type):
             return values.cast(wanted)
         named = from_arrow_type(given).simpleString()
         say = f"; say type={named!r} (in SQL, a function that su.register makes for this type), or cast it"
-        if not (_is_number(given) and _is_number(wanted)) and not (
-            pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted)
+        rounds = pa.types.is_decimal(given) and pa.types.is_floating(wanted)
+        if rounds or (
+            not (_is_number(given) and _is_number(wanted))
+            and not (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted))
         ):
             raise TypeError(f"the column holds {given}, and is read as {wanted}{say}")
         try:
@@ -147,11 +159,10 @@ def reading(
         return Reading(function, label, None, states, weighted)
     numbers = [dtype for dtype in kinds if _is_number(dtype)]
     if not numbers or len({Reading(function, label, dtype, states).result for dtype in numbers}) > 1:
-        named = from_arrow_type(kinds[0]).simpleString()
         raise TypeError(
             f"the result of {label} has the type of its column, which Spark must know beforehand: "
-            f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type={named!r} says it, and "
-            "su.group_by(df, …).agg(…) finds it by itself"
+            f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type= says it, such as type='string' "
+            "or type='double', and su.group_by(df, …).agg(…) finds it by itself"
         )
     return Reading(function, label, pa.float64(), states, weighted)
 

@@ -82,7 +82,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         given_by = {word: typed_udf.column(each) for word, each in others.items()}
         weight = given_by.pop(WEIGHT, None) if function.takes_weights() else None
         columns = () if column is None else (typed_udf.column(column), *given_by.values())
-        label = f"{name}({'' if column is None else _text(column)})"
+        label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
         asked = Call(function, columns, weight, condition, label)
         return _column(asked, _reading(asked, type, df))
@@ -150,7 +150,7 @@ def _condition(given: Column | str) -> Column:
     raise TypeError(f"where must be a Column or a condition in SQL; got {given!r}")
 
 
-def _text(given: Column | str) -> str:
+def text_of(given: Column | str) -> str:
     """Write a column as Spark shows it."""
     return given if isinstance(given, str) else str(given).removeprefix("Column<'").removesuffix("'>")
 

@@ -2,28 +2,32 @@
 
     su.group_by(df, "host", F.window("ts", "1 minute")).agg(p=aggr.dds("latency_ms / 1000", [0.99]))
 
-Keys and inputs are evaluated by Spark, each once, and cross to Python as numbered columns.
+Keys and inputs are evaluated by Spark, each once, and cross to Python under the names that they were given by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from aggr import Measure, predicate
 from aggr.arguments import is_name, shown
+from aggr.expression import quoted
+from aggr.kernels.groups import type_name
 from spark_udaf.jobs.aggregate import aggregate
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.finish import finish
-from spark_udaf.udaf.call import Call, call_of
+from spark_udaf.udaf.call import Call, call_of, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,10 @@ class Grouped:
         Raises
         ------
         ValueError, TypeError
-            For what is no call, two results of one name, or a column of a type that a function does not take; at once.
+            For what is no call, two results of one name, a column of a type that a function does not take, or a
+            session window as a key; at once.
+        AnalysisException
+            For keys and inputs that Spark's own ``groupBy`` and ``agg`` refuse.
 
         Guarantee
         ---------
@@ -70,18 +77,18 @@ class Grouped:
             su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
         """
         asked = _named(calls, measures)
-        made = _Columns(self.df)
+        made = _Columns(self.df, asked.values())
         keys = made.keys(self.keys)
         check_distinct([*(key.name for key in keys), *asked], self.df.sparkSession)
         for name in asked:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
-        wanted = {f"result {place}": made.measure(call) for place, call in enumerate(asked.values())}
+        wanted = {name: made.measure(call) for name, call in asked.items()}
+        made.check_inputs(self.keys)
         rows, by = made.rows(), [part for key in keys for part in key.parts]
         answers = finish(aggregate(rows, by, wanted), wanted)
-        places = {name: F.col(f"`{name}`") for name in answers.columns}
-        results = [places[inner].alias(name) for inner, name in zip(wanted, asked, strict=True)]
-        named = answers.select(*(key.read(places) for key in keys), *results)
+        places = {name: F.col(_quoted(name)) for name in answers.columns}
+        named = answers.select(*(key.read(places) for key in keys), *(places[name] for name in asked))
         if having is None:
             return named
         return named.where(F.expr(having) if isinstance(having, str) else having)
@@ -113,7 +120,7 @@ def group_by(df: DataFrame, *keys: Column | str) -> Grouped:
         su.group_by(df, "host", F.window("ts", "1 minute")).agg(aggr.dds("latency_ms / 1000", [0.5, 0.99]))
     """
     if not hasattr(df, "mapInArrow") or isinstance(df, type):
-        raise TypeError(f"give a Spark DataFrame; got {type(df).__name__}")
+        raise TypeError(f"give a Spark DataFrame; got {type_name(df)}")
     return Grouped(df, tuple(_expression(df, key) for key in keys))
 
 
@@ -137,16 +144,21 @@ class _Key:
 class _Columns:
     """What Spark evaluates of each row: keys, inputs, conditions, and the columns that conditions of `aggr` read."""
 
-    def __init__(self, df: DataFrame) -> None:
-        self._df = df
+    def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
+        self._df = self._given = df
         self._made: dict[str, Column] = {}
-        self._texts: dict[str, str] = {}
+        self._inputs: list[str] = []
+        self._texts: dict[str, str] = {}  # an input that is given as text -> its column
+        read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
+        self._read = read.intersection(df.columns)  # which keep their names
 
     def keys(self, given: Sequence[Column]) -> list[_Key]:
         """Evaluate keys first: a window among them may give several rows for one."""
         if not given:
             return []
-        fields = self._df.select(*given).schema.fields
+        fields = _grouped_by(self._df, given).schema.fields[: len(given)]
+        for field in fields:
+            _check_key(field)
         names = [f"key {place}" for place in range(len(given))]
         evaluated = [column.alias(name) for column, name in zip(given, names, strict=True)]
         self._df = self._df.select("*", *evaluated)
@@ -154,30 +166,32 @@ class _Columns:
         for field, name in zip(fields, names, strict=True):
             column = F.col(f"`{name}`")
             if not isinstance(field.dataType, StructType):
-                self._made[name] = column
-                found.append(_Key(field.name, (name,)))
+                found.append(_Key(field.name, (self._add(field.name, column),)))
                 continue
             inside = field.dataType.names
-            parts = {f"{name} null": column.isNull()}
-            parts |= {f"{name} field {place}": column.getField(part) for place, part in enumerate(inside)}
-            self._made |= parts
-            found.append(_Key(field.name, tuple(parts), tuple(inside)))
+            parts = [(f"{field.name} is null", column.isNull())]
+            parts += [(f"{field.name}.{part}", column.getField(part)) for part in inside]
+            found.append(_Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside)))
         return found
 
     def measure(self, call: Call | Measure) -> Measure:
         """Evaluate what a call reads, and name it so in a measure."""
         if isinstance(call, Measure):
-            column = None if call.column is None else self._text(call.column)
-            weight = None if call.weight is None else self._text(call.weight)
-            others = tuple(None if name is None else self._text(name) for name in call.others)
-            for name in () if call.where is None else predicate.columns_of(call.where):
-                if name in self._df.columns and name not in self._made:
-                    self._made[name] = F.col(_quoted(name))
-            return replace(call, column=column, others=others, weight=weight)
-        columns = [self._evaluated(column) for column in call.columns]
-        condition = None if call.where is None else f"`{self._evaluated(call.where)}`"
-        weight = None if call.weight is None else self._evaluated(call.weight)
+            column, weight, *others = (
+                None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
+            )
+            for name in self._read.intersection(_names_in_condition(call)):
+                self._made[name] = F.col(_quoted(name))
+            return replace(call, column=column, others=tuple(others), weight=weight)
+        columns = [self._input(column) for column in call.columns]
+        condition, weight = (None if given is None else self._input(given) for given in (call.where, call.weight))
         return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]), weight)
+
+    def check_inputs(self, keys: Sequence[Column]) -> None:
+        """Have Spark refuse inputs that aggregate functions may not read: generators, windows, random numbers."""
+        inputs = [F.count(self._made[name]) for name in self._inputs]
+        if inputs:
+            _ = _grouped_by(self._given, keys, *inputs).schema
 
     def rows(self) -> DataFrame:
         """Select all of them."""
@@ -185,14 +199,45 @@ class _Columns:
         return self._df.select(*(column.alias(name) for name, column in made.items()))
 
     def _text(self, text: str) -> str:
+        """Evaluate an input that is given as text, once; return what reads it."""
         if text not in self._texts:
-            self._texts[text] = self._evaluated(_expression(self._df, text))
+            self._texts[text] = self._input(_expression(self._df, text), text)
         return self._texts[text]
 
-    def _evaluated(self, column: Column) -> str:
-        name = f"input {len(self._made)}"
+    def _input(self, column: Column, name: str = "") -> str:
+        self._inputs.append(self._add(name or text_of(column), column))
+        return quoted(self._inputs[-1])
+
+    def _add(self, name: str, column: Column) -> str:
+        """Add a column under its name, or one like it where that is taken."""
+        taken = {known.lower() for known in (*self._made, *self._read)}
+        while name.lower() in taken:
+            name += "'"
         self._made[name] = column
         return name
+
+
+def _names_in_condition(call: Measure) -> tuple[str, ...]:
+    return () if call.where is None else predicate.columns_of(call.where)
+
+
+def _check_key(field: StructField) -> None:
+    """Refuse a key that rows cannot be grouped by one at a time, or that is nested."""
+    if _SESSION in field.metadata:
+        raise ValueError(
+            f"group_by cannot group by the session window {field.name!r}, whose ends depend on other rows; "
+            "su.aggregate has sessions of one gap: window='session(60m)', time='ts'"
+        )
+    if isinstance(field.dataType, ArrayType | MapType):
+        raise TypeError(
+            f"the key {field.name!r} has type {field.dataType.simpleString()}; keys must be of plain types, or structs "
+            "of them; group by the elements of df.select('*', F.explode(…))"
+        )
+
+
+def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> DataFrame:
+    """Group by Spark's own means, which are only analyzed: what those refuse is refused here, in Spark's words."""
+    return df.groupBy(*keys).agg(F.count(F.lit(1)), *aggregates)
 
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure]:

@@ -421,7 +421,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     >>> read_emit("periodic(1m, repeat, having='n > 300')")
     Periodic(every='1m', repeat=True, having='n > 300')
     """
-    return text if isinstance(text, EmitPolicy) else read_policy(text, _FAMILY, "emit policy")
+    return text if isinstance(text, EmitPolicy) else read_policy(text, _FAMILY, "emit policy", "after_close(delay=10s)")
 
 
 def _check_clock(given: object) -> None:

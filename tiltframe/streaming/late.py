@@ -197,7 +197,7 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     >>> read_late("drop(5m)")
     Drop(lateness='5m')
     """
-    return text if isinstance(text, LatePolicy) else read_policy(text, _FAMILY, "late policy")
+    return text if isinstance(text, LatePolicy) else read_policy(text, _FAMILY, "late policy", "drop(1h)")
 
 
 def moved(times: Instants, oldest: Instants) -> tuple[Instants, NDArray[np.bool_]]:

@@ -47,7 +47,7 @@ def micros(duration: str) -> int:
     return read_duration(duration, "duration")
 
 
-def read_policy(text: str, family: Mapping[str, type[P]], what: str) -> P:
+def read_policy(text: str, family: Mapping[str, type[P]], what: str, example: str) -> P:
     """Read a policy from text.
 
     Parameters
@@ -57,6 +57,8 @@ def read_policy(text: str, family: Mapping[str, type[P]], what: str) -> P:
     family : name -> class of policies
     what : str
         What the family is, for errors.
+    example : str
+        A policy of the family, for errors.
 
     Raises
     ------
@@ -67,14 +69,11 @@ def read_policy(text: str, family: Mapping[str, type[P]], what: str) -> P:
         re.fullmatch(r"\s*([a-z_]+)\s*(?:\((.*)\))?\s*", text, re.ASCII | re.DOTALL) if isinstance(text, str) else None
     )
     if match is None:
-        raise ValueError(f"cannot read {shown(text)} as {what}; write one of {', '.join(family)}, such as {_EXAMPLE}")
+        raise ValueError(f"cannot read {shown(text)} as {what}; write one of {', '.join(family)}, such as {example}")
     if match[1] not in family:
         raise ValueError(f"there is no {what} {shown(match[1])}; {nearest(match[1], family)}")
     kind = family[match[1]]
     return kind(**_read_arguments(_parts(match[2] or ""), kind, text))
-
-
-_EXAMPLE = "after_close(delay=10s)"
 
 
 def _read_arguments(parts: list[str], kind: type[Policy], text: str) -> dict[str, Any]:

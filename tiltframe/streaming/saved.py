@@ -252,7 +252,7 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     changed = None
     if len(known) == len(there):
         part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
-        changed = state.frame.difference(part)
+        changed = state.frame.difference(part, "in the saved state", "now")
     else:
         changed = f"measure {next(name for name in there if name not in known)!r} was saved, and is missing now"
     if changed is not None:

@@ -29,6 +29,7 @@ _WINDOWS: dict[str, Callable[..., OrderedWindow]] = {
     "running": running,
 }
 _TIME_WINDOW = re.compile(r"\s*([0-9]+\s*[a-z]+\s*$|(tumbling|hopping)\s*\(|session\s*\(\s*[0-9])")
+_DURATION = re.compile(r"(?<!['\w])([0-9]+[a-z]+)(?!['\w])")  # without quotes
 _EXAMPLE = "count(100) or since('n > 5', daily('UTC'))"
 _TICKS: dict[str, Callable[..., Tick]] = {
     "minutely": minutely,
@@ -100,6 +101,9 @@ def _parsed(text: str, example: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, AttributeError, MemoryError, RecursionError):
+        quoted = _DURATION.sub(r"'\1'", text) if isinstance(text, str) else text
+        if quoted != text:
+            raise ValueError(f"cannot read {shown(text)}; write lengths of time in quotes: {shown(quoted)}") from None
         raise ValueError(f"cannot read {shown(text)}; write it as {example}") from None
 
 

@@ -1,0 +1,174 @@
+"""su.group_by beside Spark's groupBy: random keys, inputs and conditions give the same rows, or both are refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+
+import pytest
+
+import aggr
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+CASES = int(os.environ.get("TILTFRAME_TRIALS", 12))
+
+KEYS = [  # text that is evaluated with F and Window; each as Spark's groupBy takes it
+    *(
+        "'k'",
+        "'v'",
+        "'day'",
+        "'ts'",
+        "'price'",
+        "F.col('inner.a')",
+        "F.col('inner')",
+        "'ok'",
+        "F.col('k').alias('K 2')",
+    ),
+    *(
+        "F.upper('k')",
+        "F.col('v') % 3",
+        "F.expr('v / 2')",
+        "F.expr('CASE WHEN v > 2 THEN k END')",
+        "F.get('tags', F.lit(0))",
+    ),
+    *("F.expr('v IN (1, 2)')", "F.struct('k', 'ok')", "F.expr('x > 1')"),
+    *("F.date_trunc('hour', 'ts')", "F.hour('ts')", "F.lit('one')", "F.lit(None)", "F.coalesce('k', F.lit('-'))"),
+    *("F.window('ts', '10 minutes')", "F.window('ts', '10 minutes', '5 minutes')", "F.window('ts', '1 hour').start"),
+    *("F.window('ts', '10 minutes', '5 minutes', '2 minutes').alias('w')", "F.expr(\"window(ts, '7 minutes')\")"),
+    *("F.window_time(F.window('ts', '5 minutes'))", "F.spark_partition_id()", "F.rand(3) > 0.5", "F.typeof('v')"),
+    *("F.monotonically_increasing_id()", "F.length(F.expr('uuid()'))", "F.input_file_name()", "F.current_date()"),
+    *("F.expr('(SELECT 7)')", "F.expr('v IN (SELECT 2)')", "F.when(F.col('v') > 2, F.col('k'))", "F.isnull('k')"),
+]
+REFUSED = [  # by Spark's groupBy, or by ours alone
+    *("F.explode('tags')", "F.posexplode('tags')", "F.expr('stack(2, 1, 2)')", "F.expr('inline(array(inner))')"),
+    *("F.explode('tags') + 1", "F.sum('v')", "F.sum('v').over(Window.partitionBy('k'))", "F.col('nowhere')"),
+    *("F.row_number().over(Window.orderBy('v'))", "F.grouping('k')", "F.grouping_id()", "F.expr('explode(tags)')"),
+]
+NESTED = ["F.col('tags')", "F.array_sort('tags')", "F.create_map('k', 'v')"]  # that ours alone refuse
+SESSIONS = [
+    "F.session_window('ts', '5 minutes')",
+    "F.session_window('ts', '5 minutes').alias('w')",
+    "F.session_window('ts', F.when(F.col('v') > 2, '5 minutes').otherwise('1 minute'))",
+    "F.expr(\"session_window(ts, '5 minutes')\")",
+]
+INPUTS = ["v", "v + 1", "length(k)", "CASE WHEN ok THEN v END", "inner.a", "get(tags, 1)", "hour(ts)"]
+BAD_INPUTS = ["explode(tags)", "rand(3)", "sum(v)", "row_number() OVER (ORDER BY v)", "monotonically_increasing_id()"]
+CONDITIONS = [None, "v > 1", "k = 'a'", "ok", "ok IS NULL", "v IN (1, 3)"]
+
+
+@pytest.fixture(scope="module")
+def df(spark):
+    draws, start = random.Random(SEED), dt.datetime(2024, 3, 31, 0, 0)
+    rows = [
+        (
+            *(draws.choice(["a", "B", "", None]), draws.choice([*range(5), None]), draws.choice([0.5, 1.5, None])),
+            *(start + dt.timedelta(minutes=draws.randrange(300)) if draws.random() < 0.9 else None,),
+            *(dt.date(2024, 1, draws.randint(1, 3)), draws.choice([True, False, None]), draws.randint(1, 3)),
+            *((draws.randint(0, 1), draws.choice(["p", None])), draws.sample(range(4), draws.randint(0, 2))),
+        )
+        for _ in range(60)
+    ]
+    types = "k string, v int, x double, ts timestamp, day date, ok boolean, price int, inner struct<a:int,b:string>"
+    return spark.createDataFrame(rows, f"{types}, tags array<int>").coalesce(1).cache()
+
+
+def made(texts):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    return [eval(text, {"F": F, "Window": Window}) for text in texts]
+
+
+def answers(df, keys, column, where):
+    """Group by Spark's own means, and by ours."""
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    value = F.expr(column) if where is None else F.expr(f"CASE WHEN {where} THEN ({column}) END")
+    theirs = df.groupBy(*keys).agg(
+        F.count(value).alias("n"), F.sum(value).alias("s"), F.min(value).alias("least"), F.max(value).alias("most")
+    )
+    calls = {"n": aggr.count, "s": aggr.sum, "least": aggr.min, "most": aggr.max}
+    ours = su.group_by(df, *keys).agg(**{name: call(column, where=where) for name, call in calls.items()})
+    return theirs, ours
+
+
+def rows_of(frame):
+    return sorted(map(repr, frame.collect()))
+
+
+def test_random_groups(df):
+    draws = random.Random(SEED)
+    for case in range(CASES):
+        texts = draws.sample(KEYS, draws.randint(0, 3))
+        keys, column, where = made(texts), draws.choice(INPUTS), draws.choice(CONDITIONS)
+        try:
+            theirs = df.groupBy(*keys).count().schema
+        except Exception:  # two windows, say: what Spark refuses, ours does as well
+            theirs = None
+        if theirs is None:
+            with pytest.raises(Exception, match=r"\S"):
+                answers(df, keys, column, where)[1].collect()
+            continue
+        expected, found = answers(df, keys, column, where)
+        assert found.columns == expected.columns, (SEED, case, texts)
+        assert rows_of(found) == rows_of(expected), (SEED, case, texts, column, where)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_keys_that_groupby_refuses(df, text):
+    import spark_udaf as su
+
+    (key,) = made([text])
+    with pytest.raises(Exception, match=r"\S"):
+        _ = df.groupBy(key).count().schema
+    with pytest.raises(Exception, match=r"\S"):
+        su.group_by(df, key).agg(aggr.count())
+
+
+@pytest.mark.parametrize("text", SESSIONS)
+def test_session_windows_are_refused_by_name(df, text):
+    import spark_udaf as su
+
+    for keys in (made([text]), [*made([text]), "k"]):
+        with pytest.raises(ValueError, match=r"cannot group by the session window .*su\.aggregate has sessions"):
+            su.group_by(df, *keys).agg(aggr.count())
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_lists_and_maps_are_refused_by_name(df, text):
+    import spark_udaf as su
+
+    with pytest.raises(TypeError, match=r"the key 'wide' has type .*; keys must be of plain types"):
+        su.group_by(df, made([text])[0].alias("wide")).agg(aggr.count())
+
+
+def test_errors_of_tasks_name_what_the_user_named(df):
+    import spark_udaf as su
+
+    for calls, words in [
+        ({"total": aggr.sum("v + 9223372036854775800")}, ("total, sum", "v + 9223372036854775800", "at K=")),
+        ({"tail": aggr.hdr("v - 5")}, ("hdr(", "v - 5")),
+        ({"n": aggr.count(where="v > 'a'")}, ("count(where=", "v > 'a'")),
+    ]:
+        with pytest.raises(Exception, match=r"\S") as error:
+            su.group_by(df, made(["F.upper('k').alias('K')"])[0]).agg(**calls).collect()
+        said = str(error.value)
+        assert all(word in said for word in words), said
+        assert not any(word in said for word in ("result 0", "key 0", "input 1", "input 0")), said
+
+
+@pytest.mark.parametrize("column", BAD_INPUTS)
+def test_inputs_that_aggregates_refuse(df, column):
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    with pytest.raises(Exception, match=r"\S"):
+        _ = df.groupBy("k").agg(F.count(F.expr(column))).schema
+    with pytest.raises(Exception, match=r"\S"):
+        su.group_by(df, "k").agg(aggr.count(column))
