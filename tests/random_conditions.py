@@ -121,6 +121,8 @@ class Conditions:
     def leaf(self, kind) -> str:
         """Write a condition on values of a kind."""
         value, pick, negated = kind(), self.rng.random(), self.rng.choice(["", "NOT "])
+        if self.rng.random() < 0.05:
+            value = self.nothing(kind)
         if kind == self.text and pick < 0.35:
             return self.pattern(negated)
         if pick < 0.5:
@@ -135,6 +137,14 @@ class Conditions:
         if pick < 0.93:
             return f"{value} IS {negated}NULL"
         return f"CASE {value} WHEN {kind()} THEN p WHEN {kind()} THEN q ELSE {self.rng.choice(['true', 'p'])} END"
+
+    def nothing(self, kind) -> str:
+        """Write a value of a kind that is null in every row, or in most."""
+        if kind == self.text:
+            return self.rng.choice(["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)"])
+        if kind in (self.time, self.date, self.fine):
+            return self.rng.choice(["NULL", "nullif(ts, ts)", "date_trunc('day', nullif(ts, ts))", "CAST(NULL AS DATE)"])
+        return self.rng.choice(["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))"])
 
     def choice(self, kind) -> str:
         """Write a choice among values of a kind."""
@@ -179,7 +189,12 @@ class Conditions:
                 "{a} % 5 + 1",
                 "round(d1)",
             ]
+            forms += ["{a} % {b}", "mod({a}, {b})", "{b} * {a}", "{a} + {b} - {a}", "greatest({a}, {b})"]
             form = self.rng.choice(forms)
+            if self.rng.random() < 0.15:
+                missing = self.rng.choice(["year(nullif(ts, ts))", "CAST(NULL AS INT)", "nullif(i32, i32)"])
+                slot = self.rng.choice(["{a}", "{b}"])
+                form = form.replace(slot, missing)
             a = f"CAST({a} AS INT)" if re.search(r"[-+*]|abs|round", form) else a
             return "(" + form.format(a=a, b=b if b.lstrip("-").isdigit() else f"CAST({b} AS INT)") + ")"
         return self.choice(self.number)
@@ -307,7 +322,7 @@ class Conditions:
         """Write a date, or a time beside dates."""
         moment = dt.date(1970, 1, 1) + dt.timedelta(days=self.rng.choice([0, 1, -1, 19844, 11016]))
         return self.rng.choice(
-            ["day", "day", f"DATE '{moment}'", f"DATE '{moment}'", "CAST(ts AS DATE)", "ts", "day + 1", "day - 30"]
+            [*["day", f"DATE '{moment}'"] * 2, "CAST(ts AS DATE)", "ts", "day + 1", "day - 30", self.time(0)]
         )
 
 

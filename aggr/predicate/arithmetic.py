@@ -93,7 +93,7 @@ def _remainder(kind: pa.DataType) -> Kernel:
     whole = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
-        divisor = pc.abs(pc.max_element_wise(b, pa.scalar(-(2**63) + 1))) if whole else b
+        divisor = pc.abs(pc.max_element_wise(b, pa.scalar(-(2**63) + 1), skip_nulls=False)) if whole else b
         return pc.remainder(a, _not_zero(divisor, kind))
 
     return kernel

@@ -98,7 +98,8 @@ def fitted(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | N
         return scalar
     try:
         if value is None:
-            return scalar.cast(pa.timestamp(kind.unit)).cast(kind) if pa.types.is_timestamp(kind) else scalar.cast(kind)
+            near = scalar.cast(pa.timestamp(kind.unit)).cast(kind) if pa.types.is_timestamp(kind) else scalar.cast(kind)
+            return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None  # not only its day
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)
         if pa.types.is_floating(kind):
