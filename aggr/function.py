@@ -23,7 +23,7 @@ from aggr.kernels.constant import is_constant
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
-from aggr.kernels.normalize import normalize, one_array, with_nulls
+from aggr.kernels.normalize import normalize, normalized_type, one_array, with_nulls
 from aggr.kernels.weights import Weights, read_weights
 from aggr.parameters import default_of, distinct, repeated
 
@@ -164,7 +164,10 @@ class Function(ABC):
         TypeError
             If the function does not take this type.
         """
-        return self.reduce(pa.array([], input_type), Groups.of([], n))
+        several = len(self.inputs) > 1 and pa.types.is_struct(input_type)
+        plain = pa.struct([(f.name, normalized_type(f.type)) for f in input_type]) if several else input_type
+        self.check_input(normalized_type(plain))  # before Arrow is asked for values of a type that it makes none of
+        return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
     @classmethod
     def takes_weights(cls) -> bool:

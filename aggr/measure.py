@@ -13,6 +13,7 @@ from aggr.arguments import is_name, nearest, shown
 from aggr.expression import columns_in, may_read, type_in, values_in
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import filterable
 from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
@@ -191,7 +192,7 @@ class Measure:
         table = table.select(list(self.columns(table.schema.names)))
         if self.where is not None:
             rows = predicate.rows_where(self.where, table)
-            table, groups = table.filter(pa.array(rows)), groups.filter(rows)
+            table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
         weights = None if self.weight is None else values_in(self.weight, table)
         if self.column is None:

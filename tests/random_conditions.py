@@ -143,7 +143,9 @@ class Conditions:
         if kind == self.text:
             return self.rng.choice(["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)"])
         if kind in (self.time, self.date, self.fine):
-            return self.rng.choice(["NULL", "nullif(ts, ts)", "date_trunc('day', nullif(ts, ts))", "CAST(NULL AS DATE)"])
+            return self.rng.choice(
+                ["NULL", "nullif(ts, ts)", "date_trunc('day', nullif(ts, ts))", "CAST(NULL AS DATE)"]
+            )
         return self.rng.choice(["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))"])
 
     def choice(self, kind) -> str:

@@ -66,7 +66,7 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     keys = frame.keyed_by
     schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys))
     frame.check(schema)
-    nothing = pa.RecordBatch.from_pylist([], schema)  # there may be no batches
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
     columns = list(frame.columns_in(schema.names))
     return rollup_batches((batch.select(columns) for batch in chain([nothing], batches)), frame)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import COUNT, Field
-from aggr.function import Function
+from aggr.function import Function, refuse
 from aggr.kernels.groups import Groups
 from aggr.kernels.weights import Weights, count_rows
 
@@ -35,6 +35,11 @@ class Count(Function):
     def state_fields(self) -> Mapping[str, Field]:
         """Counts add up."""
         return {"count": COUNT}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        """Take any type but unions, of which Arrow does not tell the nulls."""
+        if pa.types.is_union(dtype):
+            raise refuse(self, dtype, "every type that tells its nulls")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         return {"count": count_rows(groups, None)}

@@ -11,16 +11,29 @@ from aggr.kernels import compute as pc
 def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Give one array of a plain type.
 
-    Chunks are joined and dictionaries decoded; strings and bytes have one type each; decimals have 128 bits and no
-    negative scale; timestamps are in UTC; times of day and timestamps in milliseconds or finer, dates in days, as
-    Parquet keeps them; floats have 32 or 64 bits, and a
-    column of nothing but nulls counts as floats.
+    Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, is its storage; strings
+    and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of day and
+    timestamps in milliseconds or finer, dates in days, as Parquet keeps them; floats have 32 or 64 bits, and a column
+    of nothing but nulls counts as floats.
     """
     values = one_array(values)
+    if isinstance(values.type, pa.BaseExtensionType):
+        return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
         return normalize(values.dictionary_decode())
+    if pa.types.is_run_end_encoded(values.type):
+        return normalize(pc.run_end_decode(values))
     dtype = normalized_type(values.type)
     return values if dtype == values.type else values.cast(dtype)
+
+
+def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Give columns plain types whose rows Arrow cannot choose: views and runs."""
+    tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
+    for place, field in enumerate(table.schema):
+        if any(test(field.type) for test in tests):
+            table = table.set_column(place, field.name, normalize(table.column(place)))
+    return table
 
 
 def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -35,7 +48,9 @@ def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 def normalized_type(dtype: pa.DataType) -> pa.DataType:
     """Return the plain type that stands for a type; types without one stand for themselves."""
     is_a = pa.types
-    if is_a.is_dictionary(dtype):
+    if isinstance(dtype, pa.BaseExtensionType):
+        return normalized_type(dtype.storage_type)
+    if is_a.is_dictionary(dtype) or is_a.is_run_end_encoded(dtype):
         return normalized_type(dtype.value_type)
     if is_a.is_large_string(dtype) or is_a.is_string_view(dtype):
         return pa.string()

@@ -79,7 +79,10 @@ class Compiler:
     def column(self, node: sql.Expr) -> Term:
         """Compile a reference to a column."""
         name = name_of(node)  # type: ignore[arg-type]
-        return column(name, normalized_type(self.schema.field(name).type))
+        dtype = normalized_type(self.schema.field(name).type)
+        if pa.types.is_union(dtype):
+            raise ValueError(f"the column {name!r} has type {dtype}, which conditions and expressions cannot read")
+        return column(name, dtype)
 
     def is_(self, node: sql.Expr) -> Term:
         """Compile IS NULL, IS TRUE and IS FALSE."""

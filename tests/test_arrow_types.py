@@ -1,0 +1,134 @@
+"""Every function on every Arrow type gives the answer of the plain type, or one sentence that refuses it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import aggr
+from aggr import Groups
+from tiltframe import TiltFrame, finish, rollup
+
+INTEGERS = [3, 1, None, 2, 3]
+WHOLE = pa.array(INTEGERS, pa.int64())
+WORDS = pa.array(["c", "a", None, "b", "c"])
+BYTES = [None if word is None else word.encode() for word in WORDS.to_pylist()]
+TIMES = pa.array([1, 2, 3, 4, 5], pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def of(dtype: pa.DataType, made) -> pa.Array:
+    return pa.array([None if x is None else made(x) for x in INTEGERS], dtype)
+
+
+def in_steps(dtype: pa.DataType) -> pa.Array:
+    return pa.array(INTEGERS, pa.int32() if dtype.bit_width == 32 else pa.int64()).cast(dtype)
+
+
+UNITS = ("s", "ms", "us", "ns")
+# a type by its name -> values of it, and the same values of a plain type (None: the type is plain itself)
+TYPES: dict[str, tuple[pa.Array, pa.Array | None]] = {
+    **{str(t): (WHOLE.cast(t), None) for t in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16())},
+    **{str(t): (WHOLE.cast(t), None) for t in (pa.uint32(), pa.uint64(), pa.float32(), pa.float64())},
+    "halffloat": (of(pa.float16(), float), WHOLE.cast(pa.float32())),
+    **{
+        str(t): (of(t, Decimal), of(pa.decimal128(t.precision, t.scale), Decimal))
+        for t in (pa.decimal32(5, 1), pa.decimal64(10, 1), pa.decimal128(20, 2))
+    },
+    "decimal256": (of(pa.decimal256(40, 2), Decimal), None),
+    **{str(t): (WORDS.cast(t), WORDS) for t in (pa.string(), pa.large_string(), pa.string_view())},
+    **{str(t): (pa.array(BYTES, t), pa.array(BYTES)) for t in (pa.binary(), pa.large_binary(), pa.binary_view())},
+    "fixed_size_binary": (pa.array(BYTES, pa.binary(1)), None),
+    "bool": (of(pa.bool_(), lambda x: x > 1), None),
+    "date32": (in_steps(pa.date32()), None),
+    "date64": (of(pa.date64(), lambda x: dt.date(1970, 1, 1 + x)), in_steps(pa.date32())),
+    "time32[s]": (in_steps(pa.time32("s")), in_steps(pa.time32("s")).cast(pa.time32("ms"))),
+    **{str(t): (in_steps(t), None) for t in (pa.time32("ms"), pa.time64("us"), pa.time64("ns"))},
+    **{str(pa.timestamp(unit)): (in_steps(pa.timestamp(unit)), None) for unit in UNITS},
+    **{str(pa.timestamp(u, z)): (in_steps(pa.timestamp(u, z)), None) for u, z in (("us", "UTC"), ("ns", "Asia/Tokyo"))},
+    **{str(pa.duration(unit)): (in_steps(pa.duration(unit)), None) for unit in UNITS},
+    "null": (pa.nulls(5), pa.nulls(5, pa.float64())),
+    "dictionary of text": (WORDS.dictionary_encode(), WORDS),
+    "dictionary of int64": (WHOLE.dictionary_encode(), WHOLE),
+    "runs of int64": (pc.run_end_encode(WHOLE), WHOLE),
+    "runs of text": (pc.run_end_encode(WORDS), WORDS),
+    "runs of double": (pc.run_end_encode(WHOLE.cast(pa.float64())), WHOLE.cast(pa.float64())),
+    "uuid": (
+        of(pa.uuid(), lambda x: uuid.UUID(int=x).bytes),
+        of(pa.binary(16), lambda x: uuid.UUID(int=x).bytes),
+    ),
+    "json": (of(pa.json_(), json.dumps), of(pa.string(), json.dumps)),
+    "month_day_nano_interval": (of(pa.month_day_nano_interval(), lambda x: pa.MonthDayNano([x, x, x])), None),
+    "list": (of(pa.list_(pa.int64()), lambda x: [x]), None),
+    "large_list": (of(pa.large_list(pa.int64()), lambda x: [x]), None),
+    "fixed_size_list": (of(pa.list_(pa.int64(), 1), lambda x: [x]), None),
+    "list_view": (of(pa.list_view(pa.int64()), lambda x: [x]), None),
+    "struct": (of(pa.struct([("a", pa.int64())]), lambda x: {"a": x}), None),
+    "map": (of(pa.map_(pa.string(), pa.int64()), lambda x: [("a", x)]), None),
+    "dense_union": (
+        pa.UnionArray.from_dense(pa.array([0] * 5, pa.int8()), pa.array(range(5), pa.int32()), [WHOLE]),
+        None,
+    ),
+}
+NOT_NULL = sum(x is not None for x in INTEGERS)
+
+
+def answer(function: aggr.Function, values: pa.Array) -> list:
+    inputs = values
+    if len(function.inputs) > 1:
+        inputs = [values, TIMES if function.inputs[1] == "time" else values]
+    states = function.reduce(inputs, Groups.of([0, 1, 0, 1, 1], 2))
+    return function.finish(function.merge(states, Groups.single(2))).to_pylist()
+
+
+def answer_of_frame(measure: aggr.Measure, values: pa.Array, keys: list[str]) -> list:
+    frame = TiltFrame(["1m", "1h"], "ts", {"m": measure}, keys)
+    results = finish(rollup(pa.table({"ts": TIMES, "x": values}), frame), frame)
+    return results.filter(pc.equal(results["level"], "1h"))["m"].to_pylist()
+
+
+def outcome(compute, *given):
+    """Give the answer, or the one sentence that refuses; anything else is an error of the test."""
+    try:
+        return repr(compute(*given))
+    except (TypeError, ValueError) as error:
+        refusal = error
+    assert type(refusal) in (TypeError, ValueError), refusal  # none of Arrow's own
+    assert len(str(refusal)) <= 300
+    assert "\n" not in str(refusal)
+    return "refused"
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", aggr.names())
+def test_every_function_takes_or_refuses_every_type(name, dtype):
+    values, plain = TYPES[dtype]
+    function = aggr.get(name)()
+    found = outcome(answer, function, values)
+    if name == "count" and dtype not in ("dense_union", "null"):
+        assert found == repr([NOT_NULL])
+    if plain is not None:
+        assert found == outcome(answer, function, plain)
+    roles = {"time": {}, "by": {"by": "x"}, "weight": {"weight": "x"}, "x": {"x": "x"}}
+    further = roles[function.inputs[1]] if len(function.inputs) > 1 else {}
+    assert outcome(answer_of_frame, aggr.caller(name)("x", **further), values, []) == found
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_type_as_a_key_and_in_a_condition(dtype):
+    values, plain = TYPES[dtype]
+    for measure, keys in [
+        (aggr.count(), ["x"]),
+        (aggr.count(where="x IS NOT NULL"), []),
+        (aggr.count("coalesce(x, x)"), []),
+    ]:
+        found = outcome(answer_of_frame, measure, values, keys)
+        if plain is not None:
+            assert found == outcome(answer_of_frame, measure, plain, keys)
+        if not keys and found != "refused":
+            assert found == repr([0 if dtype == "null" else NOT_NULL])
