@@ -87,7 +87,7 @@ def test_a_state_goes_on(tmp_path):
     assert OpenWindows.from_ipc(state.read_bytes()).progress.rows == 1
     assert run(lines((2, "a")), *options) == [("10s", start, "a", 2, "update", 1, True)]
     said = run("", *[*options[:1], "1m", *options[2:]], status=2)
-    assert "the saved windows are of another frame: levels is ['10s'] here and ['1m'] there" in said
+    assert "the saved windows are of another frame: levels is ['10s'] in the saved state and ['1m'] now" in said
 
 
 @pytest.mark.slow

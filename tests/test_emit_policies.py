@@ -212,9 +212,13 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
     more = TiltFrame(["10s"], "ts", {**FRAME.measures, "max": aggr.max("x")}, ["k"])
     grown = OpenWindows.from_ipc(state, more)
     assert (grown.emit, grown.late, grown.max_keys) == (windows.emit, windows.late, 9)
-    grown.add_rows(rows((3, "a")))
+    grown.add_rows(rows((3, "a"), (4, "c")))
     got = grown.results(grown.advance(10 * SECOND)).select(["k", "n", "sum", "max"]).to_pylist()
-    assert got == [{"k": "a", "n": 2, "sum": 2.0, "max": 1.0}, {"k": "b", "n": 1, "sum": 1.0, "max": None}]
+    assert got == [
+        {"k": "a", "n": 2, "sum": 2.0, "max": None},  # had a row before
+        {"k": "b", "n": 1, "sum": 1.0, "max": None},
+        {"k": "c", "n": 1, "sum": 1.0, "max": 1.0},
+    ]
     others = {
         "levels is": TiltFrame(["20s"], "ts", FRAME.measures, ["k"]),
         "measure 'sum' is": TiltFrame(["10s"], "ts", {**FRAME.measures, "sum": aggr.sum("y")}, ["k"]),

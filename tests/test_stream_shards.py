@@ -235,10 +235,15 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
     stream.batch(some("a", "b", "c"))
     more = TiltFrame(["10s"], "time", {**KEYED.measures, "most": aggr.max("value")}, ["key"])
     stream.restart(replace(stream.job, frame=more))
-    stream.batch(some("a", at=2))
+    stream.batch(some("a", "d", at=2))
     stream.tell(watermark=10**15 + 10 * SCALE)
     rows = stream.batch().select(["key", "count", "most"]).to_pylist()
-    assert sorted(tuple(row.values()) for row in rows) == [("a", 2, 1.0), ("b", 1, None), ("c", 1, None)]
+    assert sorted(tuple(row.values()) for row in rows) == [
+        ("a", 2, None),
+        ("b", 1, None),
+        ("c", 1, None),
+        ("d", 1, 1.0),
+    ]
     others = {
         "has 2 shards of keys, and this stream 5; give shards=2": replace(stream.job, shards=5),
         "measure 'most' was saved, and is missing now": replace(stream.job, frame=KEYED),

@@ -21,7 +21,7 @@ from aggr.arguments import checked_name, checked_whole
 from aggr.kernels import compute as pc
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
-from tiltframe.level_chain import climb, instants_of, joined, labelled, merge_panes, reduce_rows
+from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
 from tiltframe.store.core.backend import StoreError
 from tiltframe.store.core.commits import check_writer
@@ -213,9 +213,11 @@ class ClosedWindows:
         """
         if self.outgoing is None:
             return False
-        states = merge_panes(self.outgoing, self._frame)
-        states = joined(climb(states, self.store.frame), self.store.frame)
-        added = self.store.append(states, self.writer, self.number, self._closed())
+        below, levels = self.outgoing, []
+        for level in self.store.frame.levels:
+            below = merge_level(below, self.store.frame, level, trusted=True, unknown=True)
+            levels.append((level, below))
+        added = self.store.append(joined(levels, self.store.frame), self.writer, self.number, self._closed())
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             self.store.compact(before=_AFTER_ALL)

@@ -28,11 +28,12 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Rules:
-    """What all levels follow: the frame and its policies."""
+    """What all levels follow: the frame and its policies, and which columns of states were added to saved windows."""
 
     frame: TiltFrame
     emit: EmitPolicy
     late: LatePolicy
+    added: tuple[str, ...] = ()
 
     @cached_property
     def functions(self) -> Mapping[str, Function]:
@@ -183,6 +184,7 @@ class OpenLevel:
             emptied = np.zeros(len(held), np.bool_)
             emptied[said] = True
             held = held.emptied(emptied, list(rules.functions))
+            held = held.marked(unknown=np.where(emptied, 0, held.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
@@ -213,7 +215,7 @@ def _told(
     table: WindowTable, rules: Rules, window: TimeWindow, reasons: NDArray[np.str_] | pa.Array, partial: Mask | pa.Array
 ) -> pa.Table:
     """Write windows as they are emitted."""
-    states = labelled(table.states, rules.frame, window)
+    states = labelled(table.known(rules.added), rules.frame, window)
     states = states.append_column(pa.field(REASON, pa.string()), _column(reasons, pa.string()))
     states = states.append_column(pa.field(REVISION, pa.int64()), _column(table.marks["revision"], pa.int64()))
     return states.append_column(pa.field(PARTIAL, pa.bool_()), _column(partial, pa.bool_()))

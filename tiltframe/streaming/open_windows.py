@@ -47,6 +47,7 @@ from tiltframe.streaming.window_table import (
     WindowTable,
     fresh,
     merged_levels,
+    unknown_in,
 )
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
@@ -331,7 +332,8 @@ class OpenWindows:
             Of the latter, blocks of states are read, and refused if damaged, where they are first needed.
         frame, emit, late, **bounds : optional
             Also ``max_keys`` and ``beyond``.
-            Those it was saved with, unless they are given. Measures may be added: they start from here. Otherwise the
+            Those it was saved with, unless they are given. Measures may be added: they are null in windows that
+            have had rows before. Otherwise the
             frame must be the same, and the mode of emission too.
 
         Returns
@@ -353,6 +355,8 @@ class OpenWindows:
             **{**state.settings, **bounds},
         )
         saved.check_change(state, windows.frame, windows.emit)
+        windows._rules = replace(windows._rules, added=state.added(windows.frame))
+        windows._panes = Panes(windows._rules)
         windows._levels = as_handed(state.levels(windows.frame), windows._rules)
         windows._clock, windows._counts = state.clock, state.counts
         return windows
@@ -409,14 +413,18 @@ class OpenWindows:
         frame.check_states(states.schema)
         finest, there = frame.levels[0], states.select([LEVEL, START, END, *windows._rules.columns])
         levels, at, below = [], committed, there
+        added = [column.name for column in frame.states if there.column(column.name).null_count]
+        windows._rules = replace(windows._rules, added=tuple(added))
+        windows._panes = Panes(windows._rules)
         for level in frame.levels:
             mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
             if level == finest:
                 mine = mine.filter(pa.array(finest.ends(instants_of(mine)) <= committed))
-                table = merge_panes(mine, frame, trusted=False)
+                table = merge_level(mine, frame, level, unknown=True)
             else:
-                table = merge_level(below, frame, level)
-            held = fresh(table, pending=np.ones(table.num_rows, np.int64))  # what they hold was not emitted of them
+                table = merge_level(below, frame, level, unknown=True)
+            pending = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
+            held = fresh(table, pending=pending, unknown=unknown_in(table, added))
             held = held if level == finest else windows._panes.with_firsts(held, level, below)
             none = windows._no_windows(level, held)
             levels.append(
@@ -480,7 +488,10 @@ class OpenWindows:
         both = zip(levels, new, strict=True)
         met = [(level.held.widened(table.schema), table, level.window) for level, table in both]
         tables = merged_levels(met, self._rules.functions)
-        held = (level.with_held(table, self._rules) for level, table in zip(levels, tables, strict=True))
+        held = (
+            replace(level, emitted=level.emitted.widened(table.schema)).with_held(table, self._rules)
+            for level, table in zip(levels, tables, strict=True)
+        )
         return pane_table.chosen(lost), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:

@@ -28,7 +28,8 @@ from tiltframe.streaming.window_table import WindowTable
 from windows import BEGINNING, NEVER
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
-_VERSION = 3
+_VERSION = 4
+_MOST_ADDED = 62  # bits of a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
 _HELD, _EMITTED = "held", "emitted"
 _WINDOWS, _STATES = "windows", "states"  # the two blocks of each
@@ -133,18 +134,32 @@ class Saved:
         """What it has counted."""
         return {**dict.fromkeys(COUNTS, 0), **self.said["counts"]}
 
-    def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
-        """Give the levels of a frame; states of added measures begin empty."""
-        times = zip(self.said["watermarks"], self.said["handed"], strict=True)
-        return tuple(self._level(frame, at, *told) for at, told in enumerate(times))
+    def added(self, frame: TiltFrame) -> tuple[str, ...]:
+        """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
+        before, there = [str(name) for name in self.said["added"]], {column.name for column in self.frame.states}
+        new = [column.name for column in frame.states if column.name not in there]
+        if len(before) + len(new) > _MOST_ADDED:
+            raise ValueError(f"more than {_MOST_ADDED} measures were added to these saved windows; begin a new state")
+        return (*before, *new)
 
-    def _level(self, frame: TiltFrame, at: int, watermark: int, handed: int) -> OpenLevel:
-        held = self._windows(at, _HELD)
-        emitted = self._windows(at, _EMITTED) if _name(at, _EMITTED, _WINDOWS) in self.blocks else held.none()
+    def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
+        """Give the levels of a frame; of added measures, the rows that windows have had are unknown."""
+        times = zip(self.said["watermarks"], self.said["handed"], strict=True)
+        unknown = (1 << len(self.added(frame))) - (1 << len(self.said["added"]))
+        return tuple(self._level(frame, at, unknown, *told) for at, told in enumerate(times))
+
+    def _level(self, frame: TiltFrame, at: int, unknown: int, watermark: int, handed: int) -> OpenLevel:
+        held = _with_unknown(self._windows(at, _HELD), unknown)
+        has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
+        emitted = _with_unknown(self._windows(at, _EMITTED), unknown) if has_emitted else held.none()
         return OpenLevel(frame.levels[at], held, emitted, watermark, handed)
 
     def _windows(self, at: int, which: str) -> WindowTable:
         return WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
+
+
+def _with_unknown(table: WindowTable, bits: int) -> WindowTable:
+    return table.marked(unknown=table.marks["unknown"] | bits)
 
 
 def written(
@@ -163,6 +178,7 @@ def written(
         "settings": dict(settings),
         "clock": asdict(clock),
         "counts": dict(counts),
+        "added": list(rules.added),
         "watermarks": [level.watermark for level in levels],
         "handed": [level.handed for level in levels],
     }

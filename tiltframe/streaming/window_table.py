@@ -36,6 +36,7 @@ MARKS: dict[str, tuple[np.ufunc, int]] = {
     "earliest": (np.minimum, HIGHEST),  # of its rows, by the times that spans are measured by
     "latest": (np.maximum, LOWEST),
     "seen": (np.maximum, LOWEST),  # the event time of its latest row
+    "unknown": (np.bitwise_or, 0),  # a bit for each added measure that has not seen all of its rows
 }
 _SCHEMA, _BYTES = b"states", b"nbytes"  # told beside a stored index
 _FEW = 256  # windows are grouped as they are
@@ -191,6 +192,16 @@ class WindowTable:
             states = states.append_column(field, pa.nulls(len(self), field.type))
         return WindowTable(states, self.marks)
 
+    def known(self, added: Sequence[str]) -> pa.Table:
+        """Give the states, null where an added measure has not seen all rows of a window."""
+        states = self.states
+        for bit, name in enumerate(added):
+            unknown = self.marks["unknown"] >> bit & 1 != 0
+            if name in states.column_names and unknown.any():
+                rows = pa.array(np.arange(len(self)), mask=unknown)
+                states = states.set_column(states.column_names.index(name), name, states.column(name).take(rows))
+        return states
+
     def emptied(self, rows: NDArray[np.bool_], columns: Sequence[str]) -> WindowTable:
         """Replace the states of some windows by null, the identity of every merge."""
         states = self.states
@@ -215,11 +226,19 @@ def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
 
 
+def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
+    """Find the mark ``unknown`` of windows whose states are null where they have not seen all rows."""
+    marks = np.zeros(states.num_rows, np.int64)
+    for bit, name in enumerate(added):
+        marks |= states.column(name).is_null().to_numpy().astype(np.int64) << bit
+    return marks
+
+
 def parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """Show windows as parts of those of a coarser level that they lie in."""
     starts = level.starts(windows.starts)
     states = windows.moved(starts, level.ends(starts)).states
-    return fresh(states, pending=windows.marks["pending"], touched=windows.marks["touched"])
+    return fresh(states, **{name: windows.marks[name] for name in ("pending", "touched", "unknown")})
 
 
 def stacked(tables: Sequence[WindowTable]) -> WindowTable:

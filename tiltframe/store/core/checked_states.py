@@ -27,7 +27,8 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     Parameters
     ----------
     states : table
-        As `tiltframe.rollup` gives it; a window and key may come more than once.
+        As `tiltframe.rollup` gives it; a window and key may come more than once. A null state says that a measure has
+        not seen all rows of the window.
     frame : TiltFrame
 
     Returns
@@ -46,17 +47,17 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
     frame.check_states(states.schema, exactly=True)
     given = _by_level(states, frame)
     if not states.num_rows:
-        return labelled(merge_level(states, frame, frame.levels[0]), frame, frame.levels[0])
+        return labelled(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
     finest = frame.levels[0]
     if finest.name not in given:
         raise ValueError(f"the states of the finest level, {finest.name}, are missing: coarser ones are made of them")
     merged, below = [], given[finest.name]
     for level in frame.levels:
-        below = labelled(merge_level(below, frame, level), frame, level)
+        below = labelled(merge_level(below, frame, level, unknown=True), frame, level)
         check_readable(below, frame)
         if level.name in given:
             if level != finest:
-                _check_made_of(merge_level(given[level.name], frame, level), below, frame, level)
+                _check_made_of(merge_level(given[level.name], frame, level, unknown=True), below, frame, level)
             merged.append(below)
     return pa.concat_tables(merged)
 
