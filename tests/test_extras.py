@@ -87,6 +87,24 @@ def test_what_is_missing_is_one_sentence(script, missing, extra):
     assert extra in PROJECT["optional-dependencies"]
 
 
+NOT_OF_CLI = [name for name in OTHERS if name not in ("click", "rich", "deltalake")]
+
+
+@pytest.mark.slow
+def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
+    """Commands that other packages add are listed, and say what they need; nothing else of them is loaded."""
+    begin = "import sys; from tiltframe.command import main; sys.argv = "
+    status, out, err = run(f"{begin}['tiltframe', '--help']; main()", *NOT_OF_CLI)
+    assert (status, err) == (0, "")
+    assert re.search(r"^  demo +Not installed: the command demo needs the extra demo", out, flags=re.M)
+    for command in re.findall(r"^  ([a-z]+) ", out, flags=re.M):
+        status, _, err = run(f"{begin}['tiltframe', {command!r}, '--help']; main()", *NOT_OF_CLI)
+        assert (status, err) == (0, ""), command
+    status, out, err = run(f"{begin}['tiltframe', 'demo', 'somewhere']; main()", *NOT_OF_CLI)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"tiltframe: the command demo needs the extra demo: .*\n", err)
+
+
 @pytest.mark.slow
 def test_spark_needs_no_other_extra():
     status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))

@@ -16,6 +16,7 @@ from rich.table import Table
 
 import aggr
 from aggr.arguments import because
+from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.check import check
 from tiltframe.cli.doctor import doctor
@@ -45,9 +46,23 @@ class _Commands(click.Group):
         """Look among both."""
         own = super().get_command(ctx, cmd_name)
         if own is None and (added := [point for point in _added() if point.name == cmd_name]):
-            command: click.Command = added[0].load()
-            return command
+            return _loaded(added[0])
         return own
+
+
+def _loaded(point: EntryPoint) -> click.Command:
+    """Load a command; one whose packages are missing is listed all the same, and says which extra has them."""
+    try:
+        command: click.Command = point.load()
+        return command
+    except ImportError as error:
+        missing = MissingExtra(f"the command {point.name}", point.extras[0] if point.extras else point.name, error)
+
+    def refuse(**_: object) -> None:
+        raise click.ClickException(str(missing))
+
+    taken = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(point.name, callback=refuse, help=f"Not installed: {missing}.", context_settings=taken)
 
 
 def _added() -> Iterable[EntryPoint]:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from tiltframe.cli.options import with_frame, with_store
 from tiltframe.cli.output import as_moment
+from tiltframe.cli.progress import on_same_terminal
 from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
@@ -209,7 +210,7 @@ def _live_line(sink: Output | IntoStore) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     shown = [0.0]
-    with Live(console=console, refresh_per_second=4, transient=True) as live:
+    with Live(console=console, refresh_per_second=4, transient=True, redirect_stdout=on_same_terminal()) as live:
 
         def show() -> None:
             if clock.monotonic() - shown[0] < _SHOWN_EVERY:
