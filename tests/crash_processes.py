@@ -192,10 +192,12 @@ class CrashProcesses:
         self.log[child] = log
         return child
 
-    def wait(self, child: int, seconds: float = 20) -> None:
-        """Wait until a child has acknowledged something."""
+    def wait(self, child: int, seconds: float = 20, times: int = 1) -> None:
+        """Wait until a child has acknowledged something, perhaps several times; or has failed."""
         log, until = Path(self.log[child]), time.monotonic() + seconds
-        while time.monotonic() < until and not (log.exists() and log.stat().st_size):
+        while time.monotonic() < until and not Path(f"{log}.failed").exists():
+            if log.exists() and log.read_bytes().count(b"\n") >= times:
+                return
             time.sleep(0.005)
 
     def kill(self, child: int) -> list[int]:

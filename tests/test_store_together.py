@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,12 +20,15 @@ from tiltframe.store.delta.table import make_level
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
+PATIENCE = 900  # seconds; a worker that gets no turn in them never does
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "expiring", "seconds"), [("folder", False, 60), ("folder", True, 10), ("postgres", True, 10)]
+    ("kind", "expiring", "rounds"), [("folder", False, 6), ("folder", True, 1), ("postgres", True, 2)]
 )
-def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, request):
+def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, request):
+    """Each gets its turns, however slow the machine is, and what is acknowledged is there."""
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
     processes = CrashProcesses(tmp_path)
     writers = [f"w{i}" for i in range(8)]
@@ -37,7 +39,8 @@ def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, req
     # when windows expire, totals of the levels that expire shrink
     readers = ["all"] * 4 if not expiring else ["10m"] * 4
     children |= {f"reader{i}": processes.start("read", path, levels) for i, levels in enumerate(readers)}
-    time.sleep(seconds)
+    for child in children.values():
+        processes.wait(child, PATIENCE, rounds)
     told = {name: processes.kill(child) for name, child in children.items()}
     processes.close()
     store, parts, commits = FrameStore(path), [], 0
@@ -60,9 +63,8 @@ def test_who_works_together_loses_nothing(kind, expiring, seconds, tmp_path, req
                 assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
         store.compact()
     counts = {name: len(numbers) for name, numbers in told.items()}
-    print(f"\n{commits} commits in {seconds:.0f} s, {commits / seconds:.1f} a second; acknowledged {counts}")
-    assert commits > 8
-    assert any(told[f"reader{i}"] for i in range(4))
+    assert min(counts.values()) >= rounds, counts
+    assert commits >= rounds * len(writers)
 
 
 RACE = """
