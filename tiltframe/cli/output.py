@@ -114,7 +114,19 @@ def _plain(value: Any) -> Any:
         return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
     if isinstance(value, bytes):
         return value.hex()
-    return str(value) if isinstance(value, Decimal | dt.time | dt.timedelta) else value
+    if isinstance(value, dt.timedelta):
+        return _iso_length(value)
+    return str(value) if isinstance(value, Decimal | dt.time) else value
+
+
+def _iso_length(value: dt.timedelta) -> str:
+    """Write a length of time in seconds, as ISO 8601 has it.
+
+    >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
+    ('PT60.5S', '-PT2S')
+    """
+    seconds = Decimal(abs(value) // dt.timedelta(microseconds=1)).scaleb(-6)
+    return f"{'-' * (value < dt.timedelta())}PT{f'{seconds:f}'.rstrip('0').rstrip('.') or '0'}S"
 
 
 def _iso(value: dt.date | None) -> str | None:

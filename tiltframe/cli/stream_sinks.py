@@ -17,7 +17,6 @@ from tiltframe.cli.output import json_lines
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import Buffer, OpenWindows
 from tiltframe.streaming.saved import extended
-from windows import NEVER
 
 _EVERY = 1.0  # seconds between commits
 
@@ -34,15 +33,17 @@ class Output:
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time, and write what is emitted."""
-        follows = isinstance(self.windows.late, Buffer) and watermark != NEVER - 1
-        emitted = self.windows.advance(None if follows else watermark, _now())
-        if emitted.num_rows:
-            sys.stdout.write(json_lines(self.windows.results(emitted)))
-            sys.stdout.flush()
+        follows = isinstance(self.windows.late, Buffer)
+        self._write(self.windows.advance(None if follows else watermark, _now()))
 
     def close(self) -> None:
         """Close all windows."""
-        self.tell(NEVER - 1)
+        self._write(self.windows.close())
+
+    def _write(self, emitted: pa.Table) -> None:
+        if emitted.num_rows:
+            sys.stdout.write(json_lines(self.windows.results(emitted)))
+            sys.stdout.flush()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
         """Save the state at the end: what was written in between is not written again."""

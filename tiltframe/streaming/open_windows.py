@@ -232,7 +232,19 @@ class OpenWindows:
 
             By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
         """
-        clock = self._clock.told(watermark, now)
+        return self._advanced(self._clock.told(watermark, now))
+
+    def close(self) -> pa.Table:
+        """Close all windows, those over all time as well, for no more rows are to come.
+
+        Returns
+        -------
+        table
+            As `advance` gives it: each window that has changed since it was last emitted, once.
+        """
+        return self._advanced(replace(self._clock, watermark=NEVER + self.emit.delay_us))
+
+    def _advanced(self, clock: saved.Clock) -> pa.Table:
         time = self.emit.time(clock.watermark, clock.now)
         due = self.emit.due(clock.looked, time)
         if not self._levels:
