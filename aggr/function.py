@@ -54,6 +54,7 @@ class Function(ABC):
     checks_in_finish : fields whose ``check_type`` is enough before ``_finish``, which makes the rest of their check as
         it reads them, and raises `DamagedState`
     version : of the state's layout
+    earlier_versions : of which the function reads states as well; others are refused by name
 
     Guarantee
     ---------
@@ -74,6 +75,7 @@ class Function(ABC):
     tolerates: ClassVar[frozenset[str]] = frozenset()
     checks_in_finish: ClassVar[frozenset[str]] = frozenset()
     version: ClassVar[int] = 1
+    earlier_versions: ClassVar[frozenset[int]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Note whose states the function reads."""
@@ -550,6 +552,11 @@ class Function(ABC):
                 raise ValueError(
                     f"a {self.name} state has version {numbers.max()}, and this release reads up to {self.version}; "
                     "upgrade tiltframe"
+                )
+            if unread := set(np.unique(numbers).tolist()) - {self.version, *self.earlier_versions}:
+                raise ValueError(
+                    f"a {self.name} state has version {min(unread)}, and this one reads version {self.version}; "
+                    "roll the rows up again, or read the states with the release that wrote them"
                 )
         for name, state_parameters in self.state_parameters.items():
             mine = repeated(name, getattr(self, name), state_parameters, 1)

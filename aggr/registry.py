@@ -14,7 +14,7 @@ from functools import cache
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
-from aggr.function import WEIGHT, Function, column_keywords
+from aggr.function import FUNCTION, VERSION, WEIGHT, Function, column_keywords
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -77,8 +77,8 @@ def _check(name: str, function: type[Function]) -> None:
             f"{name} needs {missing[0]!r}, a few words for people; got {getattr(function, missing[0], None)!r}"
         )
     parameters = [f.name for f in fields(function)]
-    if taken := {"column", "where", *column_keywords(function)} & set(parameters):
-        raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call has already; choose another name")
+    if taken := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
+        raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call or state has already; choose another name")
     if function.takes_weights() and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
@@ -92,7 +92,7 @@ def _check(name: str, function: type[Function]) -> None:
         made.parameter_columns(0)
     except Exception as error:
         raise ValueError(f"{name} does not say what its states keep: {error}") from None
-    if taken := {"version", *function.state_parameters} & set(kept):
+    if taken := {FUNCTION, VERSION, *function.state_parameters} & set(kept):
         raise ValueError(f"{name} has a field {taken.pop()!r} in its state, a name that is taken; choose another")
 
 

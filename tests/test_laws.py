@@ -387,7 +387,49 @@ class AnyParameter(Broken):
             raise ValueError("not mine")
 
 
+class LooksAround(Broken):
+    """Reads results as shares of all groups."""
+
+    def _finish(self, states):
+        counts = states.field("count").to_numpy().astype(float)
+        return pa.array(counts / max(counts.sum(), 1.0))
+
+
+@dataclass(frozen=True)
+class ForgetsToSay(Broken):
+    """Has a parameter that shapes the state, and does not name it in state_parameters."""
+
+    step: int = 1
+
+    def _reduce(self, values, groups):
+        return {"count": pa.array(groups.counts() * self.step), "value": LEAST.merge(values, groups)}
+
+
+class ReadsTheOld(Broken):
+    """Changed its layout, and takes states of the old one for its own."""
+
+    version = 2
+
+    def _check(self, states, named, merging=False, finishing=False):
+        columns = {f.name: states.field(f.name) for f in states.type}
+        columns["version"] = pa.array([2] * len(states), pa.int8())
+        super()._check(
+            pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), named, merging, finishing
+        )
+
+
+class WeighsOnce(Broken):
+    """Counts a row once, whatever its weight."""
+
+    def _reduce_weighted(self, values, groups, weights):
+        return self._reduce(values, groups)
+
+
 BROKEN = {
+    LooksAround: {"isolated_results"},
+    ForgetsToSay: {"reading_parameters"},
+    ReadsTheOld: {"versions"},
+    WeighsOnce: {"weights"},
     FloatSum: {"any_order", "any_tree", "tower", "single_rows"},
     FinishedMean: {"tower", "any_order", "any_tree", "identity"},
     ByArrival: {"any_order", "tower"},
@@ -408,9 +450,28 @@ def test_broken_functions_are_refused(broken):
     assert any(f"law {law!r}" in str(caught.value) for law in BROKEN[broken]), caught.value
 
 
+@dataclass(frozen=True)
+class Newer(Broken):
+    version = 2
+
+
+@dataclass(frozen=True)
+class ReadsBoth(Newer):
+    earlier_versions = frozenset({1})
+
+
 @pytest.mark.slow
-def test_a_sound_function_of_the_same_make_passes():
-    check(Broken(), pa.float64(), rounds=20)
+@pytest.mark.parametrize("sound", [Broken(), Newer(), ReadsBoth()], ids=repr)
+def test_a_sound_function_of_the_same_make_passes(sound):
+    check(sound, pa.float64(), rounds=20)
+
+
+def test_states_of_an_earlier_version_are_refused_unless_they_are_said_to_be_read():
+    old = Broken().reduce(pa.array([1.0, 2.0]), aggr.Groups.single(2))
+    for read in (Newer().finish, lambda states: Newer().merge(states, aggr.Groups.single(1))):
+        with pytest.raises(ValueError, match="a broken state has version 1, and this one reads version 2"):
+            read(old)
+    assert ReadsBoth().finish(old).to_pylist() == [1.0]
 
 
 def test_a_wrong_oracle_is_noticed():
@@ -421,5 +482,5 @@ def test_a_wrong_oracle_is_noticed():
 def test_there_are_the_laws_of_the_design():
     assert set(LAWS) == {
         "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
-        "exact_type", "travel", "refusal",
+        "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters", "weights",
     }  # fmt: skip

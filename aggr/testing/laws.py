@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aggr.function import FUNCTION, Function
+from aggr.function import FUNCTION, VERSION, Function
 from aggr.kernels.digest import digest, same_bits
 from aggr.kernels.groups import Groups
 from aggr.parameters import some
@@ -192,11 +192,66 @@ def refusal(case: Case) -> None:
     _refuses(partial(case.merge, strange), "states that are not its own")
 
 
+def isolated_results(case: Case) -> None:
+    """A state's result depends on that state alone."""
+    states = case.states
+    results = case.function.finish(states)
+    for group in range(case.groups.n):
+        _same(case.function.finish(states.slice(group, 1)), results.slice(group, 1), "the result of a state alone")
+
+
+def versions(case: Case) -> None:
+    """States of a later version are refused, and so are those of an earlier one that is not said to be read."""
+    states, version = case.states, case.function.version
+    unread = set(range(1, version)) - case.function.earlier_versions
+    for other in [version + 1, *unread] if len(states) else []:
+        fields = {f.name: states.field(f.name) for f in states.type}
+        fields[VERSION] = pa.array([other] * len(states), fields[VERSION].type)
+        of_other = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+        _refuses(partial(case.merge, of_other), f"states of version {other}")
+        _refuses(partial(case.function.finish, of_other), f"states of version {other}")
+
+
+def reading_parameters(case: Case) -> None:
+    """A parameter that is not in ``state_parameters`` only reads: it shows in no state."""
+    for parameter in fields(case.function):
+        if parameter.init and parameter.name not in case.function.state_parameters:
+            for value in _others(getattr(case.function, parameter.name)):
+                try:
+                    other = replace(case.function, **{parameter.name: value})
+                except (TypeError, ValueError):  # a value that the function does not allow
+                    continue
+                where = f"with {parameter.name}={value!r}, which is not in state_parameters"
+                _same(other.reduce(case.values, case.groups), case.states, where)
+
+
+def _others(value: Any) -> list[Any]:
+    """Give other values of the kind of a parameter."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1, value * 2, value / 2, 0, 1]
+    if isinstance(value, tuple):
+        return [value[:1], (0.25, 0.75)]
+    return [None, "a", 1, 0.5, True] if value is None or isinstance(value, str) else []
+
+
+def weights(case: Case) -> None:
+    """A row of a weight gives what so many rows give; one of weight 0, or null, nothing."""
+    if not case.function.takes_weights():
+        return
+    counts = case.rng.integers(0, 4, len(case.values))
+    rows = np.repeat(np.arange(len(counts)), counts)
+    repeated = case.function.reduce(case.values.take(pa.array(rows)), Groups(case.groups.ids[rows], case.groups.n))
+    missing = pa.array(counts, mask=(counts == 0) & (case.rng.random(len(counts)) < 0.5))
+    _same(case.function.reduce(case.values, case.groups, missing), repeated)
+
+
 LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
-        refusal,
+        refusal, isolated_results, versions, reading_parameters, weights,
     )
 }  # fmt: skip
 

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-
-from aggr import Function, Groups
-from aggr.fields import ADD, EXACT, Field
-from aggr.kernels.exact_sums import sum_exactly
-from aggr.kernels.numbers import as_floats
-from aggr.kernels.rounding import quotient
-from aggr.kernels.superaccumulator import Limbs
+from aggr.extend import COUNT, EXACT, Field, Function, Groups, Limbs, as_floats, quotient, sum_exactly
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,7 @@ class Geomean(Function):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         """Counts and sums add up."""
-        return {"count": ADD, "logs": EXACT}
+        return {"count": COUNT, "logs": EXACT}
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals."""

@@ -1,0 +1,62 @@
+"""What a function of one's own is made of: the contract, fields, exact sums, damaged states, compiled loops.
+
+A function subclasses `Function`, or `ExactSums` where its state is exact sums of its inputs and of their products; what
+else it needs is imported from here, and from nowhere else in this package.
+
+>>> from dataclasses import dataclass
+>>> from typing import ClassVar
+>>> import pyarrow as pa
+>>> @dataclass(frozen=True)
+... class SumOfSquares(ExactSums):
+...     name, keeps, returns = "sum_of_squares", "exact Σx², count", "float64"
+...     sums: ClassVar = {"squares": "value·value"}
+...     def _result(self, sums):
+...         return sums["squares"].over_integers()
+>>> SumOfSquares().finish(SumOfSquares().reduce(pa.array([3.0, 4.0]), Groups.single(2))).to_pylist()
+[25.0]
+"""
+
+from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Extreme, Field, Ordered
+from aggr.function import Function, refuse
+from aggr.functions.exact_family import ExactSums, Sums
+from aggr.functions.python_function import PerGroup
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.exact_number import ExactNumbers
+from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
+from aggr.kernels.groups import Groups
+from aggr.kernels.histogram.field import Buckets
+from aggr.kernels.jit import compiled
+from aggr.kernels.numbers import as_floats
+from aggr.kernels.rounding import quotient
+from aggr.kernels.superaccumulator import Limbs
+
+__all__ = [
+    "ADD",
+    "COUNT",
+    "EARLIEST",
+    "EXACT",
+    "GREATEST",
+    "LATEST",
+    "LEAST",
+    "OR",
+    "Buckets",
+    "DamagedState",
+    "Exact",
+    "ExactNumbers",
+    "ExactSums",
+    "Extreme",
+    "Field",
+    "Function",
+    "Groups",
+    "Limbs",
+    "Ordered",
+    "PerGroup",
+    "Sums",
+    "as_floats",
+    "compiled",
+    "quotient",
+    "refuse",
+    "sum_exactly",
+    "sum_products",
+    "sum_squares",
+]
