@@ -78,7 +78,7 @@ def _check(name: str, function: type[Function]) -> None:
         )
     parameters = [f.name for f in fields(function)]
     if taken := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
-        raise ValueError(f"{name} has a parameter {taken.pop()!r}, which every call or state has already; choose another name")
+        raise ValueError(f"{name} has a parameter {taken.pop()!r}, a name that is taken; choose another")
     if function.takes_weights() and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
