@@ -147,7 +147,17 @@ def _starts(results: pa.Table, timezone: str) -> list[str]:
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
     rows = zip(starts, levels, partial, strict=True)
-    return [s.astimezone(zone).strftime(_STARTS[_unit(level)]) + " …" * dots for s, level, dots in rows]
+    return [_start(start.astimezone(zone), _STARTS[_unit(level)]) + " …" * dots for start, level, dots in rows]
+
+
+def _start(start: dt.datetime, form: str) -> str:
+    """Write a start as finely as its level needs, and as it needs itself: days of another zone begin within days."""
+    text = start.strftime(form)
+    return (
+        text
+        if "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
+        else f"{start:%Y-%m-%d %H:%M}"
+    )
 
 
 @lru_cache

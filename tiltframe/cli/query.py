@@ -45,7 +45,9 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 )
 @click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
 @click.option("--having", metavar="EXPR", help="A condition on results: 'requests > 100 AND latency_p99 > 0.5'.")
-@click.option("--timezone", metavar="ZONE", help="Read --within and print windows in this zone, not the store's.")
+@click.option(
+    "--timezone", metavar="ZONE", help="Read --within in this zone, ask per its windows, and print them in it."
+)
 @click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Keep apart by this key only; may repeat.")
 @click.option("--no-keys", is_flag=True, help="Merge over all keys.")

@@ -363,8 +363,9 @@ class FrameStore(Maintenance):
             windows, and which holds it from its start on; where the coarsest has more, hours, days, weeks, months,
             quarters or years.
         timezone : str, optional
-            The zone that ``within`` and ``now`` are read in, and that the window's start and end are given in; the
-            frame's for reading, UTC for giving, by default. Windows stay the frame's.
+            The zone that ``within`` and ``now`` are read in, whose windows ``per`` names (``1d`` are its days, merged
+            from the coarsest level whose windows make them up), and that starts and ends are given in. By default the
+            frame's; starts and ends are then given in UTC.
 
         Returns
         -------

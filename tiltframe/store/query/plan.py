@@ -14,6 +14,7 @@ from aggr.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import check_names
 from tiltframe.store.core.backend import Range
+from tiltframe.store.query.other_zone import made_of
 from tiltframe.store.query.time_range import read_time_range
 from windows import TimeWindow, Whole
 
@@ -85,7 +86,7 @@ class QueryPlan:
         """
         levels = self.frame.levels
         span = self.span() if self.whole else None
-        able = [i for i, level in enumerate(levels) if self.target.made_of(level)]
+        able = [i for i, level in enumerate(levels) if made_of(self.target, level, self.within)]
         return [i for i in able if span is None or _tiles(levels[i], span)][-1]
 
 
@@ -110,18 +111,24 @@ def plan_query(
         if name not in frame.keys:
             there = _list(frame.keys)
             raise ValueError(f"a condition can name the keys of the frame ({there}); got {shown(name)}")
-    target = _target(frame, per)
-    span = None if within is None else read_time_range(within, timezone or frame.timezone, now)
+    zone = timezone or frame.timezone
+    span = None if within is None else read_time_range(within, zone, now)
+    target = _target(frame, per, zone, span)
     return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where)
 
 
-def _target(frame: TiltFrame, per: str | TimeWindow | None) -> TimeWindow:
-    target = Whole() if per is None else window_in(per, frame.timezone)
-    if any(target.made_of(level) for level in frame.levels):
+def _target(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range | None) -> TimeWindow:
+    """Read what results are per: text in the zone that is asked for, a window in that zone or the frame's."""
+    of_frame = not (per is None or isinstance(per, str)) and per.timezone == frame.timezone
+    target = Whole() if per is None else window_in(per, frame.timezone if of_frame else zone)
+    if any(made_of(target, level, within) for level in frame.levels):
         return target
-    if target.timezone != frame.timezone:
-        raise ValueError(f"the windows {target.name} are of {target.timezone}, and the frame is of {frame.timezone}")
     levels = _list(level.name for level in frame.levels)
+    if target.timezone != frame.timezone:
+        raise ValueError(
+            f"{target.name} in {target.timezone} is not made of whole windows of a level of the store, which are of "
+            f"{frame.timezone}: {levels}; ask in {frame.timezone}, or keep a level such as 15m"
+        )
     raise ValueError(
         f"{target.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
         f"{frame.levels[0].name}, hopping windows of these, or '{ALL}'"

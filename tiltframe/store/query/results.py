@@ -20,6 +20,7 @@ from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
 from tiltframe.names import PARTIAL as PARTIAL
 from tiltframe.store.core.backend import Range
+from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
 from windows.timezone import Instants
 
@@ -33,6 +34,7 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
     if plan.whole:
         low, high = span or (0, 0)
         return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)
+    check_parts(instants_of(rows), plan.frame.levels[plan.source()], plan.target)
     if plan.target.overlap > 1:
         panes = plan.target.pane.assign(instants_of(rows))
         rows = _merged(rows, panes.starts, panes.ends, plan)
