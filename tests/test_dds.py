@@ -220,3 +220,16 @@ def test_the_table_of_steps_gives_the_keys_of_the_logarithm(accuracy, middle):
     values = values[(values > mapping.least) & np.isfinite(values)]
     few = np.concatenate([mapping.keys(values[i : i + 1000]) for i in range(0, len(values), 1000)])
     assert (mapping.keys(values) == few).all()
+
+
+@pytest.mark.parametrize("zeros", [[-0.0], [0.0], [-0.0, 0.0], [-0.0, 1.0], [-1.0, -0.0]])
+def test_a_quantile_of_zeros_is_the_same_bits_however_many_states_are_read(zeros):
+    """numpy's clip gives one zero or the other by its place among vector lanes."""
+    for groups in (1, 2, 3, 7, 8, 9, 33):
+        for quantiles in ([0.5], [0.0, 0.5, 1.0]):
+            function = aggr.Dds(tuple(quantiles))
+            values = pa.array(zeros * groups)
+            states = function.reduce(values, Groups.of(np.repeat(np.arange(groups), len(zeros)), groups))
+            found = {repr(row["quantiles"]) for row in function.finish(states).to_pylist()}
+            assert len(found) == 1, (groups, found)
+            assert "-0.0" not in found.pop()

@@ -262,6 +262,7 @@ class Dds(Function):
         if zero.any():
             values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
         values = np.clip(values, *(_floats(states.field(name)) for name in ("min", "max")))
+        values += 0.0  # a zero is 0.0: which of two zeros clip gives depends on how many values it has
         if low.any() or parts.high.any():
             values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
         place, empty = np.argsort(order), counts == 0
