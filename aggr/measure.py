@@ -11,7 +11,7 @@ import pyarrow as pa
 from aggr import predicate
 from aggr.arguments import is_name, nearest, shown
 from aggr.expression import columns_in, may_read, type_in, values_in
-from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
+from aggr.function import EVENT_TIME, FUNCTION, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import filterable
 from aggr.kernels.weights import check_weight_type
@@ -259,6 +259,10 @@ def from_description(description: dict[str, Any]) -> Measure:
     >>> from_description({"function": "sum", "column": "bytes"})
     sum('bytes')
     """
+    if FUNCTION not in description:
+        raise ValueError(
+            f"a described measure names its function, as Measure.describe writes it; got {shown(description)}"
+        )
     parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
     function = get(description["function"])(**parameters)
     others = tuple(description.get(keyword(role)) for role in function.inputs[1:])

@@ -121,3 +121,37 @@ def test_a_function_of_the_notebook_travels_with_its_frame():
         aggr.register(aggr.Var)
     assert again == frame
     assert again.states[0].measure == frame.states[0].measure
+
+
+@pytest.mark.store
+def test_a_store_of_a_function_that_is_not_installed_says_so(tmp_path, capfd):
+    """Nothing calls it damaged, in Python and on the command line, and it opens once the function is there."""
+    from dataclasses import dataclass
+
+    import pyarrow as pa
+
+    import aggr
+    from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+    from tiltframe.cli import main
+
+    @dataclass(frozen=True)
+    class Least(aggr.Min):
+        name = "least_of_mine"
+
+    aggr.register(Least)
+    frame = TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")})
+    FrameStore(str(tmp_path / "s"), frame).append(rollup(pa.table({"ts": [0], "x": [1]}), frame), "w", 1)
+    aggr.unregister("least_of_mine")
+    said = "a function that is not installed here: the measure 'low': there is no function 'least_of_mine'; install"
+    with pytest.raises(StoreError, match=said) as error:
+        FrameStore(str(tmp_path / "s"))
+    assert "damaged" not in str(error.value)
+    for command in ("query", "inspect", "check"):
+        with pytest.raises(SystemExit):
+            main([command, str(tmp_path / "s"), *(["--per", "1m"] if command == "query" else [])])
+        assert said in capfd.readouterr().err
+    aggr.register(Least)
+    try:
+        assert FrameStore(str(tmp_path / "s")).query("1m")["low"].to_pylist() == [1]
+    finally:
+        aggr.unregister("least_of_mine")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr import Measure, from_description
+from aggr import Measure, UnknownFunction, from_description
 from aggr.arguments import (
     checked_list,
     checked_mapping,
@@ -391,6 +391,8 @@ class TiltFrame:
         for name, measure in checked_mapping(described["measures"], "measures", "name -> described measure").items():
             try:
                 measures[name] = from_description(measure)
+            except UnknownFunction as unknown:
+                raise ValueError(f"the measure {shown(name)}: {unknown}") from unknown
             except (KeyError, TypeError, AttributeError):
                 raise ValueError(f"cannot read {shown(measure)} as the described measure {shown(name)}") from None
         keys = read_keys(described["keys"])

@@ -101,8 +101,8 @@ def _parsed(text: str, example: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, AttributeError, MemoryError, RecursionError):
-        quoted = _DURATION.sub(r"'\1'", text) if isinstance(text, str) else text
-        if quoted != text:
+        quoted = _DURATION.sub(r"'\1'", text) if isinstance(text, str) else ""
+        if quoted and quoted != text:
             raise ValueError(f"cannot read {shown(text)}; write lengths of time in quotes: {shown(quoted)}") from None
         raise ValueError(f"cannot read {shown(text)}; write it as {example}") from None
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from aggr import UnknownFunction
 from aggr.arguments import shown
 from tiltframe.frame import START, TiltFrame
 from tiltframe.store.core.backend import StoreError
@@ -81,7 +82,8 @@ class Manifest:
     def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
         """Read it back.
 
-        Raises `StoreError` for a manifest of a newer release, or of newer functions, and for a damaged one.
+        Raises `StoreError` for a manifest of a newer release, of newer functions or of functions that are not here, and
+        for a damaged one.
         """
         try:
             if described["format"] > FORMAT:
@@ -110,6 +112,11 @@ class Manifest:
         except StoreError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            if isinstance(error.__cause__, UnknownFunction) and described.get("checksum") == _checksum(described):
+                raise StoreError(
+                    f"the store {uri} keeps states of a function that is not installed here: "
+                    f"{str(error).partition(';')[0]}; install the distribution that brings it"
+                ) from None
             raise StoreError(f"the store {uri} is damaged: its description cannot be read: {error}") from None
 
 

@@ -16,7 +16,7 @@ from tiltframe.names import check_names
 from tiltframe.store.core.backend import Range
 from tiltframe.store.query.other_zone import made_of
 from tiltframe.store.query.time_range import read_time_range
-from windows import TimeWindow, Whole
+from windows import TimeWindow, Whole, as_window
 
 ALL = Whole().name
 
@@ -119,8 +119,9 @@ def plan_query(
 
 def _target(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range | None) -> TimeWindow:
     """Read what results are per: text in the zone that is asked for, a window in that zone or the frame's."""
-    of_frame = not (per is None or isinstance(per, str)) and per.timezone == frame.timezone
-    target = Whole() if per is None else window_in(per, frame.timezone if of_frame else zone)
+    target = Whole() if per is None else as_window(per, zone)
+    if target.timezone not in (None, frame.timezone):
+        target = window_in(target, zone)  # refuses those of a third zone
     if any(made_of(target, level, within) for level in frame.levels):
         return target
     levels = _list(level.name for level in frame.levels)
