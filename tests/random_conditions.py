@@ -191,7 +191,13 @@ class Conditions:
                 "{a} % 5 + 1",
                 "round(d1)",
             ]
-            forms += ["{a} % {b}", "mod({a}, {b})", "{b} * {a}", "{a} + {b} - {a}", "greatest({a}, {b})"]
+            forms += [
+                "{a} % nullif({b}, 0)",
+                "mod({a}, nullif({b}, 0))",
+                "{b} * {a}",
+                "{a} + {b} - {a}",
+                "greatest({a}, {b})",
+            ]
             form = self.rng.choice(forms)
             if self.rng.random() < 0.15:
                 missing = self.rng.choice(["year(nullif(ts, ts))", "CAST(NULL AS INT)", "nullif(i32, i32)"])
