@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+
 from aggr.extend import COUNT, EXACT, Field, Function, Groups, Limbs, as_floats, quotient, sum_exactly
 
 
