@@ -67,10 +67,10 @@ def type_in(text: str, schema: pa.Schema) -> pa.DataType:
     return predicate.value_type(text, schema)
 
 
-def values_in(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC") -> pa.Array:
     """Return a column, or compute an expression; raises ``ValueError`` where it cannot be computed."""
     names = table.schema.names
-    return one_array(table.column(text)) if is_column(text, names) else predicate.evaluate(text, table)
+    return one_array(table.column(text)) if is_column(text, names) else predicate.evaluate(text, table, timezone)
 
 
 def may_read(text: str) -> tuple[str, ...]:

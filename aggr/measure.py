@@ -162,7 +162,9 @@ class Measure:
         others = [self._known(time) if text is None else type_in(text, schema) for text in self.others]
         return pa.struct(list(zip(self.function.inputs, [dtype, *others], strict=True)))
 
-    def reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None) -> pa.StructArray:
+    def reduce(
+        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
+    ) -> pa.StructArray:
         """Reduce the grouped rows of a table to one state per group.
 
         Parameters
@@ -173,6 +175,8 @@ class Measure:
             As many rows as the table.
         times : array of timestamps, shape (rows,), optional
             Event times, for a function that takes the frame's own.
+        timezone : str
+            An IANA name: of the clock that its expressions read times on.
 
         Returns
         -------
@@ -184,22 +188,24 @@ class Measure:
             As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
         """
         try:
-            return self._reduce(table, groups, times)
+            return self._reduce(table, groups, times, timezone)
         except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"{self!r}: {error}") from None
 
-    def _reduce(self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None) -> pa.StructArray:
+    def _reduce(
+        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None, timezone: str
+    ) -> pa.StructArray:
         table = table.select(list(self.columns(table.schema.names)))
         if self.where is not None:
-            rows = predicate.rows_where(self.where, table)
+            rows = predicate.rows_where(self.where, table, timezone)
             table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
-        weights = None if self.weight is None else values_in(self.weight, table)
+        weights = None if self.weight is None else values_in(self.weight, table, timezone)
         if self.column is None:
             return self.function.reduce(pa.array(groups.ids), groups, weights)
-        values = values_in(self.column, table)
+        values = values_in(self.column, table, timezone)
         if self.others:
-            others = [self._known(times) if text is None else values_in(text, table) for text in self.others]
+            others = [self._known(times) if text is None else values_in(text, table, timezone) for text in self.others]
             return self.function.reduce([values, *others], groups, weights)
         return self.function.reduce(values, groups, weights)
 

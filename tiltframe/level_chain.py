@@ -149,7 +149,7 @@ def adaptive_states(
 
     def groups(table: pa.Table) -> int:
         starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time)))
-        _, places, keys = keyed(table, frame.keyed_by, ())
+        _, places, keys = keyed(table, frame.keyed_by, (), frame.timezone)
         if places is not None:  # a row is in several groups, of several shards
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
@@ -163,7 +163,7 @@ def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None)
 
     ``times``, microseconds UTC, are taken for the rows' event times where they are given.
     """
-    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame))
+    rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
         times = event_times(rows.column(frame.time), frame.time)
     elif places is not None:
@@ -180,7 +180,7 @@ def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, ti
     """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(times))
-        reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times))
+        reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times), timezone=frame.timezone)
         ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, _instants(ends)).select(_columns(frame))
     found = frame.panes.assign(times)
@@ -188,7 +188,8 @@ def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, ti
         rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
     times = times[found.rows]
     begun, over = _united(frame.panes, found.starts, found.ends, keys)
-    reduced = reduce_by(rows, {START: _instants(begun)} | keys, frame.states, _instants(times), {END: _instants(over)})
+    windows = {START: _instants(begun)} | keys
+    reduced = reduce_by(rows, windows, frame.states, _instants(times), {END: _instants(over)}, frame.timezone)
     return reduced.select(_columns(frame))
 
 

@@ -19,6 +19,7 @@ from aggr.predicate.compile import Compiler, operands
 from aggr.predicate.parse import name_of, parsed
 from aggr.predicate.term import Term
 from aggr.predicate.types import fitted, meet
+from aggr.predicate.zones import UTC
 
 _Kinds = Callable[[pa.DataType], bool]
 _COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
@@ -95,7 +96,7 @@ class Bound:
         return Bound.of(value for value in told.values if rest.holds(value))
 
 
-def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
+def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, Bound]:
     """Find the bounds that a condition sets on the columns of a schema.
 
     Parameters
@@ -103,6 +104,8 @@ def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
     condition : str
         SQL, as `docs/conditions.md` describes it.
     schema : pa.Schema
+    timezone : str
+        An IANA name: of the clock that times are read on.
 
     Returns
     -------
@@ -125,7 +128,7 @@ def bounds(condition: str, schema: pa.Schema) -> dict[str, Bound]:
     >>> bounds("host = 'a' AND (port < 10 OR port IN (20, 30)) AND port <> 7", schema)
     {'host': Bound(low='a', high='a', values=frozenset({'a'})), 'port': Bound(low=None, high=30, values=None)}
     """
-    return _of(parsed(condition).unnest(), Compiler(schema))
+    return _of(parsed(condition).unnest(), Compiler(schema, timezone))
 
 
 def _of(node: sql.Expr, compiler: Compiler) -> dict[str, Bound]:

@@ -14,6 +14,7 @@ from aggr.predicate import arithmetic, compare, functions, literals, text
 from aggr.predicate.grammar import PARTS
 from aggr.predicate.parse import name_of
 from aggr.predicate.term import BOOL, Kernel, Term, balanced, column, constant, null, truth
+from aggr.predicate.zones import UTC, at_zone, in_zone, localized
 
 _COMPARE: Mapping[type[sql.Expr], str] = {
     **{sql.EQ: "=", sql.NEQ: "<>", sql.LT: "<", sql.LTE: "<=", sql.GT: ">", sql.GTE: ">="},
@@ -53,9 +54,9 @@ _TYPES = {
 class Compiler:
     """Compiles expressions over the columns of a schema."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        """Take the schema that columns are looked up in."""
-        self.schema = schema
+    def __init__(self, schema: pa.Schema, timezone: str = UTC) -> None:
+        """Take the schema that columns are looked up in, and the zone whose clock times are read on."""
+        self.schema, self.timezone = schema, timezone
 
     def term(self, node: sql.Expr) -> Term:
         """Compile a node; raises ``ValueError`` where types do not go together."""
@@ -67,7 +68,8 @@ class Compiler:
         for level in (_SUMS, _PRODUCTS):
             if kind in level:
                 first, rest = _steps(node, level)
-                return arithmetic.chain(self.term(first), [(sign, self.term(part)) for sign, part in rest])
+                parts = [(sign, self.term(part)) for sign, part in rest]
+                return localized(arithmetic.chain(self.term(first), parts), self.timezone)
         if kind in _OF_TEXT:
             return text.mapped(_OF_TEXT[kind], self.term(node.this), node.key)
         if kind in _FOUND:
@@ -82,7 +84,7 @@ class Compiler:
         dtype = normalized_type(self.schema.field(name).type)
         if pa.types.is_union(dtype):
             raise ValueError(f"the column {name!r} has type {dtype}, which conditions and expressions cannot read")
-        return column(name, dtype)
+        return column(name, in_zone(dtype, self.timezone))
 
     def is_(self, node: sql.Expr) -> Term:
         """Compile IS NULL, IS TRUE and IS FALSE."""
@@ -159,7 +161,19 @@ class Compiler:
 
     def cast(self, node: sql.Expr) -> Term:
         """Compile CAST and TRY_CAST, and literals such as DATE '2024-05-01'."""
-        return functions.cast(self.term(node.this), _type(node.args["to"]), bool(node.args.get("safe")))
+        kind = in_zone(_type(node.args["to"]), self.timezone)
+        return functions.cast(self.term(node.this), kind, bool(node.args.get("safe")))
+
+    def zoned(self, node: sql.Expr) -> Term:
+        """Compile a time AT TIME ZONE a zone."""
+        zone = text.constant_text(self.term(node.args["zone"]), "the zone of AT TIME ZONE")
+        if zone is None:
+            raise ValueError("AT TIME ZONE takes the name of a zone, say 'Europe/Berlin'; got NULL")
+        return at_zone(self.term(node.this), zone)
+
+    def truncated(self, node: sql.Expr) -> Term:
+        """Compile date_trunc(unit, time)."""
+        return localized(functions.truncated(self.term(node.this), node.args["unit"].name), self.timezone)
 
     def interval(self, node: sql.Expr) -> Term:
         """Compile INTERVAL '1' DAY."""
@@ -253,7 +267,8 @@ _READERS: Mapping[type[sql.Expr], Callable[[Compiler, Any], Term]] = {
     sql.Sign: lambda c, n: functions.floating(pc.sign, c.term(n.this), "sign"),
     sql.IsNan: lambda c, n: functions.is_nan(c.term(n.this)),
     sql.Extract: lambda c, n: functions.part(c.term(n.expression), n.this.name),
-    sql.TimestampTrunc: lambda c, n: functions.truncated(c.term(n.this), n.args["unit"].name),
+    sql.TimestampTrunc: Compiler.truncated,
+    sql.AtTimeZone: Compiler.zoned,
     sql.TsOrDsToDate: lambda c, n: functions.cast(c.term(n.this), pa.date32(), False),
     sql.Interval: Compiler.interval,
 }
@@ -268,6 +283,6 @@ def _negative(compiler: Compiler, node: sql.Expr) -> Term:
     return arithmetic.negative(compiler.term(inner))
 
 
-def compiled(tree: sql.Expr, schema: pa.Schema) -> Term:
-    """Compile a checked tree over the columns of a schema."""
-    return Compiler(schema).term(tree)
+def compiled(tree: sql.Expr, schema: pa.Schema, timezone: str = UTC) -> Term:
+    """Compile a checked tree over the columns of a schema; times are read on the clock of a zone."""
+    return Compiler(schema, timezone).term(tree)

@@ -14,6 +14,7 @@ from aggr.kernels.normalize import normalize
 from aggr.predicate.compile import compiled
 from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed, shortened
 from aggr.predicate.term import Term, Value
+from aggr.predicate.zones import UTC
 
 _MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
 
@@ -43,7 +44,7 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
         _condition(text, schema)
 
 
-def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.bool_]:
+def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> NDArray[np.bool_]:
     """Find the rows for which a condition is true: neither where it is false, nor where it is null.
 
     Parameters
@@ -51,6 +52,8 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.b
     condition : str
         SQL, as `docs/conditions.md` describes it.
     table : table or batch
+    timezone : str
+        An IANA name: of the clock that times are read on.
 
     Returns
     -------
@@ -66,12 +69,13 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch) -> NDArray[np.b
     >>> rows_where("status >= 500", pa.table({"status": [200, 503, None]}))
     array([False,  True, False])
     """
-    chosen = _values(_condition(condition, table.schema), condition, table, CONDITION).cast(pa.bool_())
+    term = _condition(condition, table.schema, timezone)
+    chosen = _values(term, condition, table, CONDITION).cast(pa.bool_())
     rows: NDArray[np.bool_] = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
     return rows
 
 
-def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
+def evaluate(text: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> pa.Array:
     """Compute a value for every row.
 
     Parameters
@@ -79,6 +83,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
     text : str
         SQL, say ``"price * quantity"`` or ``"lower(route)"``.
     table : table or batch
+    timezone : str
+        An IANA name: of the clock that times are read on.
 
     Returns
     -------
@@ -94,7 +100,8 @@ def evaluate(text: str, table: pa.Table | pa.RecordBatch) -> pa.Array:
     >>> evaluate("price * 2", pa.table({"price": [1.5, None]})).to_pylist()
     [3.0, None]
     """
-    return _values(_bound(text, table.schema, EXPRESSION), text, table, EXPRESSION)
+    values = _values(_bound(text, table.schema, EXPRESSION, timezone), text, table, EXPRESSION)
+    return values.cast(value_type(text, table.schema)) if pa.types.is_timestamp(values.type) else values
 
 
 def value_type(text: str, schema: pa.Schema) -> pa.DataType:
@@ -120,7 +127,8 @@ def value_type(text: str, schema: pa.Schema) -> pa.DataType:
     >>> value_type("price * quantity", pa.schema([("price", pa.float64()), ("quantity", pa.int32())]))
     DataType(double)
     """
-    return _bound(text, schema, EXPRESSION).type
+    dtype = _bound(text, schema, EXPRESSION).type
+    return pa.timestamp(dtype.unit, UTC) if pa.types.is_timestamp(dtype) and dtype.tz else dtype  # it is an instant
 
 
 def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
@@ -158,14 +166,14 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     return _condition(condition, schema).of(_Fields(schema))
 
 
-def _condition(text: str, schema: pa.Schema) -> Term:
-    term = _bound(text, schema, CONDITION)
+def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
+    term = _bound(text, schema, CONDITION, timezone)
     if not pa.types.is_boolean(term.type) and not term.null:
         raise ValueError(f"the condition {shortened(text)!r} gives {term.type}, not true or false")
     return term
 
 
-def _bound(text: str, schema: pa.Schema, what: str) -> Term:
+def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC) -> Term:
     parsed(text, what)
     names = columns_of(text, what)
     for name in names:
@@ -173,13 +181,13 @@ def _bound(text: str, schema: pa.Schema, what: str) -> Term:
             several = "several columns" if name in schema.names else "a column"
             there = ", ".join(schema.names)
             raise ValueError(f"the {what} {shortened(text)!r} names {several} {name!r}; there are {there}")
-    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]), what)
+    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]), what, timezone)
 
 
 @lru_cache(maxsize=256)
-def _compiled(text: str, schema: pa.Schema, what: str) -> Term:
+def _compiled(text: str, schema: pa.Schema, what: str, timezone: str) -> Term:
     try:
-        return compiled(parsed(text, what), schema)
+        return compiled(parsed(text, what), schema, timezone)
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:
@@ -212,7 +220,8 @@ class _Rows:
         self.table = table
 
     def column(self, name: str, kind: pa.DataType) -> Value:
-        return normalize(self.table.column(name))
+        values = normalize(self.table.column(name))
+        return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
     def literal(self, value: pa.Scalar) -> Value:
         return value

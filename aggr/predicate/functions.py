@@ -11,6 +11,7 @@ from aggr.predicate.compare import comparison
 from aggr.predicate.literals import date, read_text, timestamp
 from aggr.predicate.term import Kernel, Term, Value, apply, constant, known, null
 from aggr.predicate.types import caster, coerce, decimal_type, is_number, meet
+from aggr.predicate.zones import dated, floored_in_zone, follows_clock
 
 _HALF = "half_towards_infinity"
 _UTC = pa.timestamp("us", "UTC")
@@ -22,6 +23,8 @@ _PARTS: dict[str, Kernel] = {
     "HOUR": pc.hour,
     "MINUTE": pc.minute,
     "SECOND": pc.second,
+    "DOW": lambda value: pc.day_of_week(value, week_start=7),
+    "ISODOW": lambda value: pc.day_of_week(value, count_from_zero=False),
 }
 _TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
@@ -115,7 +118,7 @@ def extreme(terms: Sequence[Term], operator: str) -> Term:
 
 
 def part(term: Term, name: str) -> Term:
-    """Read a part of a time or date, in UTC."""
+    """Read a part of a date, or of a time on the clock of its zone."""
     kernel = _PARTS.get(name.upper())
     if kernel is None:
         raise ValueError(f"cannot extract {name}; there are {', '.join(_PARTS)}")
@@ -126,13 +129,16 @@ def part(term: Term, name: str) -> Term:
 
 
 def truncated(term: Term, unit: str) -> Term:
-    """Round a time down to a unit, in UTC; weeks begin on Monday."""
+    """Round a time down to a unit, on the clock of its zone; weeks begin on Monday."""
     if unit.upper() not in _TRUNCATED:
         raise ValueError(f"cannot truncate to {unit}; there are {', '.join(_TRUNCATED)}")
     term = time(term, "date_trunc")
     if pa.types.is_date32(term.type):
         term = coerce(term, pa.timestamp("us"))
-    return apply(lambda value: pc.floor_temporal(value, unit=unit.lower()), term, kind=term.type)
+    kind = term.type
+    if follows_clock(kind):
+        return apply(lambda value: floored_in_zone(value, kind, unit), term, kind=kind)
+    return apply(lambda value: pc.floor_temporal(value, unit=unit.lower()), term, kind=kind)
 
 
 def time(term: Term, what: str) -> Term:
@@ -177,6 +183,8 @@ def cast(term: Term, kind: pa.DataType, attempt: bool) -> Term:
         raise ValueError(f"a CAST from {term.type} to {kind} is not known; compare, or write IF(x, 1, 0)")
     if pa.types.is_string(term.type):
         return _parse(term, kind)
+    if pa.types.is_date32(kind) and follows_clock(term.type):
+        return apply(dated, term, kind=kind)
     if pa.types.is_date32(kind):
         return apply(lambda value: pc.floor_temporal(value, unit="day").cast(kind), time(term, "CAST"), kind=kind)
     if pa.types.is_timestamp(kind):

@@ -49,6 +49,7 @@ READ: Mapping[type[sql.Expr], frozenset[str]] = {
     sql.DPipe: _BINARY | {"safe"},
     sql.Extract: _BINARY,
     sql.TimestampTrunc: frozenset({"this", "unit"}),
+    sql.AtTimeZone: frozenset({"this", "zone"}),
     sql.Interval: frozenset({"this", "unit"}),
 }
 _PREDICATES = (*COMPARISONS, *PATTERNS, *_RANGES, sql.Not, sql.And, sql.Or)

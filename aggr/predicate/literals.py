@@ -1,7 +1,7 @@
 """Literals: numbers, times and dates as they are written in a condition.
 
 Times are ISO 8601, extended or basic: a date, perhaps ``T`` or a blank and a time of day with up to nine digits of a
-second, perhaps an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Without an offset they are in UTC.
+second, perhaps an offset (``Z``, ``+01``, ``+0100``, ``+01:00``). Without an offset they are on the clock of the zone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import re
 from decimal import Decimal
 
 import pyarrow as pa
+
+from aggr.predicate.zones import UTC, from_local
 
 _DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})-(?P<day>\d{1,2})|(?P<basic>\d{4}))"
 _CLOCK = r"(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
@@ -84,7 +86,7 @@ def _converted(text: str, kind: pa.DataType) -> pa.Scalar:
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
-    """Read a time, in nanoseconds where it has them, else in microseconds; ``zone`` is that of the result's type.
+    """Read a time, in nanoseconds where it has them, else in microseconds; without an offset on the zone's clock.
 
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
@@ -106,7 +108,10 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     unit, steps = ("us", nanos // 1000) if nanos % 1000 == 0 else ("ns", nanos)
     if not -(2**63) <= steps < 2**63:
         raise ValueError(f"the time {text!r} is too far from 1970 to be told to the nanosecond")
-    return pa.scalar(steps, pa.int64()).cast(pa.timestamp(unit, zone))
+    scalar = pa.scalar(steps, pa.int64())
+    if zone in (None, UTC) or found["zulu"] or found["sign"]:
+        return scalar.cast(pa.timestamp(unit, zone))
+    return from_local(scalar.cast(pa.timestamp(unit)), zone)
 
 
 def date(text: str) -> pa.Scalar:

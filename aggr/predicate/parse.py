@@ -6,21 +6,57 @@ compiler does not read is refused here, by node and by argument (`READ`), with a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot import errors
 from sqlglot import expressions as sql
 from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
 from aggr.predicate.grammar import unread
 
+Builder = Callable[[list[Any]], sql.Expr]
+_CLOCK_PARTS = (sql.Year, sql.Quarter, sql.Month, sql.Day, sql.DayOfMonth, sql.Hour, sql.Minute, sql.Second)
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # what may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
 CONDITION, EXPRESSION = "condition", "expression"  # what an error calls a text that chooses rows, or gives them values
 _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
+
+
+def _zoned_part(build: Builder) -> Builder:
+    """Read ``hour(ts, 'Europe/Berlin')`` as the hour of ``ts AT TIME ZONE 'Europe/Berlin'``."""
+
+    def read(args: list[Any]) -> sql.Expr:
+        if len(args) == 2:
+            args[:] = [_at_zone(*args)]  # in place: the parser counts them afterwards
+        return build(args)
+
+    return read
+
+
+def _zoned_truncation(build: Builder) -> Builder:
+    """Read ``date_trunc('day', ts, 'Europe/Berlin')`` likewise; Spark's parser would leave the zone out."""
+
+    def read(args: list[Any]) -> sql.Expr:
+        if len(args) > 3:
+            raise errors.ParseError("date_trunc takes a unit, a time and perhaps a zone")
+        return build([args[0], _at_zone(args[1], args[2])] if len(args) == 3 else args)
+
+    return read
+
+
+def _day_of_week(part: str, args: list[Any]) -> sql.Expr:
+    if len(args) != 1:
+        raise errors.ParseError(f"{part} takes a time and perhaps a zone")
+    return sql.Extract(this=sql.Var(this=part), expression=args[0])
+
+
+def _at_zone(time: sql.Expr, zone: sql.Expr) -> sql.Expr:
+    return sql.AtTimeZone(this=time, zone=zone)
 
 
 class Conditions(Spark):
@@ -30,6 +66,17 @@ class Conditions(Spark):
         """Spark's tokens, with quotes written twice inside strings."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
+
+    class Parser(SparkParser):
+        """Spark's functions; those of times take a zone as their last argument, which Spark's do not."""
+
+        FUNCTIONS: ClassVar[dict[str, Any]] = {
+            **SparkParser.FUNCTIONS,
+            **{kind.sql_name(): _zoned_part(SparkParser.FUNCTIONS[kind.sql_name()]) for kind in _CLOCK_PARTS},
+            "DOW": _zoned_part(lambda args: _day_of_week("DOW", args)),
+            "ISODOW": _zoned_part(lambda args: _day_of_week("ISODOW", args)),
+            "DATE_TRUNC": _zoned_truncation(SparkParser.FUNCTIONS["DATE_TRUNC"]),
+        }
 
 
 _DIALECT = Conditions()
@@ -173,7 +220,22 @@ def _tree(text: str) -> sql.Expr:
     trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(sql.Condition, found, text)
     if len(trees) != 1 or trees[0] is None:
         raise errors.ParseError("several")
-    return trees[0]
+    return trees[0].transform(_field_as_column) if trees[0].find(sql.Bracket, sql.Dot) else trees[0]
+
+
+def _field_as_column(node: sql.Expr) -> sql.Expr:
+    """Name a field of a record by its path: ``p.quantiles['0.99']`` is ``p.quantiles.0.99``."""
+    parts = list[str]()
+    while isinstance(node, sql.Bracket | sql.Dot):
+        inner = node.expressions if isinstance(node, sql.Bracket) else [node.expression]
+        if len(inner) != 1 or not isinstance(inner[0], sql.Literal | sql.Identifier):
+            return node
+        parts.append(inner[0].name)
+        node = node.this
+    if not parts or not isinstance(node, sql.Column):
+        return node
+    path = ".".join([name_of(node), *reversed(parts)])
+    return sql.Column(this=sql.Identifier(this=path, quoted=True))
 
 
 def _check_escapes(written: str) -> None:

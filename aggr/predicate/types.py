@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from aggr.predicate.literals import read_text
 from aggr.predicate.term import NULL, Term, Value, apply, constant, null
+from aggr.predicate.zones import UTC, follows_clock, from_local
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
@@ -36,7 +37,8 @@ def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
     if all(pa.types.is_timestamp(kind) or pa.types.is_date32(kind) for kind in found):
         times = [kind for kind in found if pa.types.is_timestamp(kind)]
         unit = _UNITS[max(_UNITS.index(kind.unit) for kind in times)]
-        return pa.timestamp(unit, "UTC" if any(kind.tz for kind in times) else None)
+        zones = list(dict.fromkeys(kind.tz for kind in times))
+        return pa.timestamp(unit, zones[0] if len(zones) == 1 else UTC)
     if all(pa.types.is_time(kind) for kind in found):
         return pa.time64("ns")
     raise ValueError(f"cannot compare {_named(found[0])} with {_named(found[1])}; CAST one of them")
@@ -76,7 +78,10 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
     if pa.types.is_floating(new):
         return lambda value: value.cast(new, safe=False)
     if pa.types.is_timestamp(new) and pa.types.is_date32(old):
-        return lambda value: value.cast(pa.timestamp(new.unit)).cast(new)
+        local = pa.timestamp(new.unit)
+        if follows_clock(new):
+            return lambda value: from_local(value.cast(local), new.tz)
+        return lambda value: value.cast(local).cast(new)
     return lambda value: value.cast(new)
 
 
@@ -98,7 +103,8 @@ def fitted(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | N
         return scalar
     try:
         if value is None:
-            near = scalar.cast(pa.timestamp(kind.unit)).cast(kind) if pa.types.is_timestamp(kind) else scalar.cast(kind)
+            of_date = pa.types.is_timestamp(kind) and pa.types.is_date32(scalar.type)
+            near = caster(scalar.type, kind)(scalar) if of_date else scalar.cast(kind)
             return near if pa.types.is_timestamp(kind) or near.cast(scalar.type) == scalar else None  # not only its day
         if pa.types.is_integer(kind) and value == int(value):
             return pa.scalar(int(value), kind)

@@ -45,7 +45,7 @@ def flattened(results: pa.Table) -> pa.Table:
     columns = [
         results.column(field.name) if not path else pc.struct_field(results.column(field.name), list(path))
         for field in results.schema
-        for path, _, _ in _leaves(field.name, field.type)
+        for path, _, _ in leaves(field.name, field.type)
     ]
     return pa.table(columns, schema=schema)
 
@@ -54,7 +54,7 @@ def flat_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of `flattened` for results of a schema; raises ``ValueError`` for names that clash."""
     fields: dict[str, pa.Field] = {}
     for field in schema:
-        for path, name, dtype in _leaves(field.name, field.type):
+        for path, name, dtype in leaves(field.name, field.type):
             if name in fields:
                 raise ValueError(
                     f"flat results would have two columns {name!r}; give the measure {field.name!r} another name"
@@ -72,7 +72,7 @@ def percentile_name(quantile: str) -> str:
     return f"p{(Decimal(quantile) * 100).normalize():f}".replace(".", "_")
 
 
-def _leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
+def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
     """Find the plain fields of a column: the path to each, its flat name and its type."""
     if not pa.types.is_struct(dtype):
         yield list(path), name, dtype
@@ -82,4 +82,4 @@ def _leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator
             for quantile in field.type:
                 yield [*path, _QUANTILES, quantile.name], f"{name}_{percentile_name(quantile.name)}", quantile.type
         else:
-            yield from _leaves(f"{name}_{field.name}", field.type, [*path, field.name])
+            yield from leaves(f"{name}_{field.name}", field.type, [*path, field.name])

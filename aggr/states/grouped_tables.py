@@ -34,6 +34,7 @@ def reduce_by(
     states: Sequence[StateColumn],
     times: pa.Array | None = None,
     carried: Arrays = MappingProxyType({}),
+    timezone: str = "UTC",
 ) -> pa.Table:
     """Reduce rows to one state per group and column of states.
 
@@ -47,13 +48,15 @@ def reduce_by(
         Event times, for first and last.
     carried : name -> array of as many rows
         Columns that the keys determine: one row's value is kept of each group.
+    timezone : str
+        Of the clock that expressions read times on.
 
     Returns
     -------
     table of keys, carried columns and states, in the order of the keys
     """
     groups, one = group_by(list(keys.values()), rows.num_rows)
-    reduced = {c.name: c.measure.reduce(rows, groups, times) for c in states}
+    reduced = {c.name: c.measure.reduce(rows, groups, times, timezone) for c in states}
     return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
 
 

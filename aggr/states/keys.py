@@ -149,7 +149,7 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
     return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
 
 
-def keyed(rows: pa.Table, keys: Keys, kept: Collection[str]) -> Keyed:
+def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UTC") -> Keyed:
     """Compute the keys of rows, and put a row into one group per element where a key is the elements of a list.
 
     Parameters
@@ -158,6 +158,8 @@ def keyed(rows: pa.Table, keys: Keys, kept: Collection[str]) -> Keyed:
     keys : name -> column or expression
     kept : names
         The columns that are needed of rows that come more than once.
+    timezone : str
+        Of the clock that expressions read times on.
     """
     names = rows.column_names
     plain, lists = dict[str, pa.Array](), dict[str, pa.Array]()
@@ -168,7 +170,7 @@ def keyed(rows: pa.Table, keys: Keys, kept: Collection[str]) -> Keyed:
         elif name == text or is_column(text, names):
             plain[name] = key_column(rows.column(text))
         else:
-            plain[name] = key_column(values_in(text, rows))
+            plain[name] = key_column(values_in(text, rows, timezone))
     if not lists:
         return Keyed(rows, None, plain)
     places, elements = _combined(lists, rows.num_rows)

@@ -124,7 +124,7 @@ def plan_rollup(
         if together:  # each row is in one window, of one shard; where windows overlap, a shard has whole keys
             found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
             rows, coarse = taken(rows, found.rows), [pa.array(found.starts).cast(INSTANT)]
-        return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, ()).keys)]
+        return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
     def reduce_late(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)

@@ -203,7 +203,7 @@ class ShardJob:
             table = as_schema(table, self.partial)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
         table = as_schema(table, self.rows)
-        return table, kept_keys(keyed(table, self.frame.keyed_by, ()).keys)
+        return table, kept_keys(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
         """Find the start of the newest window of the finest level that states or rows are in."""

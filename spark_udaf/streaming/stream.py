@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
 from aggr.states.keys import plain_keys
+from aggr.states.result_names import check_having
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.rollup import check_frame
 from spark_udaf.jobs.schema import spark_schema
@@ -131,6 +132,7 @@ def stream(
     job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, dropped, parts)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
+    check_having(windows.emit.having, job.result(states=False, flat=False), frame.timezone)
     return _read(_sharded(source, job, timers), job, schema, states, flat)
 
 

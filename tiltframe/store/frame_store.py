@@ -12,6 +12,7 @@ import pyarrow as pa
 from aggr import Measure
 from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
 from aggr.states.flat_results import flattened
+from aggr.states.result_names import check_having
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
@@ -28,7 +29,7 @@ from tiltframe.store.open import backend_at, check_options, check_types, checked
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import check_having, checked_order, found_having, in_zone, ordered
+from tiltframe.store.query.results import checked_order, empty_results, found_having, in_zone, ordered
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.tabular import table_of
 from windows import TimeWindow, check_timezone
@@ -392,9 +393,11 @@ class FrameStore(Maintenance):
             raise ValueError("per must name a level, or several; got an empty list")
         plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
         kept = self.manifest
-        check_having(having, plans[0], kept.schema)
+        nothing = empty_results(plans[0], kept.schema)
+        check_having(having, nothing.schema, zone)
+        ordered(nothing, order, limit, zone)
         found = pa.concat_tables([execute(self._backend, kept, asked, fill, at) for asked in plans])
-        results = in_zone(ordered(found_having(found, having), order, limit), timezone)
+        results = in_zone(ordered(found_having(found, having, zone), order, limit, zone), timezone)
         return flattened(results) if flat else results
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:

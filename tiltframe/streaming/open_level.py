@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import Function, predicate
+from aggr import Function
 from aggr.states.grouped_tables import finish_by
+from aggr.states.result_names import check_having, results_where
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
@@ -170,7 +171,7 @@ class OpenLevel:
         else:
             meets = np.ones(len(at), np.bool_)
         if rules.emit.having is not None and len(at):
-            meets &= predicate.rows_where(rules.emit.having, rules.results(table))
+            meets &= results_where(rules.emit.having, rules.results(table), rules.frame.timezone)
         level, retracted = self, table.slice(0, 0)
         if rules.emit.mode == "changelog":
             level, retracted = self._retract(out, meets, table, rules)
@@ -189,6 +190,15 @@ class OpenLevel:
         if rules.emit.mode == "changelog":
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
         return replace(level, held=held), table
+
+    def check_having(self, rules: Rules) -> None:
+        """Raise ``ValueError`` unless the condition can be evaluated on what is emitted, whose types are known now."""
+        if rules.emit.having is not None:
+            none = np.zeros(0, np.bool_)
+            table = _told(self.held.none(), rules, self.window, none.astype(np.str_), none)
+            if isinstance(rules.emit, AfterKeyExpire):
+                table, _ = _with_spans(table, self.held.none(), rules.emit)
+            check_having(rules.emit.having, rules.results(table).schema, rules.frame.timezone)
 
     def _retract(self, out: WindowTable, meets: Mask, table: pa.Table, rules: Rules) -> tuple[OpenLevel, pa.Table]:
         """Take back what was emitted before of windows that are emitted now, or meet the condition no longer."""

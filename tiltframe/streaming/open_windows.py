@@ -22,6 +22,7 @@ from aggr.arguments import checked_type, checked_whole, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.states.keys import key_column, keyed
+from aggr.states.result_names import check_having_names
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (
@@ -33,6 +34,7 @@ from tiltframe.level_chain import (
     reduce_keyed,
     reduce_rows,
 )
+from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming import saved
 from tiltframe.streaming.arrival import joining, meeting
 from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
@@ -463,7 +465,8 @@ class OpenWindows:
         found = self.frame.panes.assign(times) if level is not None and level.window.unites else None
         if level is None or found is None or not self._rules.gone(found.ends, level.watermark).any():
             return reduce_rows(rows, self.partial_frame, times), late
-        rows, owners, keys = keyed(rows, self.frame.keyed_by, columns_to_reduce(rows, self.partial_frame))
+        needed = columns_to_reduce(rows, self.partial_frame)
+        rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
         joins = self._join(level, keys, found.starts[owners], found.ends[owners])
         late[owners] = True
@@ -494,6 +497,8 @@ class OpenWindows:
             climbed = climb(panes, self.partial_frame)
             new = [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
         levels = self._levels or tuple(map(self._no_windows, self.frame.levels, new))
+        if not self._levels:
+            levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)
         lost = self._lost(pane_table, levels)
         counts = {"rows": pane_table.rows + refused, "refused_rows": refused}
@@ -600,6 +605,8 @@ def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
     taken = [name for name in (*frame.keys, *frame.measures) if name.lower() in more]
     if taken:
         raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
+    columns = [LEVEL, START, END, *frame.keys, REASON, REVISION, PARTIAL, *[name for name in more if name == SPAN]]
+    check_having_names(emit.having, columns, dict(frame.measures))
 
 
 def _check_types(held: pa.Schema, new: pa.Schema) -> None:

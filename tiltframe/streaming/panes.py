@@ -109,7 +109,8 @@ class Panes:
 
     def lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
         """Say which rows lie in lost panes alone."""
-        _, places_of, all_keys = keyed(rows, self.rules.frame.keyed_by, {self.rules.frame.time})
+        frame = self.rules.frame
+        _, places_of, all_keys = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone)
         found = self.rules.frame.panes.assign(times if places_of is None else times[places_of])
         owners = found.rows if places_of is None else places_of[found.rows]
         keys = {name: key.take(pa.array(found.rows)) for name, key in all_keys.items()}

@@ -51,7 +51,7 @@ def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[
 
     def attempt() -> tuple[pa.Table, int]:
         part_ranges, held = planned_ranges(backend, manifest, plan)
-        return backend.read(part_ranges, plan.columns, plan.where), held
+        return backend.read(part_ranges, plan.columns, plan.narrowing(manifest.schema)), held
 
     rows, held = retry_on_conflict(attempt)
     if held > EVER[0] and (plan.within is None or plan.within[0] < held):

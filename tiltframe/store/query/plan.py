@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from aggr import Measure, predicate
 from aggr.arguments import checked_names, is_name, nearest, shown
@@ -38,6 +39,8 @@ class QueryPlan:
     measures : name -> (column of states, measure)
     where : str, optional
         A condition on the frame's keys.
+    timezone : str
+        Of the clock that conditions and orders read times on.
     """
 
     frame: TiltFrame
@@ -46,6 +49,7 @@ class QueryPlan:
     keys: tuple[str, ...]
     measures: Mapping[str, tuple[str, Measure]]
     where: str | None
+    timezone: str = "UTC"
 
     @property
     def per(self) -> str:
@@ -67,6 +71,12 @@ class QueryPlan:
         """The columns that are read: keys, those that the condition names, and states."""
         read = () if self.where is None else predicate.columns_of(self.where)
         return tuple(dict.fromkeys([*self.keys, *read, *self.states]))
+
+    def narrowing(self, schema: pa.Schema) -> str | None:
+        """Return the condition, if backends may leave out rows by it: they read times in UTC."""
+        read = () if self.where is None else predicate.columns_of(self.where)
+        timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
+        return None if timed else self.where
 
     def span(self) -> Range | None:
         """Return the range of the windows, from the start of the first to the end of the last."""
@@ -114,7 +124,7 @@ def plan_query(
     zone = timezone or frame.timezone
     span = None if within is None else read_time_range(within, zone, now)
     target = _target(frame, per, zone, span)
-    return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where)
+    return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where, zone)
 
 
 def _target(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range | None) -> TimeWindow:

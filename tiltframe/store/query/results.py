@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import predicate
-from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.arguments import checked_names, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
-from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
+from aggr.states.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
 from tiltframe.names import PARTIAL as PARTIAL
@@ -30,7 +30,7 @@ _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into
 def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.Table:
     """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
-        rows = rows.filter(pa.array(predicate.rows_where(plan.where, rows)))
+        rows = rows.filter(pa.array(predicate.rows_where(plan.where, rows, plan.timezone)))
     if plan.whole:
         low, high = span or (0, 0)
         return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)
@@ -90,24 +90,14 @@ def answers(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.
     return results.append_column(PARTIAL, partial)
 
 
-def check_having(having: str | None, asked: QueryPlan, schema: pa.Schema) -> None:
-    """Raise ``ValueError`` unless a condition can be evaluated on the results of a query, for which nothing is read."""
-    if having is None:
-        return
-    if not is_name(having):
-        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
-    nothing = flattened(answers(requested_states(schema.empty_table(), asked, (0, 0)), asked, 0, 0))
-    for name in predicate.columns_of(having):
-        if name not in nothing.column_names:
-            raise ValueError(f"having names {shown(name)}, which is no result; {nearest(name, nothing.column_names)}")
-    predicate.rows_where(having, nothing)
+def empty_results(asked: QueryPlan, schema: pa.Schema) -> pa.Table:
+    """Return the results of a query of nothing, for which nothing is read; ``schema`` is of the stored states."""
+    return answers(requested_states(schema.empty_table(), asked, (0, 0)), asked, 0, 0)
 
 
-def found_having(results: pa.Table, having: str | None) -> pa.Table:
-    """Keep the results for which a condition on their flat columns is true."""
-    if having is None:
-        return results
-    return results.filter(pa.array(predicate.rows_where(having, flattened(results))))
+def found_having(results: pa.Table, having: str | None, timezone: str) -> pa.Table:
+    """Keep the results for which a condition is true."""
+    return results if having is None else results.filter(pa.array(results_where(having, results, timezone)))
 
 
 def in_zone(results: pa.Table, timezone: str | None) -> pa.Table:
@@ -119,7 +109,7 @@ def in_zone(results: pa.Table, timezone: str | None) -> pa.Table:
 
 
 def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
-    """Read what results are ordered by: columns or fields, each ``ascending`` or ``descending``.
+    """Read what results are ordered by: results by their names, or expressions, each ``ascending`` or ``descending``.
 
     Raises ``ValueError`` for what is no list of names, and for a name given twice.
 
@@ -138,40 +128,21 @@ def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
     return list(order.items())
 
 
-def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None) -> pa.Table:
-    """Order results by columns, or fields of records, as `checked_order` reads them; keep the first of them.
+def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str = "UTC") -> pa.Table:
+    """Order results by what `checked_order` has read; keep the first of them.
 
-    Raises ``ValueError`` for a column that is not there or has no order.
+    Raises ``ValueError`` for what is no result, and for what has no order.
     """
     sorting, columns = [], {}
     for i, (name, way) in enumerate(order):
-        columns[str(i)] = _found(results, name)
+        columns[str(i)] = result_values(name, results, timezone)
+        if pa.types.is_nested(columns[str(i)].type):
+            raise ValueError(f"cannot order by {shown(name)}, which is a list; order by a number, a text or a time")
         sorting.append((str(i), way))
     if sorting:
         order = pc.sort_indices(pa.table(columns), sort_keys=sorting)  # nulls come last
         results = results.take(order)
     return results if limit is None else results.slice(0, limit)
-
-
-def _found(results: pa.Table, path: str) -> pa.ChunkedArray:
-    """Find a column, or a field of a record, by its name, its flat name or its path."""
-    if path not in results.column_names and path in (flat := flattened(results)).column_names:
-        return flat.column(path)
-    column, rest = None, path
-    for name in results.column_names:
-        if path == name or path.startswith(f"{name}."):
-            column, rest = results.column(name), path[len(name) + 1 :]
-    while column is not None and rest:
-        fields = [f.name for f in column.type] if pa.types.is_struct(column.type) else []
-        name = next((f for f in sorted(fields, key=len, reverse=True) if rest == f or rest.startswith(f"{f}.")), None)
-        column = None if name is None else pc.struct_field(column, [name])
-        rest = "" if name is None else rest[len(name) + 1 :]
-    if column is None or pa.types.is_nested(column.type):
-        raise ValueError(
-            f"cannot order by {shown(path)}; there are {', '.join(results.column_names)}, and fields of records such "
-            "as latency_p99"
-        )
-    return column
 
 
 def _merged(rows: pa.Table, starts: Instants, ends: Instants, plan: QueryPlan, *, trusted: bool = False) -> pa.Table:

@@ -1,0 +1,142 @@
+"""Names of results: how conditions and orders name a column of results, or a field of a record, wherever they stand.
+
+    latency {mean, quantiles {0.99}}
+        ──▶  latency_mean  latency_p99                                              as flat results name them
+             latency.mean  latency['mean']  latency.quantiles['0.99']               by their path
+
+A column comes before a field that would have its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr import predicate
+from aggr.arguments import is_name, nearest, shown
+from aggr.kernels import compute as pc
+from aggr.measure import Measure
+from aggr.states.flat_results import leaves
+
+_MOST_NAMED = 12  # names that an error lists
+_LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
+
+
+def named_results(schema: pa.Schema) -> dict[str, list[str]]:
+    """Find what can be named of results: each name, and the path to what it names.
+
+    >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
+    >>> named_results(schema)
+    {'n': ['n'], 'p_mean': ['p', 'mean'], 'p.mean': ['p', 'mean']}
+    """
+    found = {field.name: [field.name] for field in schema if not pa.types.is_struct(field.type)}
+    fields = [
+        (flat, [field.name, *path]) for field in schema for path, flat, _ in leaves(field.name, field.type) if path
+    ]
+    for flat, path in fields:
+        found.setdefault(flat, path)
+    for _, path in fields:
+        found.setdefault(".".join(path), path)
+    return found
+
+
+def flat_names(schema: pa.Schema) -> list[str]:
+    """Name results as flat results do, in their order."""
+    return list(dict.fromkeys(flat for field in schema for _, flat, _ in leaves(field.name, field.type)))
+
+
+def names_read(text: str, what: str, known: Collection[str], there: Iterable[str]) -> tuple[str, ...]:
+    """Name what a text reads of results; raises ``ValueError`` for what is none, and lists those that there are."""
+    read = predicate.columns_of(text, "condition" if what == "having" else "expression")
+    for name in read:
+        if name not in known:
+            raise ValueError(f"{what} names {shown(name)}, which is no result; {_hint(name, list(there))}")
+    return read
+
+
+def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -> None:
+    """Raise ``ValueError`` unless a condition can be evaluated on results of a schema."""
+    if having is None:
+        return
+    if not is_name(having):
+        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
+    results_where(having, schema.empty_table(), timezone)
+
+
+def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDArray[np.bool_]:
+    """Find the results for which a condition is true; times are read on the clock of a zone."""
+    return predicate.rows_where(having, _columns_read(having, "having", results), timezone)
+
+
+def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.ChunkedArray | pa.Array:
+    """Return the result that a text names, or compute an expression of results, to order by.
+
+    Raises ``ValueError`` for what is neither.
+    """
+    known = named_results(results.schema)
+    if text in known:
+        return _column(results, known[text])
+    try:
+        return predicate.evaluate(text, _columns_read(text, "order_by", results), timezone)
+    except ValueError as error:
+        raise ValueError(f"cannot order by {shown(text)}: {error}") from None
+
+
+def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
+    """Raise ``ValueError`` for a condition that names no result, before it is known of what types the rows are.
+
+    Parameters
+    ----------
+    having : str, optional
+    columns : names
+        Of what results have beside measures.
+    measures : name -> measure
+    """
+    if having is None:
+        return
+    fields, unknown = [], []
+    for name, measure in measures.items():
+        field = _likely_field(name, measure)
+        if field is None:
+            unknown.append(name)
+        else:
+            fields.append(field)
+    schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
+    read = predicate.columns_of(having)
+    known = {*named_results(schema), *(name for name in read if name.startswith(tuple(unknown)))}
+    names_read(having, "having", known, flat_names(schema))
+
+
+def _likely_field(name: str, measure: Measure) -> pa.Field | None:
+    """Find the fields of a measure's results, by a type that its inputs may have: it does not change their names."""
+    for dtype in _LIKELY:
+        try:
+            schema = pa.schema([(column, dtype) for column in measure.columns()])
+            state = measure.function.state_type(measure.input_type(schema, _LIKELY[2]))
+            return pa.field(name, measure.function.result_type(state))
+        except (ValueError, TypeError, KeyError):
+            continue
+    return None
+
+
+def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
+    """Give the columns that a text reads the names that it says; one of any name if it reads none."""
+    known = named_results(results.schema)
+    read = names_read(text, what, known, flat_names(results.schema))
+    return pa.table({name: _column(results, known[name]) for name in read}) if read else results.select([0])
+
+
+def _column(results: pa.Table, path: list[str]) -> pa.ChunkedArray:
+    column = results.column(path[0])
+    return column if len(path) == 1 else pc.struct_field(column, path[1:])
+
+
+def _hint(name: str, names: list[str]) -> str:
+    """List the names that there are, the nearest first if one is near."""
+    near = nearest(name, names, "")
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    there = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+    return f"{near} {there}" if near else there
