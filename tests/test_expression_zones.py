@@ -1,0 +1,186 @@
+"""Expressions read times on the clock of a zone: against DuckDB and zoneinfo, over changes of the clock."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+from collections import Counter
+from zoneinfo import ZoneInfo
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import predicate
+from tiltframe import FrameStore, TiltFrame, finish, rollup
+from tiltframe.store.testing import MemoryBackend
+from tiltframe.streaming import OpenWindows
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+UTC = dt.UTC
+INSTANT = pa.timestamp("us", "UTC")
+ZONES = [  # on both sides of the equator, with half hours and quarters, some of which skip midnights
+    *("UTC", "Europe/Berlin", "America/New_York", "America/St_Johns", "Asia/Kathmandu", "Asia/Kolkata"),
+    *("Australia/Lord_Howe", "Pacific/Auckland", "America/Sao_Paulo", "Asia/Beirut", "Africa/Casablanca"),
+]
+CHANGES = [(2024, 3, 31), (2024, 10, 27), (2024, 3, 10), (2024, 11, 3), (2024, 4, 6), (2024, 10, 5), (2017, 10, 15)]
+PARTS = ("year", "quarter", "month", "day", "hour", "minute", "second", "dow", "isodow")
+
+
+def drawn(draws: random.Random, n: int = 200) -> list[dt.datetime]:
+    """Draw instants around changes of clocks."""
+    return [
+        dt.datetime(*draws.choice(CHANGES), tzinfo=UTC) + dt.timedelta(seconds=draws.randrange(-86_400, 2 * 86_400))
+        for _ in range(n)
+    ]
+
+
+def by_duckdb(text: str, rows: pa.Table, zone: str) -> list[object]:
+    with duckdb.connect() as connection:
+        connection.execute(f"SET TimeZone = '{zone}'")
+        connection.register("given", rows.cast(pa.schema([("ts", INSTANT)])))
+        return [row[0] for row in connection.execute(f"SELECT {text} FROM given").fetchall()]
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ZONES)
+def test_parts_dates_and_comparisons_are_those_of_duckdb(zone, unit):
+    draws = random.Random(SEED)
+    rows = pa.table({"ts": pa.array([*drawn(draws), None], INSTANT).cast(pa.timestamp(unit, "UTC"))})
+    days = [dt.date(*draws.choice(CHANGES)) + dt.timedelta(days=draws.randrange(-1, 2)) for _ in range(3)]
+    texts = [f"extract({part} from ts)" for part in PARTS] + ["CAST(ts AS DATE)"]
+    texts += [f"ts >= CAST('{day}' AS DATE)" for day in days]
+    texts += [f"ts < '{day} {draws.randrange(24):02}:{draws.randrange(60):02}:00+02:00'" for day in days]
+    texts += [f"CAST(ts AS DATE) = CAST('{day}' AS DATE) AND hour(ts) BETWEEN 1 AND 3" for day in days]
+    for text in texts:
+        assert predicate.evaluate(text, rows, zone).to_pylist() == by_duckdb(text, rows, zone), (SEED, zone, text)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_truncated_times_and_literals_are_those_of_zoneinfo(zone):
+    draws, info = random.Random(SEED), ZoneInfo(zone)
+    times = drawn(draws, 60)
+    rows = pa.table({"ts": pa.array(times, INSTANT)})
+
+    def first(local: dt.datetime) -> dt.datetime:
+        """Walk to the first instant at which the clock shows a local time or a later one."""
+        at = local.replace(tzinfo=UTC) - dt.timedelta(hours=16)
+        for step in (3600, 60, 1):
+            while (at + dt.timedelta(seconds=step)).astimezone(info).replace(tzinfo=None) < local:
+                at += dt.timedelta(seconds=step)
+        return at + dt.timedelta(seconds=1)
+
+    local = [at.astimezone(info).replace(tzinfo=None) for at in times]
+    midnight = [each.replace(hour=0, minute=0, second=0) for each in local]
+    starts = {
+        "day": midnight,
+        "month": [each.replace(day=1) for each in midnight],
+        "week": [each - dt.timedelta(days=each.weekday()) for each in midnight],
+    }
+    for unit, each in starts.items():
+        wanted = [first(start) for start in each]
+        assert predicate.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist() == wanted, (SEED, unit)
+    for unit, fields in (("hour", {"minute": 0, "second": 0}), ("minute", {"second": 0})):
+        found = predicate.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist()
+        shown = [at.astimezone(info).replace(tzinfo=None) for at in found]
+        assert shown == [each.replace(**fields) for each in local], (SEED, unit)
+        assert all(at <= time < at + dt.timedelta(minutes=90) for at, time in zip(found, times, strict=True)), SEED
+    for day in draws.sample(midnight, 5):
+        since = day + dt.timedelta(hours=2, minutes=30)
+        for text in (f"ts >= '{since}'", f"ts >= TIMESTAMP '{since}'"):
+            wanted = [at >= first(since) for at in times]
+            assert predicate.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+        text = f"ts < DATE '{day.date()}' + INTERVAL '6' HOUR"
+        wanted = [at < first(day + dt.timedelta(hours=6)) for at in times]
+        assert predicate.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_a_zone_may_be_an_argument(zone):
+    rows = pa.table({"ts": pa.array(drawn(random.Random(SEED)), INSTANT)})
+    for part in PARTS:
+        wanted = by_duckdb(f"extract({part} from ts)", rows, zone)
+        for text in (f"{part}(ts, '{zone}')", f"{part}(ts AT TIME ZONE '{zone}')"):
+            for other in ("UTC", "Asia/Tokyo"):
+                assert predicate.evaluate(text, rows, other).to_pylist() == wanted, (SEED, text)
+    wanted = by_duckdb("date_trunc('day', ts)", rows, zone)
+    assert predicate.evaluate(f"date_trunc('day', ts, '{zone}')", rows).to_pylist() == wanted, SEED
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hour(ts, 'Europe/Berln')", "there is no time zone 'Europe/Berln'; did you mean 'Europe/Berlin'"),
+        ("hour(ts, n)", "must be written out"),
+        ("hour(n, 'Europe/Berlin')", "a time zone is of times, got int64"),
+        ("dow(n)", "dow takes a time or a date, got int64"),
+        ("dow()", "cannot read the expression"),
+        ("hour(ts, 'UTC', 'UTC')", "cannot read the expression"),
+        ("dayofweek(ts)", "cannot use 'DAYOFWEEK"),
+    ],
+)
+def test_what_is_no_zone_or_no_time_is_refused(text, said):
+    rows = pa.table({"ts": pa.array([], INSTANT), "n": pa.array([], pa.int64())})
+    with pytest.raises(ValueError, match=said) as error:
+        predicate.evaluate(text, rows)
+    assert len(str(error.value)) <= 300
+
+
+@pytest.mark.parametrize("dtype", [INSTANT, pa.timestamp("us"), pa.timestamp("ms", "Asia/Tokyo")])
+def test_the_type_of_a_value_does_not_depend_on_the_zone(dtype):
+    rows = pa.table({"ts": pa.array([0], dtype)})
+    for text in ("date_trunc('day', ts)", "ts + INTERVAL '1' DAY", "hour(ts)", "CAST(ts AS DATE)"):
+        values = predicate.evaluate(text, rows, "Europe/Berlin")
+        assert values.type == predicate.value_type(text, rows.schema) == predicate.evaluate(text, rows).type
+
+
+@pytest.mark.parametrize("naive", [False, True])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "America/New_York"])
+def test_keys_and_conditions_of_rows_follow_the_frames_zone(zone, naive):
+    info, times = ZoneInfo(zone), drawn(random.Random(SEED), 500)
+    measures = {"n": aggr.count(), "night": aggr.count(where="hour(ts) < 6"), "minutes": aggr.sum("minute(ts)")}
+    frame = TiltFrame(["1d"], "ts", measures, keys={"hour": "hour(ts)", "day": "dow(ts)"}, timezone=zone)
+    column = pa.array(times, INSTANT)
+    rows = pa.table({"ts": column.cast(pa.timestamp("us")) if naive else column})
+    counted, night, minutes = Counter(), Counter(), Counter()
+    for at in times:
+        local = at.astimezone(info)
+        key = (local.date(), local.hour, (local.weekday() + 1) % 7)
+        counted[key] += 1
+        night[key] += local.hour < 6
+        minutes[key] += local.minute
+    windows = OpenWindows(frame)
+    for part in (rows.slice(0, 200), rows.slice(200)):
+        windows.add_rows(part)
+    for found in (finish(rollup(rows, frame), frame), windows.results(windows.close())):
+        got = found.to_pylist()
+        keys = [(row["window_start"].astimezone(info).date(), row["hour"], row["day"]) for row in got]
+        for name, wanted in (("n", counted), ("night", night), ("minutes", minutes)):
+            assert dict(zip(keys, [row[name] for row in got], strict=True)) == wanted, (SEED, name)
+
+
+@pytest.mark.parametrize("frame_zone", ["UTC", "Europe/Berlin"])
+@pytest.mark.parametrize("asked", [None, "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"])
+def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(frame_zone, asked):
+    draws, info = random.Random(SEED), ZoneInfo(asked or frame_zone)
+    frame = TiltFrame(["15m", "1h"], "ts", {"n": aggr.count()}, {"at": "date_trunc('day', ts)"}, timezone=frame_zone)
+    store = FrameStore(MemoryBackend(f"zones {random.random()}"), frame)
+    store.append(rollup(pa.table({"ts": pa.array(drawn(draws, 300), INSTANT)}), frame), "w", 1)
+    every = store.query("15m", timezone=asked).to_pylist()
+    local = [row["window_start"].astimezone(info) for row in every]
+    both = list(zip(every, local, strict=True))
+    hours = [row for row, at in both if at.hour in (2, 9)]
+    assert store.query("15m", having="hour(window_start) IN (2, 9)", timezone=asked).to_pylist() == hours, SEED
+    sundays = [row for row, at in both if at.weekday() == 6]
+    assert store.query("15m", having="dow(window_start) = 0", timezone=asked).to_pylist() == sundays, SEED
+    ordered = sorted(both, key=lambda each: (-each[1].hour, each[0]["window_start"]))
+    found = store.query("15m", order_by=["hour(window_start) desc", "window_start"], timezone=asked).to_pylist()
+    assert [row["window_start"] for row in found] == [row["window_start"] for row, _ in ordered], SEED
+    day = draws.choice(local).date()
+    since = dt.datetime(day.year, day.month, day.day, tzinfo=info).astimezone(UTC)
+    kept = [row for row in every if row["at"].astimezone(UTC) >= since]
+    assert store.query("15m", where=f"at >= '{day}'", timezone=asked).to_pylist() == kept, SEED
+    kept = [row for row in every if row["at"].astimezone(info).hour == 0]
+    assert store.query("15m", where="hour(at) = 0", timezone=asked).to_pylist() == kept, SEED
