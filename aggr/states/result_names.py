@@ -10,6 +10,7 @@ A column comes before a field that would have its name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from aggr.kernels import compute as pc
 from aggr.measure import Measure
 from aggr.states.flat_results import leaves
 
-_MOST_NAMED = 12  # names that an error lists
+_MOST_CHARACTERS = 120  # of the names that an error lists
 _LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
 
 
@@ -137,6 +138,8 @@ def _column(results: pa.Table, path: list[str]) -> pa.ChunkedArray:
 def _hint(name: str, names: list[str]) -> str:
     """List the names that there are, the nearest first if one is near."""
     near = nearest(name, names, "")
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    there = f"there are {', '.join(names[:_MOST_NAMED])}{more}"
+    lengths = accumulate(len(each) + 2 for each in names)
+    listed = sum(length <= _MOST_CHARACTERS for length in lengths)
+    more = f" and {len(names) - listed} more" if listed < len(names) else ""
+    there = f"there are {', '.join(names[:listed])}{more}"
     return f"{near} {there}" if near else there
