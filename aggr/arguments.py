@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 T = TypeVar("T")
 
 _LONGEST = 80  # of what a message shows
+_MOST_LISTED = 120  # characters of the names that a message lists
 
 
 def shown(given: object) -> str:
@@ -33,7 +35,7 @@ def shown(given: object) -> str:
 
 
 def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> str:
-    """Hint at what may have been meant: the nearest of the names that are there, or all of them.
+    """Hint at what may have been meant: the nearest of the names that are there, or those that there are.
 
     >>> nearest("hots", ["host", "bytes"]), nearest("x", ["host", "bytes"])
     ("did you mean 'host'?", 'there are host, bytes')
@@ -42,7 +44,19 @@ def nearest(name: str, there: Iterable[str], otherwise: str | None = None) -> st
 
     there = list(there)
     near = difflib.get_close_matches(name[:100], there, n=1)
-    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {', '.join(there) or 'none'}"
+    return f"did you mean {near[0]!r}?" if near else otherwise or f"there are {listed(there)}"
+
+
+def listed(names: list[str]) -> str:
+    """List names in a sentence: those that have room in it, and how many more there are.
+
+    >>> listed(["host", "bytes"]), listed([])
+    ('host, bytes', 'none')
+    """
+    lengths = accumulate(len(each) + 2 for each in names)
+    shown_names = names[: max(1, sum(length <= _MOST_LISTED for length in lengths))]
+    more = f" and {len(names) - len(shown_names)} more" if len(shown_names) < len(names) else ""
+    return f"{', '.join(shown_names)}{more}" or "none"
 
 
 def is_name(given: object) -> bool:

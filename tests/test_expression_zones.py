@@ -175,7 +175,7 @@ def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(fram
     assert store.query("15m", having="hour(window_start) IN (2, 9)", timezone=asked).to_pylist() == hours, SEED
     sundays = [row for row, at in both if at.weekday() == 6]
     assert store.query("15m", having="dow(window_start) = 0", timezone=asked).to_pylist() == sundays, SEED
-    ordered = sorted(both, key=lambda each: (-each[1].hour, each[0]["window_start"]))
+    ordered = sorted(both, key=lambda each: (-each[1].hour, each[1].astimezone(UTC)))
     found = store.query("15m", order_by=["hour(window_start) desc", "window_start"], timezone=asked).to_pylist()
     assert [row["window_start"] for row in found] == [row["window_start"] for row, _ in ordered], SEED
     day = draws.choice(local).date()

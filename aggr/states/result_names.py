@@ -10,7 +10,6 @@ A column comes before a field that would have its name.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,6 @@ from aggr.kernels import compute as pc
 from aggr.measure import Measure
 from aggr.states.flat_results import leaves
 
-_MOST_CHARACTERS = 120  # of the names that an error lists
 _LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
 
 
@@ -54,7 +52,7 @@ def names_read(text: str, what: str, known: Collection[str], there: Iterable[str
     read = predicate.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
         if name not in known:
-            raise ValueError(f"{what} names {shown(name)}, which is no result; {_hint(name, list(there))}")
+            raise ValueError(f"{what} names {shown(name)}, which is no result; {nearest(name, there)}")
     return read
 
 
@@ -81,6 +79,8 @@ def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.Chu
     if text in known:
         return _column(results, known[text])
     try:
+        if not names_read(text, "order_by", known, flat_names(results.schema)):
+            raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
         return predicate.evaluate(text, _columns_read(text, "order_by", results), timezone)
     except ValueError as error:
         raise ValueError(f"cannot order by {shown(text)}: {error}") from None
@@ -133,13 +133,3 @@ def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
 def _column(results: pa.Table, path: list[str]) -> pa.ChunkedArray:
     column = results.column(path[0])
     return column if len(path) == 1 else pc.struct_field(column, path[1:])
-
-
-def _hint(name: str, names: list[str]) -> str:
-    """List the names that there are, the nearest first if one is near."""
-    near = nearest(name, names, "")
-    lengths = accumulate(len(each) + 2 for each in names)
-    listed = sum(length <= _MOST_CHARACTERS for length in lengths)
-    more = f" and {len(names) - listed} more" if listed < len(names) else ""
-    there = f"there are {', '.join(names[:listed])}{more}"
-    return f"{near} {there}" if near else there

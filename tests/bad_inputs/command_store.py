@@ -84,7 +84,7 @@ ORDERS = {
     "dot": ".",
     "ends with a dot": "latency.",
     "surrogate": LONE,
-    "minus": "-requests",
+    "minus": "requests -",
 }
 LIMITS = {
     "empty": "",
