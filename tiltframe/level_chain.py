@@ -62,13 +62,18 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
+    return rollup_batches(row_batches(data, frame), frame)
+
+
+def row_batches(data: Any, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
+    """Read the columns of a frame of whatever `rollup` takes: at least one batch, perhaps without rows."""
     checked_type(frame, TiltFrame, "frame")
     keys = frame.keyed_by
     schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys))
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
     columns = list(frame.columns_in(schema.names))
-    return rollup_batches((batch.select(columns) for batch in chain([nothing], batches)), frame)
+    return (batch.select(columns) for batch in chain([nothing], batches))
 
 
 def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:

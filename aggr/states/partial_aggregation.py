@@ -12,6 +12,7 @@ _MANY = 32  # rows a group has where they are many
 MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
 _UNSEEN = 7  # tables that are taken to be like the one before, which has nearly as many groups as rows
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
+_FIRST_ROWS = 1 << 16  # rows reduced at first where memory is bounded, before it is known how much their states take
 
 
 def partial_states(
@@ -63,7 +64,7 @@ def adaptive_states(
     """
     held: list[pa.Table] = []
     size, room = 0, _MERGE_BYTES
-    want = [_REDUCE_ROWS]
+    want = [_REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
     spread, unseen = groups is not None, 0
     for table in _ahead(_gathered(batches, want)):
         if spread and groups is not None:
@@ -80,6 +81,9 @@ def adaptive_states(
         spread = groups is not None and held[-1].num_rows > MAX_RATIO * table.num_rows
         if table.num_rows < _MANY * held[-1].num_rows:
             want[0] = min(2 * want[0], _MOST_ROWS)
+        if max_bytes is not None and table.num_rows:
+            room_for = max_bytes * table.num_rows // max(1, 2 * held[-1].nbytes)
+            want[0] = min(max(want[0], _REDUCE_ROWS), max(room_for, _FIRST_ROWS))
         if size < room:
             continue
         merged = _joined(held, merge)

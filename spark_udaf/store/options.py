@@ -87,9 +87,9 @@ class StoreQuery:
     def execute(self, plan: QueryPlan) -> pa.Table:
         """Execute the plan, or one of a part of its range."""
         if self.states:
-            return labelled(read_states(self.backend, self.manifest, plan)[0], plan.frame, plan.target)
+            return labelled(read_states(self.backend, self.manifest, plan), plan.frame, plan.target)
         now = moment(self.now, plan.frame.timezone)
-        results = execute(self.backend, self.manifest, plan, self.fill, now)
+        results = pa.concat_tables(execute(self.backend, self.manifest, plan, self.fill, now))
         return flattened(results) if self.flat else results
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -200,7 +201,8 @@ def _write(store: FrameStore, kept: Manifest, writer: str, commit: int) -> Calla
 
     def write(states: pa.Table) -> pa.Table:
         parts = [] if there else write_levels(backend, by_level(states, kept.frame), writer, commit)
-        earlier = earlier_contents(states, kept.frame, kept.earlier) if there else []
+        content_by = partial(content_of, states, kept.frame)
+        earlier = earlier_contents(content_by, states.column_names, kept.earlier) if there else []
         content = np.array([content_of(states, kept.frame), *earlier], np.uint64).tobytes()
         levels = ", ".join(pc.unique(states.column(LEVEL)).to_pylist())
         return pa.Table.from_pylist([*map(asdict, parts), {"level": levels, "content": content}], WRITTEN)

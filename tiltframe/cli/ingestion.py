@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tiltframe.event_time import event_times
 from tiltframe.files.inputs import Source
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import rollup_batches
+from tiltframe.spilled_states import spilled
 from tiltframe.store import Expired, FrameStore
 from tiltframe.store.core.backend import Range
 from tiltframe.store.core.ranges import as_text, minus, union
@@ -38,7 +40,9 @@ class _Seen:
     inside: dict[Path, int] = field(default_factory=dict)
 
 
-def append_new(source: Source, filed: Sequence[Filed], store: FrameStore, writable: Callable[[], FrameStore]) -> None:
+def append_new(
+    source: Source, filed: Sequence[Filed], store: FrameStore, writable: Callable[[], FrameStore], max_bytes: int
+) -> None:
     """Add the rows of files that the store does not hold yet; note the others' names."""
     for one in filed:
         _check_addable(one, store)
@@ -53,21 +57,27 @@ def append_new(source: Source, filed: Sequence[Filed], store: FrameStore, writab
         note(store, entries(filed, (), {}))
         store.catch_up()
         return
-    states, seen = _rolled(replace(source, files=tuple(one.file for one in came)), came, store.frame)
-    if not states.num_rows and store.schema is None:
-        click.echo(f"the inputs have no rows: {store.place} is not made, for its types are told by rows", err=True)
-        return
-    made_from = entries(filed, came, seen.spans)
-    store = writable() if store.schema is None else store
-    writer = f"rollup {hashlib.sha256(repr(sorted(made_from.items())).encode()).hexdigest()[:16]}"
-    with writing(lambda: store.holds(writer, 0)):
-        added = store.append(states, writer, 0, made_from)
-    if not added:
+    seen = _Seen()
+    with (
+        _reading(replace(source, files=tuple(one.file for one in came)), store.frame, seen) as batches,
+        spilled(batches, store.frame, max_bytes) as slices,
+    ):
+        for one in came:
+            unchanged(one)
+        if not seen.spans and store.schema is None:
+            click.echo(f"the inputs have no rows: {store.place} is not made, for its types are told by rows", err=True)
+            return
+        made_from = entries(filed, came, seen.spans)
+        store = writable() if store.schema is None else store
+        writer = f"rollup {hashlib.sha256(repr(sorted(made_from.items())).encode()).hexdigest()[:16]}"
+        with writing(lambda: store.holds(writer, 0)):
+            added = store.append_spilled(slices, writer, 0, made_from)
+    if added is None:
         click.echo(f"nothing new: someone else has added the same files to {store.place} meanwhile", err=True)
         return
     writable()  # what is agreed on retention changes last
     levels = len(store.frame.levels)
-    click.echo(f"{store.place}: {states.num_rows:,} states at {levels} levels, from {len(came)} files", err=True)
+    click.echo(f"{store.place}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
 
 def replace_in(
@@ -101,15 +111,21 @@ def replace_in(
             click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
 
 
-def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range = (0, 0)) -> tuple[pa.Table, _Seen]:
+def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range) -> tuple[pa.Table, _Seen]:
     """Roll up files, and see where their windows are."""
     seen = _Seen()
-    with progress_bar("rolling up", source.bytes) as progress:
-        coded = source.coded(plain_keys(frame.keyed_by))
-        states = rollup_batches(_watched(coded, frame, span, seen, progress), frame)
+    with _reading(source, frame, seen, span) as batches:
+        states = rollup_batches(batches, frame)
     for one in filed:
         unchanged(one)
     return states, seen
+
+
+@contextmanager
+def _reading(source: Source, frame: TiltFrame, seen: _Seen, span: Range = (0, 0)) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Read the batches of files, with a bar that shows how far, and see when their rows were."""
+    with progress_bar("rolling up", source.bytes) as progress:
+        yield _watched(source.coded(plain_keys(frame.keyed_by)), frame, span, seen, progress)
 
 
 def _watched(

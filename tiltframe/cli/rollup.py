@@ -17,6 +17,7 @@ from tiltframe.cli.types_from_store import settled
 from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
+from tiltframe.spilled_states import HELD_BYTES
 from tiltframe.store import FrameStore
 from tiltframe.store.core.replacement import check_whole
 from tiltframe.store.core.retention import checked_retention
@@ -77,7 +78,7 @@ def rollup(
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
-            append_new(source, filed, store, writable)
+            append_new(source, filed, store, writable, HELD_BYTES)
         else:
             replace_in(source, filed, replace_within, store, writable)
 

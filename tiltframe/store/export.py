@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 
@@ -67,7 +68,7 @@ def _export(backend: Backend, kept: KeepsResults, manifest: Manifest, level: str
         return 0
     asked = plan_query(manifest.frame, level)
     spans = ranges or [(0, 0)]
-    found = [execute(backend, manifest, replace(asked, within=span), False, now) for span in spans]
+    found = chain.from_iterable(execute(backend, manifest, replace(asked, within=at), False, now) for at in spans)
     results = flattened(pa.concat_tables(found).drop_columns([LEVEL]))
     starts, ends = instants_of(results), instants_of(results, END)
     if (ends > now).any():

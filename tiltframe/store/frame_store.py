@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -14,11 +14,12 @@ from aggr.arguments import checked_names, checked_truth, checked_type, checked_w
 from aggr.states.flat_results import flattened
 from aggr.states.result_names import check_having
 from tiltframe.frame import TiltFrame
-from tiltframe.level_chain import labelled
+from tiltframe.level_chain import labelled, row_batches
+from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.core.backend import Backend, StoreError
-from tiltframe.store.core.checked_states import checked
+from tiltframe.store.core.checked_states import check_readable, checked
 from tiltframe.store.core.commits import by_level, check_made_from, check_writer, commit_parts, write_levels
-from tiltframe.store.core.content import content_of, earlier_contents
+from tiltframe.store.core.content import NOTHING, Content, content_of, earlier_contents, total
 from tiltframe.store.core.evolution import evolve
 from tiltframe.store.core.manifest import Manifest, check_levels, check_name, schema_of
 from tiltframe.store.core.retention import checked_retention, retain
@@ -29,7 +30,7 @@ from tiltframe.store.open import backend_at, check_options, check_types, checked
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import checked_order, empty_results, found_having, in_zone, ordered
+from tiltframe.store.query.results import checked_order, empty_results, found_having, in_zone, limited, ordered
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.tabular import table_of
 from windows import TimeWindow, check_timezone
@@ -242,17 +243,122 @@ class FrameStore(Maintenance):
             If they are of other types than those in the store, or the number is there with other states, or is below
             the last one of the writer and not known to be of these.
         """
-        commit = check_writer(writer, commit)
-        made_from = check_made_from(made_from, writer)
+        check_writer(writer, commit)
+        check_made_from(made_from, writer)
         states = checked(table_of(states, "states"), self.frame)
-        content = content_of(states, self.frame)
         self._backend.check_values(states)
-        kept = self.prepare(states.schema)
-        if self.holds(writer, commit):
-            earlier = earlier_contents(states, kept.frame, kept.earlier)
-            return commit_parts(self._backend, kept, [], writer, commit, content, earlier=earlier)
-        parts = write_levels(self._backend, by_level(states, kept.frame), writer, commit)
-        return retry_on_conflict(lambda: commit_parts(self._backend, kept, parts, writer, commit, content, made_from))
+
+        def content(columns: Sequence[str] | None = None) -> Content:
+            return content_of(states, self.frame, columns)
+
+        levels = by_level(states, self.frame)
+        return self._commit(levels, states.schema, content(), content, writer, commit, made_from)
+
+    def append_rows(
+        self,
+        data: Any,
+        writer: str,
+        commit: int,
+        made_from: Mapping[str, int] | None = None,
+        max_bytes: int = HELD_BYTES,
+    ) -> bool:
+        """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
+
+        States beyond ``max_bytes`` wait in the folder for temporary files until all rows have been read; nothing is
+        written to the store before.
+
+        Parameters
+        ----------
+        data : table, DataFrame, stream, dataset or paths
+            As `tiltframe.rollup` takes it.
+        writer, commit, made_from
+            As `append` takes them.
+        max_bytes : int
+            Of states that are held at once; the process takes some times as much.
+
+        Returns
+        -------
+        bool
+            Whether the states were added.
+
+        Raises
+        ------
+        ValueError, TypeError, OverflowError
+            If the data does not fit the frame, or a result could not be read. Nothing is written.
+        StoreError
+            As `append` raises it. What was written is removed.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> store.query(per="1h").column("n").to_pylist()
+        [2, 1]
+        """
+        check_writer(writer, commit)
+        check_made_from(made_from, writer)
+        with spilled(row_batches(data, self.frame), self.frame, checked_whole(max_bytes, "max_bytes", 1)) as slices:
+            return self.append_spilled(slices, writer, commit, made_from) is not None
+
+    def append_spilled(
+        self, slices: Slices, writer: str, commit: int, made_from: Mapping[str, int] | None = None
+    ) -> int | None:
+        """Add the states of a rollup that was spilled, as `append_rows` does.
+
+        Parameters
+        ----------
+        slices : Slices
+        writer, commit, made_from
+            As `append` takes them.
+
+        Returns
+        -------
+        int or None
+            How many states were added; None where the commit was there already.
+
+        Raises
+        ------
+        ValueError, OverflowError, StoreError
+            As `append` does.
+        """
+        finest, brought, n = self.frame.levels[0], NOTHING, 0
+        for level, states in slices.levels():
+            self._backend.check_values(states)
+            check_readable(states, self.frame)
+            n += states.num_rows
+            if level == finest:
+                brought = total([brought, content_of(labelled(states, self.frame, level), self.frame)])
+
+        def content(columns: Sequence[str]) -> Content:
+            each = (labelled(states, self.frame, finest) for states, _ in slices.finest())
+            return total(content_of(states, self.frame, columns) for states in each)
+
+        schema = labelled(slices.schema.empty_table(), self.frame, finest).schema
+        added = self._commit(slices.levels(), schema, brought, content, writer, commit, made_from)
+        return n if added else None
+
+    def _commit(
+        self,
+        levels: Iterable[tuple[TimeWindow, pa.Table]],
+        schema: pa.Schema,
+        brought: Content,
+        content: Callable[[Sequence[str]], Content],
+        writer: str,
+        commit: int,
+        made_from: Mapping[str, int] | None,
+    ) -> bool:
+        """Write checked states of levels and have them count at once, unless the commit is there."""
+        commit, made_from = check_writer(writer, commit), check_made_from(made_from, writer)
+        kept = self.prepare(schema)
+        there = self.holds(writer, commit)
+        earlier = earlier_contents(content, schema.names, kept.earlier) if there else []
+        parts = [] if there else write_levels(self._backend, levels, writer, commit)
+        return retry_on_conflict(
+            lambda: commit_parts(self._backend, kept, parts, writer, commit, brought, made_from, earlier)
+        )
 
     def prepare(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there, and check that it can take states of a schema.
@@ -381,6 +487,53 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
+        asked = {"per": per, "within": within, "where": where, "measures": measures, "keys": keys, "fill": fill}
+        asked |= {"order_by": order_by, "limit": limit, "now": now, "flat": flat, "having": having}
+        return pa.concat_tables(self.query_slices(**asked, points=points, timezone=timezone))
+
+    def query_slices(
+        self,
+        per: str | TimeWindow | Sequence[str | TimeWindow] | None = None,
+        within: Any = None,
+        where: str | None = None,
+        measures: Sequence[str] | Mapping[str, Measure] | None = None,
+        keys: Sequence[str] | None = None,
+        fill: bool = False,
+        order_by: str | Sequence[str] = (),
+        limit: int | None = None,
+        now: Any = None,
+        flat: bool = False,
+        having: str | None = None,
+        points: int | None = None,
+        timezone: str | None = None,
+    ) -> Iterator[pa.Table]:
+        """Read results as `query` does, some windows at a time, in memory that does not grow with them.
+
+        Parameters
+        ----------
+        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone
+            As `query` takes them. With ``fill`` the states, and with ``order_by`` the results, are held at once.
+
+        Returns
+        -------
+        iterator of tables
+            At least one, perhaps without rows. They are of one moment, but for rows that are merged meanwhile.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `query` does, for what cannot be asked before anything is read.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> sum(table.num_rows for table in store.query_slices(per="1m"))
+        3
+        """
         zone = self.frame.timezone if timezone is None else check_timezone(timezone) or timezone
         at = moment(now, zone)
         checked_truth(fill, "fill")
@@ -396,9 +549,17 @@ class FrameStore(Maintenance):
         nothing = empty_results(plans[0], kept.schema)
         check_having(having, nothing.schema, zone)
         ordered(nothing, order, limit, zone)
-        found = pa.concat_tables([execute(self._backend, kept, asked, fill, at) for asked in plans])
-        results = in_zone(ordered(found_having(found, having, zone), order, limit, zone), timezone)
-        return flattened(results) if flat else results
+        slices: Iterator[pa.Table] = (
+            found_having(results, having, zone)
+            for asked in plans
+            for results in execute(self._backend, kept, asked, fill, at)
+        )
+        if order:
+            slices = iter([ordered(pa.concat_tables(slices), order, limit, zone)])
+        elif limit is not None:
+            slices = limited(slices, limit)
+        zoned = (in_zone(results, timezone) for results in slices)
+        return (flattened(results) for results in zoned) if flat else zoned
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -426,7 +587,7 @@ class FrameStore(Maintenance):
             For a store that holds nothing or is damaged.
         """
         plan = plan_query(self.frame, self.frame.level(per), within, where)
-        states = read_states(self._backend, self.manifest, plan)[0]
+        states = read_states(self._backend, self.manifest, plan)
         return labelled(states, self.frame, self.frame.level(plan.per))
 
     def _per_points(self, per: Any, points: int, within: Any, now: int, timezone: str) -> TimeWindow:

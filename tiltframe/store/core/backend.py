@@ -246,6 +246,14 @@ class Backend(Protocol):
             For values or types that cannot be stored.
         """
 
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Remove parts that were written here and will not be committed; what may be someone else's too, may stay.
+
+        Parameters
+        ----------
+        parts : of any levels, as `write` returned them in this process
+        """
+
     def commit(
         self,
         level: str,

@@ -29,6 +29,7 @@ from windows import TimeWindow
 KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
 
 _LARGEST = 2**63 - 1
+_WRITTEN_BYTES = 1 << 25  # of a level's states, at least, where more are to come
 
 
 def check_writer(writer: str, commit: int) -> int:
@@ -51,13 +52,29 @@ def check_made_from(made_from: Mapping[str, int] | None, writer: str) -> dict[st
 def write_levels(
     backend: Backend, levels: Iterable[tuple[TimeWindow, pa.Table]], writer: str, commit: int
 ) -> list[Part]:
-    """Write the states of levels; nobody reads them before they are committed."""
-    return [
-        part
-        for level, states in levels
-        if states.num_rows
-        for part in backend.write(level.name, states, writer, commit)
-    ]
+    """Write the states of levels, small tables of a level together; nobody reads them before they are committed.
+
+    Where that fails, what was written is removed.
+    """
+    parts: list[Part] = []
+    held: dict[str, list[pa.Table]] = {}
+    try:
+        for level, states in levels:
+            held.setdefault(level.name, []).append(states)
+            if sum(table.nbytes for table in held[level.name]) >= _WRITTEN_BYTES:
+                parts += _written(backend, level.name, held.pop(level.name), writer, commit)
+        for name, tables in held.items():
+            parts += _written(backend, name, tables, writer, commit)
+    except BaseException:
+        with suppress(Exception):  # the error that counts is the first
+            backend.discard(parts)
+        raise
+    return parts
+
+
+def _written(backend: Backend, level: str, tables: list[pa.Table], writer: str, commit: int) -> list[Part]:
+    states = pa.concat_tables(tables)
+    return backend.write(level, states, writer, commit) if states.num_rows else []
 
 
 def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:

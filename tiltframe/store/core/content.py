@@ -7,7 +7,7 @@ their hashes does not depend on batches, partitions, their order, or which attem
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,11 @@ Content = tuple[int, int]  # of 64 bits each
 NOTHING: Content = (0, 0)
 
 
-def earlier_contents(states: pa.Table, frame: TiltFrame, earlier: Iterable[Sequence[str]]) -> list[Content]:
+def earlier_contents(
+    content: Callable[[Sequence[str]], Content], columns: Collection[str], earlier: Iterable[Sequence[str]]
+) -> list[Content]:
     """Sum up merged states as earlier frames of a store had them, those which had no other columns."""
-    return [content_of(states, frame, names) for names in earlier if set(names) <= set(states.column_names)]
+    return [content(names) for names in earlier if set(names) <= set(columns)]
 
 
 def content_of(states: pa.Table, frame: TiltFrame, columns: Sequence[str] | None = None) -> Content:

@@ -16,7 +16,7 @@ import json
 import math
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -160,11 +160,22 @@ class DeltaBackend:
         described = self._described()
         starts = instants_of(states)
         names = bucket_names(starts, described.frame.level(level))
-        with clear(self.uri):
-            return [
-                self._write(level, states.filter(pa.array(names == name)), writer, commit, str(name))
-                for name in np.unique(names)
-            ] or [self._write(level, states, writer, commit, "none")]
+        parts: list[Part] = []
+        try:
+            with clear(self.uri):
+                for name in np.unique(names) if len(names) else ["none"]:
+                    mine = states.filter(pa.array(names == name))
+                    parts.append(self._write(level, mine, writer, commit, str(name)))
+        except BaseException:
+            self.discard(parts)
+            raise
+        return parts
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Delete files: their names are of this process alone."""
+        for part in parts:
+            with suppress(OSError):
+                data_files(self._path(self._name(part.level)), self.options).delete_file(part.name)
 
     def _write(self, level: str, states: pa.Table, writer: str, commit: int, bucket: str) -> Part:
         folder = data_files(self._path(self._name(level)), self.options)

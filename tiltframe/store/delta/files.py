@@ -6,6 +6,7 @@ import re
 import uuid
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
 from operator import and_, or_
@@ -87,8 +88,13 @@ def write_file(
     data = held.getvalue()
     name = f"{BUCKET}={bucket}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
     folder.create_dir(name.split("/")[0])
-    with folder.open_output_stream(name) as file:
-        file.write(data)
+    try:
+        with folder.open_output_stream(name) as file:
+            file.write(data)
+    except BaseException:  # a full disk, Ctrl-C
+        with suppress(OSError):
+            folder.delete_file(name)
+        raise
     if durable and isinstance(folder, fs.SubTreeFileSystem):
         sync_written(folder.base_path, name)
     starts = instants_of(rows)

@@ -135,6 +135,9 @@ class PostgresBackend:
                 _insert(db, layout, level, columns)
             return parts
 
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Leave rows to `clean`: another process that writes the same may have taken them over."""
+
     def commit(
         self,
         level: str,

@@ -4,62 +4,91 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tiltframe.level_chain import instants_of
+from tiltframe.frame import START
 from tiltframe.store.core.backend import Backend, Range
 from tiltframe.store.core.manifest import Manifest
-from tiltframe.store.core.ranges import EVER, as_text
+from tiltframe.store.core.merging import by_windows
+from tiltframe.store.core.ranges import EVER, as_text, common
 from tiltframe.store.core.read_plan import PartRanges, held_from, read_plan, widened
 from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import answers, filled, requested_states
+from tiltframe.store.query.results import answers, filled, requested_states, united
 from tiltframe.store.query.time_range import read_moment
+from windows import TimeWindow
 
 
 class Expired(UserWarning):
     """Windows of a query have expired in the level that is read."""
 
 
-def execute(
-    backend: Backend,
-    manifest: Manifest,
-    plan: QueryPlan,
-    fill: bool,
-    now: int,
-) -> pa.Table:
-    """Execute a query plan; see `tiltframe.FrameStore.query`."""
-    states, held = read_states(backend, manifest, plan)
+def execute(backend: Backend, manifest: Manifest, plan: QueryPlan, fill: bool, now: int) -> Iterator[pa.Table]:
+    """Execute a query plan; see `tiltframe.FrameStore.query`. Results come by slices of time, the earliest first."""
+    slices, held = read_slices(backend, manifest, plan)
     if fill:
-        states = filled(states, plan, now)
-    return answers(states, plan, held, now)
+        slices = iter([filled(pa.concat_tables(slices), plan, now)])
+    for states in slices:
+        yield answers(states, plan, held, now)
 
 
-def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[pa.Table, int]:
-    """Read the states of the windows of a query plan.
+def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> pa.Table:
+    """Read the states of the windows of a query plan."""
+    return pa.concat_tables(read_slices(backend, manifest, plan)[0])
+
+
+def read_slices(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[Iterator[pa.Table], int]:
+    """Read the states of the windows of a query plan, of one moment, some windows at a time, so that memory is bounded.
 
     Returns
     -------
-    states, and the time from which on the level that is read holds windows
+    at least one table of states, perhaps without rows, each window in one of them
+    the time from which on the level that is read holds windows
     """
-    span, source = plan.span(), plan.frame.levels[plan.source()]
-
-    def attempt() -> tuple[pa.Table, int]:
-        part_ranges, held = planned_ranges(backend, manifest, plan)
-        return backend.read(part_ranges, plan.columns, plan.narrowing(manifest.schema)), held
-
-    rows, held = retry_on_conflict(attempt)
+    part_ranges, held = planned_ranges(backend, manifest, plan)
     if held > EVER[0] and (plan.within is None or plan.within[0] < held):
-        warnings.warn(_expired(plan, source.name, held), Expired, stacklevel=4)
-    if span is None:
-        starts = instants_of(rows)
-        span = widened((int(starts.min()), int(starts.max()) + 1), source) if len(starts) else (0, 0)
-    return requested_states(rows, plan, span), held
+        warnings.warn(_expired(plan, plan.frame.levels[plan.source()].name, held), Expired, stacklevel=5)
+    return _slices(backend, manifest, plan, part_ranges), held
+
+
+def _slices(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> Iterator[pa.Table]:
+    level = plan.frame.levels[plan.source()]
+    span = plan.span() or _range_of(part_ranges, level)
+    schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
+    nothing = requested_states(schema.empty_table(), plan, (0, 0))
+    yield nothing
+    if plan.target.overlap > 1:  # a row lies in windows of several slices
+        pieces = iter([part_ranges])
+    else:
+        pieces = by_windows(part_ranges, level if plan.whole else plan.target)
+    found = (requested_states(_read(backend, manifest, plan, some), plan, span) for some in pieces)
+    yield from [united([nothing, *found], plan)] if plan.whole else found
+
+
+def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
+    """Read pieces; where they have been merged meanwhile, what stands for them now."""
+    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.source()])
+
+    def attempt() -> pa.Table:
+        if not planned:
+            now, _ = planned_ranges(backend, manifest, plan)
+            planned.append([(part, piece) for part, whole in now for piece in common([whole], [span])])
+        return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
+
+    return retry_on_conflict(attempt)
+
+
+def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
+    """Find the whole windows of a level that pieces lie in."""
+    if not part_ranges:
+        return 0, 0
+    return widened((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)
 
 
 def planned_ranges(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[PartRanges, int]:

@@ -5,7 +5,7 @@ states of a level ──▶ where ──▶ the plan's keys ──▶ its window
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +49,12 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
         return merged
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
+
+
+def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
+    """Merge the states of the whole range, as `requested_states` gives them of parts of it."""
+    states = pa.concat_tables(parts)
+    return _merged(states, instants_of(states), instants_of(states, END), plan, trusted=True)
 
 
 def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
@@ -143,6 +149,15 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
         order = pc.sort_indices(pa.table(columns), sort_keys=sorting)  # nulls come last
         results = results.take(order)
     return results if limit is None else results.slice(0, limit)
+
+
+def limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+    """Pass the first rows on, and read no further; at least one table."""
+    for results in slices:
+        yield results.slice(0, limit)
+        limit -= min(limit, results.num_rows)
+        if not limit:
+            return
 
 
 def _merged(rows: pa.Table, starts: Instants, ends: Instants, plan: QueryPlan, *, trusted: bool = False) -> pa.Table:

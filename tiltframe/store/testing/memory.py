@@ -173,6 +173,11 @@ class MemoryBackend:
         least, greatest = (int(starts.min()), int(starts.max())) if len(starts) else (0, 0)
         return Part(level, writer, commit, least, greatest, len(starts), rows.nbytes, name)
 
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Forget the rows of parts."""
+        for part in parts:
+            self.tables.rows.pop(part.name, None)
+
     def commit(
         self,
         level: str,

@@ -1,0 +1,91 @@
+"""Memory: the peak of commands as what they read grows, each in a process of its own.
+
+python -m benchmarks.memory [--files 3,10,30,60] [--out benchmarks/results/memory.json]
+
+A file has the requests of a day, one a minute of each of 200 hosts: 288,000 rows, and nearly as many states as rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.timing import circumstances
+
+HOSTS, MINUTES, DAY = 200, 1440, 86_400_000
+MEASURES = ("n=count()", "bytes=sum(bytes)", "size=avg(bytes)", "ms=dds(ms, [0.5, 0.99])", "worst=max(ms)")
+CEILING = 1.5e9  # bytes
+
+
+def write_day(folder: Path, day: int) -> None:
+    """Write the requests of a day, in the order of their times."""
+    draws = np.random.default_rng(day)
+    n = HOSTS * MINUTES
+    at = np.repeat(np.arange(MINUTES) * 60_000, HOSTS) + draws.integers(0, 60_000, n) + day * DAY
+    rows = {
+        "ts": pa.array(at + 1_700_006_400_000, pa.timestamp("ms", "UTC")),
+        "host": pa.array([f"host-{i:03}" for i in range(HOSTS)] * MINUTES),
+        "bytes": draws.integers(100, 100_000, n),
+        "ms": np.round(draws.lognormal(3, 1, n), 3),
+    }
+    pq.write_table(pa.table(rows), folder / f"day-{day:03}.parquet")
+
+
+def command(*args: str) -> dict[str, float]:
+    """Run a command; return its seconds and the most memory that it held."""
+    begun = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", "from tiltframe.cli import main; main()", *args])
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise SystemExit(f"{args[0]} failed")
+    return {"seconds": time.perf_counter() - begun, "bytes": used.ru_maxrss * 1024}
+
+
+def measured(folder: Path, files: int) -> dict[str, dict[str, float]]:
+    """Roll up the files of so many days, and ask for their windows."""
+    days, store = folder / f"days-{files}", str(folder / f"store-{files}")
+    days.mkdir()
+    for day in range(files):
+        write_day(days, day)
+    frame = ["--time", "ts", "--key", "host", *(part for measure in MEASURES for part in ("--measure", measure))]
+    asked = ["query", store, "--format", "csv", "--out", str(folder / "results.csv")]
+    found = {
+        "rollup": command("rollup", str(days), *frame, "--levels", "1m,1h,1d", "--store", store),
+        "query of every window": command(*asked, "--per", "1m"),
+        "query merged over keys": command(*asked, "--per", "1m", "--no-keys"),
+    }
+    shutil.rmtree(days)
+    shutil.rmtree(store)
+    return found
+
+
+@click.command()
+@click.option("--files", "counts", default="3,10,30,60", show_default=True, help="How many days there are.")
+@click.option("--out", type=click.Path(path_type=Path))
+def main(counts: str, out: Path | None) -> None:
+    """Measure; exit status 1 where a command held more than it may."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for files in map(int, counts.split(",")):
+            found[files] = measured(Path(folder), files)
+            for name, took in found[files].items():
+                click.echo(f"{files:3} files  {name:24} {took['bytes'] / 1e6:8,.0f} MB {took['seconds']:8.1f} s")
+    if out is not None:
+        out.write_text(json.dumps({**circumstances(), "files": found}, indent=1) + "\n")
+    if any(took["bytes"] > CEILING for each in found.values() for took in each.values()):
+        raise SystemExit(f"more than {CEILING / 1e9} GB was held")
+
+
+if __name__ == "__main__":
+    main()

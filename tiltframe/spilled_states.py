@@ -1,0 +1,152 @@
+"""Spilled states: those of more windows than memory may hold, in sorted runs on disk, read back by slices of time.
+
+    rows ── reduce ──▶ partial states ── sorted ──▶ runs on disk ── merge ──▶ slices of time ── climb ──▶ every level
+
+Known as an external merge sort. A window of the finest level lies in one slice; a coarser one is given out with the
+slice that makes it whole.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.kernels import compute as pc
+from tiltframe.frame import END, TiltFrame
+from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states
+from windows import BEGINNING, NEVER, TimeWindow
+
+HELD_BYTES = 1 << 26  # of states at once; merging, climbing and writing them take some times as much
+_BLOCK_BYTES = 1 << 22  # of a run that are read at once
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A piece of a run: where it is, and when its windows start."""
+
+    run: Path
+    number: int
+    least: int
+    greatest: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Merged states of the finest level, by slices of time; they may be read more than once while their runs are there.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+        Of levels whose windows follow each other.
+    schema : schema
+        Of the states: window_start, window_end, keys, states.
+    held : table
+        All of the states, where they needed no disk.
+    blocks : of runs
+    bytes : int
+        Held at once, about.
+    """
+
+    frame: TiltFrame
+    schema: pa.Schema
+    held: pa.Table | None
+    blocks: tuple[_Block, ...]
+    bytes: int
+
+    def finest(self) -> Iterator[tuple[pa.Table, int]]:
+        """Read slice by slice, the earliest first, each with the start of the next one."""
+        if self.held is not None:
+            yield self.held, NEVER
+            return
+        for low, high in pairwise(self._edges()):
+            parts = [_read(block, low, high) for block in self.blocks if block.least < high and block.greatest >= low]
+            yield merge_panes(pa.concat_tables(parts), self.frame), high
+            del parts
+            pa.default_memory_pool().release_unused()  # what is freed would stay with the process
+
+    def levels(self) -> Iterator[tuple[TimeWindow, pa.Table]]:
+        """Climb with slice after slice: states of levels, each window once, a coarse one as soon as it is whole."""
+        finest, *coarser = self.frame.levels
+        waiting = [self.schema.empty_table()] * len(coarser)
+        for states, until in self.finest():
+            yield finest, states
+            for at, level in enumerate(coarser):
+                states = merge_level(pa.concat_tables([waiting[at], states]), self.frame, level, trusted=True)
+                whole = pa.array(instants_of(states, END) <= until)
+                waiting[at] = self.schema.empty_table() if until == NEVER else states.filter(pc.invert(whole))
+                states = states if until == NEVER else states.filter(whole)
+                yield level, states
+
+    def _edges(self) -> list[int]:
+        """Choose where slices begin, so that each has about as many bytes as may be held."""
+        edges, size = [BEGINNING], 0
+        for block in sorted(self.blocks, key=lambda block: block.least):
+            if size >= self.bytes and block.least > edges[-1]:
+                edges.append(block.least)
+                size = 0
+            size += block.bytes
+        return [*edges, NEVER]
+
+
+@contextmanager
+def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int = HELD_BYTES) -> Iterator[Slices]:
+    """Reduce a stream of batches, at least one, and hold at most about so many bytes of states at once.
+
+    All rows have been read when it yields; runs are kept in the folder for temporary files, and go at the end.
+
+    Parameters
+    ----------
+    batches : record batches
+    frame : TiltFrame
+        Of levels whose windows follow each other.
+    max_bytes : int
+
+    Yields
+    ------
+    Slices
+    """
+    partial = partial_states(batches, frame, max_bytes)
+    first = merge_panes(next(partial), frame)
+    second = next(partial, None)
+    if second is None:
+        yield Slices(frame, first.schema, first, (), max_bytes)
+        return
+    with ExitStack() as kept:
+        folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
+        blocks, schema = _write(first, folder / "0"), first.schema
+        del first
+        for number, states in enumerate(chain([second], partial), start=1):
+            blocks += _write(merge_panes(states, frame), folder / str(number))
+            del states
+            pa.default_memory_pool().release_unused()
+        yield Slices(frame, schema, None, tuple(blocks), max_bytes)
+
+
+def _write(states: pa.Table, run: Path) -> list[_Block]:
+    """Write states, which are in the order of their windows, as a run."""
+    rows = max(1, states.num_rows * _BLOCK_BYTES // max(1, states.nbytes))
+    batches = states.combine_chunks().to_batches(max_chunksize=rows)
+    with pa.ipc.new_file(run, states.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as file:
+        for batch in batches:
+            file.write_batch(batch)
+    starts = [instants_of(pa.Table.from_batches([batch])) for batch in batches]
+    return [
+        _Block(run, number, int(at[0]), int(at[-1]), batch.nbytes)
+        for number, (at, batch) in enumerate(zip(starts, batches, strict=True))
+    ]
+
+
+def _read(block: _Block, low: int, high: int) -> pa.Table:
+    """Read the states of a block whose windows start in a range."""
+    with pa.memory_map(str(block.run)) as file:
+        states = pa.Table.from_batches([pa.ipc.open_file(file).get_batch(block.number)])
+    first, last = np.searchsorted(instants_of(states), [low, high])
+    return states.slice(int(first), int(last - first))
