@@ -273,6 +273,7 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
     folder, given = in_order
     monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 1000)
+    monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 1000)
     frame = FRAMES["seconds to an hour"]
     states = su.rollup(su.scan_parquet(spark, folder, rows_per_task=6000), frame)
     plan, results, left = plan_of(states), [], []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import math
 
 import deltalake
@@ -14,7 +15,7 @@ import pytest
 import aggr
 from aggr.states.flat_results import flattened
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
-from tiltframe.cli.output import as_bytes
+from tiltframe.cli.output import write_results
 from tiltframe.store.postgres.session import session
 from tiltframe.store.testing import MemoryBackend
 
@@ -139,7 +140,9 @@ def test_the_same_names_and_values_from_all_ways(spark, postgres, tmp_path):
             tuple(row[name] for name in ("requests", "bytes", "latency_count", "latency_min", "latency_sum"))
             == naive[key]
         )
-    header = as_bytes(store.query("1h"), "csv").decode().splitlines()[0].replace('"', "").split(",")
+    written = io.BytesIO()
+    write_results([store.query("1h")], "csv", False, written)
+    header = written.getvalue().decode().splitlines()[0].replace('"', "").split(",")
     assert header == ["window_start", "window_end", "host", *NAMES, "partial"]
 
 

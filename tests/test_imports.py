@@ -66,7 +66,7 @@ LAYERS = [
     ["tiltframe.store_folders"],
     ["tiltframe.files"],
     ["tiltframe.tabular"],
-    ["tiltframe.frame", "tiltframe.level_chain"],
+    ["tiltframe.frame", "tiltframe.level_chain", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],
     ["tiltframe.streaming"],
     ["tiltframe.store.core"],

@@ -123,14 +123,14 @@ def test_what_was_written_is_said(moment, sentence, rows, tmp_path, monkeypatch,
         (tmp_path / f"{name}.csv").write_text("ts,k\n2024-05-01T10:00:00Z," + name + "\n")
     cli.main(["rollup", "a.csv", *FRAME])
     capsys.readouterr()
-    write = FrameStore.append
+    write = FrameStore.append_spilled
 
     def interrupted(*args):
         if moment == "after":
             write(*args)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(FrameStore, "append", interrupted)
+    monkeypatch.setattr(FrameStore, "append_spilled", interrupted)
     with pytest.raises(SystemExit) as ended:
         cli.main(["rollup", "b.csv", *FRAME])
     assert ended.value.code == 130

@@ -5,6 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 _KINDS = {
     stat.S_IFREG: "a file",
@@ -56,3 +60,18 @@ def _kind(path: str | os.PathLike[str]) -> str | None:
             return "a loop of symbolic links"
         raise
     return _KINDS.get(stat.S_IFMT(mode), "no file")
+
+
+@contextmanager
+def replaced(file: Path, durable: bool = False) -> Iterator[BinaryIO]:
+    """Write a file in place of the one before: all of it or nothing; ``durable`` waits for the disk."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        with beside.open("wb") as out:
+            yield out
+            out.flush()
+            if durable:
+                os.fsync(out.fileno())
+        beside.replace(file)
+    finally:
+        beside.unlink(missing_ok=True)

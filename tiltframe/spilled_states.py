@@ -67,7 +67,8 @@ class Slices:
             yield self.held, NEVER
             return
         for low, high in pairwise(self._edges()):
-            parts = [_read(block, low, high) for block in self.blocks if block.least < high and block.greatest >= low]
+            there = [block for block in self.blocks if block.least < high and block.greatest >= low]
+            parts = [self.schema.empty_table(), *(_read(block, low, high) for block in there)]
             yield merge_panes(pa.concat_tables(parts), self.frame), high
             del parts
             pa.default_memory_pool().release_unused()  # what is freed would stay with the process
@@ -88,8 +89,9 @@ class Slices:
     def _edges(self) -> list[int]:
         """Choose where slices begin, so that each has about as many bytes as may be held."""
         edges, size = [BEGINNING], 0
+        begun = min((block.least for block in self.blocks), default=BEGINNING)
         for block in sorted(self.blocks, key=lambda block: block.least):
-            if size >= self.bytes and block.least > edges[-1]:
+            if size >= self.bytes and block.least > max(begun, edges[-1]):
                 edges.append(block.least)
                 size = 0
             size += block.bytes

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 import click
 
+from aggr.arguments import shown
 from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.files.column_types import read_declared_types
 from tiltframe.frame import TiltFrame
@@ -65,6 +68,20 @@ def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed((*_FRAME, *_TYPES)):
         call = option(call)
     return call
+
+
+def memory_bytes(context: click.Context, option: click.Parameter, given: str | None) -> int:
+    """Read an amount of memory, or choose one: 1 GB, or a quarter of what there is.
+
+    >>> memory_bytes(None, None, "1.5 GB"), memory_bytes(None, None, "512MiB")
+    (1500000000, 536870912)
+    """
+    if given is None:
+        return min(10**9, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
+    read = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([KMGT])(i?)B?\s*", given, re.IGNORECASE)
+    if not read:
+        raise click.BadParameter(f"{shown(given)} is no amount of memory; write 500MB, 2GB or 4GiB")
+    return int(float(read[1]) * (1024 if read[3] else 1000) ** (" KMGT".index(read[2].upper())))
 
 
 def with_store(required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

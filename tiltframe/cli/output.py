@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -31,32 +31,50 @@ _GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
 
 
-def as_bytes(results: pa.Table, form: str) -> bytes:
-    """Write results in a form; level is left out where there is but one, but for JSON.
+def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
+    """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
 
     - ``csv``: records as plain columns, ``latency_p99``
     - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
     - ``parquet``: as they are
     """
-    if form != "json" and len(pc.unique(results.column(LEVEL))) < 2:
-        results = results.drop_columns([LEVEL])
-    if form == "parquet":
-        import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
+    with ExitStack() as opened:
+        writer = None
+        for results in slices:
+            if form == "json":
+                out.write(json_lines(results).encode())
+                continue
+            results = results if several else results.drop_columns([LEVEL])
+            results = _plain_columns(results) if form == "csv" else results
+            writer = writer or opened.enter_context(_writer(out, form, results.schema))
+            writer.write_table(results)
 
-        sink = io.BytesIO()
-        pq.write_table(results, sink)
-        return sink.getvalue()
+
+def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     if form == "csv":
-        flat = flattened(results)
-        for i, field in enumerate(flat.schema):
-            if field.name in (START, END):
-                flat = flat.set_column(
-                    i, field.name, pa.array([_iso(t) for t in flat.column(i).to_pylist()], pa.string())
-                )
-        sink = io.BytesIO()
-        pacsv.write_csv(flat, sink, pacsv.WriteOptions(quoting_style="needed"))
-        return sink.getvalue()
-    return json_lines(results).encode()
+        return pacsv.CSVWriter(out, schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
+    import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
+
+    return pq.ParquetWriter(out, schema)
+
+
+def _plain_columns(results: pa.Table) -> pa.Table:
+    """Give records as plain columns, and windows as ISO 8601."""
+    flat = flattened(results)
+    for i, field in enumerate(flat.schema):
+        if field.name in (START, END):
+            flat = flat.set_column(i, field.name, iso_moments(flat.column(i)))
+    return flat
+
+
+def iso_moments(moments: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Write moments in microseconds as ISO 8601 UTC.
+
+    >>> iso_moments(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
+    ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
+    """
+    texts = pc.replace_substring(moments.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
+    return pc.binary_join_element_wise(pc.replace_substring_regex(texts, r"\.0+$", ""), "Z", "")
 
 
 def json_lines(table: pa.Table) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
+import pyarrow as pa
 
 from aggr import Measure
 from aggr.arguments import because, nearest, shown
 from tiltframe.cli.measure_parser import measures_from
-from tiltframe.cli.output import FORMATS, as_bytes, print_table
+from tiltframe.cli.output import FORMATS, print_table, write_results
+from tiltframe.regular_files import replaced
 from tiltframe.store import Expired, FrameStore
 
 
@@ -87,15 +90,18 @@ def query(
     kept = [] if no_keys else list(keys) or None
     with _warnings_as_sentences():
         sizes = list(per) if len(per) > 1 else per[0] if per else None
-        results = store.query(sizes, keys=kept, measures=_measures(measures, store), **asked)
+        slices = store.query_slices(sizes, keys=kept, measures=_measures(measures, store), **asked)
+        if form != "table":
+            with _opened(out) as file:
+                write_results(slices, form, len(per) > 1, file)
+            return
+        results = pa.concat_tables(slices)
     zone = asked["timezone"] or store.frame.timezone
-    if form != "table":
-        _write(as_bytes(results, form), out)
-    elif out is None:
+    if out is None:
         print_table(results, zone)
     else:
-        with open(out, "w") as file:
-            print_table(results, zone, file)
+        with open(out, "w") as text:
+            print_table(results, zone, text)
 
 
 def _measures(texts: Sequence[str], store: FrameStore) -> Mapping[str, Measure] | None:
@@ -121,11 +127,17 @@ def _check_out(out: Path) -> None:
         raise ValueError(f"cannot write {shown(str(out))}: {because(error)}") from None
 
 
-def _write(data: bytes, out: Path | None) -> None:
+@contextmanager
+def _opened(out: Path | None) -> Iterator[BinaryIO]:
+    """Open a file, which is there when all is written to it, or standard output."""
     if out is None:
-        click.echo(data, nl=False)
+        yield sys.stdout.buffer
+    elif out.exists() and not out.is_file():  # a pipe
+        with out.open("wb") as file:
+            yield file
     else:
-        out.write_bytes(data)
+        with replaced(out) as file:
+            yield file
 
 
 @contextmanager

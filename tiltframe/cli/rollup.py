@@ -11,17 +11,18 @@ from aggr.arguments import shown
 from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
-from tiltframe.cli.options import with_frame, with_store
+from tiltframe.cli.options import memory_bytes, with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
 from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.inputs import open_source
 from tiltframe.frame import TiltFrame
-from tiltframe.spilled_states import HELD_BYTES
 from tiltframe.store import FrameStore
 from tiltframe.store.core.replacement import check_whole
 from tiltframe.store.core.retention import checked_retention
 from tiltframe.store.query.time_range import read_time_range
+
+_A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
 
 
 @click.command(
@@ -38,6 +39,12 @@ from tiltframe.store.query.time_range import read_time_range
 @click.option(
     "--replace-within", metavar="START,END", help="Derive this range anew, from the inputs alone, instead of adding."
 )
+@click.option(
+    "--memory",
+    callback=memory_bytes,
+    metavar="SIZE",
+    help="What it may take, about: 1GB unless given; states beyond it wait on the disk.",
+)
 @click.option("--input-format", type=click.Choice(INPUT_FORMATS), help="Of standard input; told by how it begins.")
 def rollup(
     inputs: tuple[Path, ...],
@@ -49,6 +56,7 @@ def rollup(
     retention: str | None,
     replace_within: str | None,
     durable: bool,
+    memory: int,
     input_format: str | None,
 ) -> None:
     """Roll up Parquet, CSV or JSON lines, files or folders, into a store; - is standard input.
@@ -78,7 +86,7 @@ def rollup(
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
-            append_new(source, filed, store, writable, HELD_BYTES)
+            append_new(source, filed, store, writable, max(memory // _A_STATE_TAKES, 1))
         else:
             replace_in(source, filed, replace_within, store, writable)
 

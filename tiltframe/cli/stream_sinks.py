@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
@@ -14,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tiltframe.cli.output import json_lines
+from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import Buffer, OpenWindows
 from tiltframe.streaming.saved import extended
@@ -104,16 +104,9 @@ def side_output(file: Path | None) -> Iterator[Callable[[pa.Table], None]]:
 
 
 def save(file: Path, state: bytes) -> None:
-    """Write a state in place of the one before: all of it or nothing."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as out:
-            out.write(state)
-            out.flush()
-            os.fsync(out.fileno())
-        beside.replace(file)
-    finally:
-        beside.unlink(missing_ok=True)
+    """Write a state in place of the one before."""
+    with replaced(file, durable=True) as out:
+        out.write(state)
 
 
 def _now() -> int:

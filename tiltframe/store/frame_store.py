@@ -271,7 +271,7 @@ class FrameStore(Maintenance):
         ----------
         data : table, DataFrame, stream, dataset or paths
             As `tiltframe.rollup` takes it.
-        writer, commit, made_from
+        writer, commit, made_from : str, int and mapping
             As `append` takes them.
         max_bytes : int
             Of states that are held at once; the process takes some times as much.
@@ -311,7 +311,7 @@ class FrameStore(Maintenance):
         Parameters
         ----------
         slices : Slices
-        writer, commit, made_from
+        writer, commit, made_from : str, int and mapping
             As `append` takes them.
 
         Returns
@@ -511,8 +511,8 @@ class FrameStore(Maintenance):
 
         Parameters
         ----------
-        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone
-            As `query` takes them. With ``fill`` the states, and with ``order_by`` the results, are held at once.
+        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone : optional
+            As `query` takes them, of the same types. With ``fill`` the states, and with ``order_by`` the results, are held at once.
 
         Returns
         -------

@@ -188,6 +188,8 @@ def _check_written_twice(tried: _Tried) -> None:
     tried.add("w", 1, states)
     tried.backend.write(FINE, states, "w", 1)
     tried.expect_rows(states, "states that were written several times are readable once")
+    tried.backend.discard(tried.backend.write(FINE, states, "w", 1))
+    tried.expect_rows(states, "what is discarded takes nothing with it that was committed")
 
 
 def _check_cut(tried: _Tried) -> None:

@@ -1,0 +1,208 @@
+"""States beyond a budget go through runs on disk: the same store, bit for bit, and nothing is left where it fails."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import random
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pytest
+
+import aggr
+import tiltframe.spilled_states as spilled_states
+from aggr.kernels.digest import same_bits
+from aggr.states import partial_aggregation
+from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli import main
+from tiltframe.level_chain import joined
+from tiltframe.spilled_states import spilled
+from tiltframe.store.testing import MemoryBackend
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+START = 1_700_000_000_000  # milliseconds
+MEASURES = {"n": aggr.count(), "total": aggr.sum("x"), "p": aggr.dds("x", quantiles=[0.5]), "last": aggr.last("x")}
+CHAINS = [["10s", "1m", "1h"], ["1m", "1d"], ["15m", "1h", "1mo"], ["1s"], ["30s", "1w"]]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """Merge, write and read a few states at a time."""
+    monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 100)
+    monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 100)
+    monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 100)
+    monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", 1)
+    monkeypatch.setattr(spilled_states, "_BLOCK_BYTES", 4000)
+
+
+def drawn(draws: random.Random, rows: int, days: int) -> pa.Table:
+    """Draw rows in order of time, in no order, or in runs that overlap."""
+    times = [START + draws.randrange(days * 86_400_000) for _ in range(rows)]
+    order = draws.choice(["sorted", "shuffled", "runs"])
+    if order == "sorted":
+        times.sort()
+    elif order == "runs":
+        times = sorted(times, key=lambda at: (draws.randrange(3), at))
+    hosts = [draws.choice(["a", "b", None]) for _ in times]
+    values = [draws.choice([draws.uniform(-1e9, 1e9), 0.1, -0.0, 1e300, None]) for _ in times]
+    return pa.table(
+        {"ts": pa.array(times, pa.timestamp("ms", "UTC")), "host": hosts, "x": pa.array(values, pa.float64())}
+    )
+
+
+def in_batches(rows: pa.Table, frame: TiltFrame, size: int):
+    read = rows.select(list(frame.columns_in(rows.column_names)))
+    yield pa.RecordBatch.from_pylist([], read.schema)
+    yield from read.to_batches(max_chunksize=size)
+
+
+@pytest.mark.parametrize("trial", range(int(os.environ.get("TILTFRAME_TRIALS", 12))))
+def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
+    draws = random.Random(SEED + trial)
+    zone = draws.choice(["UTC", "Asia/Kathmandu"])
+    frame = TiltFrame(draws.choice(CHAINS), "ts", MEASURES, draws.choice([[], ["host"]]), zone)
+    rows = drawn(draws, draws.choice([1, 500, 3000]), draws.choice([1, 40]))
+    whole = rollup(rows, frame)
+    batches = in_batches(rows, frame, draws.choice([50, 1000]))
+    with spilled(batches, frame, draws.choice([1, 20_000, 1 << 40])) as slices:
+        by_level = {level.name: [] for level in frame.levels}
+        for level, states in slices.levels():
+            by_level[level.name].append(states)
+        found = joined([(level, pa.concat_tables(by_level[level.name])) for level in frame.levels], frame)
+        again = sum(states.num_rows for states, _ in slices.finest())
+    assert found.num_rows == whole.num_rows, SEED + trial
+    assert found.column_names == whole.column_names
+    for name in whole.column_names:
+        assert same_bits(found.column(name), whole.column(name)), (SEED + trial, name)
+    assert again == whole.filter(pa.compute.equal(whole.column("level"), frame.levels[0].name)).num_rows
+
+
+def test_runs_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    frame = TiltFrame(["1s"], "ts", MEASURES)
+    rows = drawn(random.Random(SEED), 2000, 1)
+    with spilled(in_batches(rows, frame, 100), frame, 1) as slices:
+        assert slices.held is None
+        assert any(tmp_path.iterdir())
+    assert not any(tmp_path.iterdir())
+    timeless = rows.slice(0, 1).set_column(0, "ts", pa.nulls(1, rows.schema.field("ts").type))
+    broken = pa.concat_tables([rows, timeless])
+    with pytest.raises(ValueError, match="no event time"), spilled(in_batches(broken, frame, 100), frame, 1):
+        pass
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("max_bytes", [1, 30_000, 1 << 40])
+def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, monkeypatch):
+    draws = random.Random(SEED)
+    frame = TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count()}, ["host"])
+    rows = drawn(draws, 3000, 3)
+    store = FrameStore(MemoryBackend(f"spilled {random.random()}"), frame)
+    assert store.append_rows(rows, "w", 1, max_bytes=max_bytes)
+    assert not store.append_rows(rows, "w", 1, max_bytes=random.choice([1, 1 << 40]))
+    assert not store.append(rollup(rows, frame), "w", 1)
+    with pytest.raises(Exception, match="holds other states"):
+        store.append_rows(rows.slice(1), "w", 1, max_bytes=max_bytes)
+    for level, seconds in (("1m", 60), ("1h", 3600), ("1d", 86_400)):
+        counted = Counter(
+            (int(at.timestamp()) // seconds * seconds, host)
+            for at, host in zip(rows["ts"].to_pylist(), rows["host"].to_pylist(), strict=True)
+        )
+        found = store.query(level).to_pylist()
+        assert {(int(r["window_start"].timestamp()), r["host"]): r["n"] for r in found} == counted, SEED
+        assert len(found) == len(counted)
+
+
+class Full(MemoryBackend):
+    """A disk that is full when so many parts are on it."""
+
+    def write(self, level, states, writer, commit):
+        if len(self.tables.rows) >= 3:
+            raise OSError(28, "No space left on device")
+        return super().write(level, states, writer, commit)
+
+
+def test_what_was_written_before_a_disk_was_full_is_removed():
+    backend = Full(f"full {random.random()}")
+    store = FrameStore(backend, TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count()}))
+    with pytest.raises(OSError, match="No space"):
+        store.append_rows(drawn(random.Random(SEED), 3000, 30), "w", 1, max_bytes=1)
+    assert not backend.tables.rows
+
+
+@pytest.mark.store
+def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch, capsys):
+    import tiltframe.store.delta.files as files
+
+    rows = drawn(random.Random(SEED), 2000, 30)
+    pacsv.write_csv(rows, tmp_path / "rows.csv")
+    written, real = [], files.laid_out
+
+    def laid_out(*given):
+        written.append(given)
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        return real(*given)
+
+    monkeypatch.setattr(files, "laid_out", laid_out)
+    monkeypatch.chdir(tmp_path)
+    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "n=count()", "--levels", "1h,1d", "--store", "st"]
+    with pytest.raises(SystemExit) as end:
+        main(asked)
+    assert end.value.code
+    assert "No space left" in capsys.readouterr().err
+    assert not list(Path("st").rglob("bucket=*/*"))
+    monkeypatch.setattr(files, "laid_out", real)
+    main(asked)
+    assert FrameStore("st").query()["n"].to_pylist() == [2000]
+
+
+def test_results_come_by_slices_of_one_moment(monkeypatch):
+    import tiltframe.store.core.merging as merging
+
+    monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
+    frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "p": aggr.max("x")}, ["host"])
+    rows = drawn(random.Random(SEED), 3000, 20)
+    store = FrameStore(MemoryBackend(f"slices {random.random()}"), frame)
+    for number, half in enumerate((rows.slice(0, 1500), rows.slice(1500))):
+        store.append_rows(half, "w", number)
+    times = [at.replace(second=0, microsecond=0) for at in rows["ts"].to_pylist()]
+    counted = Counter(times)
+    slices = list(store.query_slices("1m", keys=[], measures=["n"]))
+    assert len(slices) > 5
+    found = [(r["window_start"], r["n"]) for table in slices for r in table.to_pylist()]
+    assert found == sorted(counted.items()), SEED
+    limited = store.query("1m", keys=[], limit=7)["window_start"].to_pylist()
+    assert limited == sorted(counted)[:7]
+    most = store.query("1m", keys=[], order_by="n desc", limit=3)["n"].to_pylist()
+    assert most == sorted(counted.values(), reverse=True)[:3]
+    days = Counter(at.date() for at in times)
+    found = store.query("1d", keys=[])
+    assert {r["window_start"].date(): r["n"] for r in found.to_pylist()} == days, SEED
+    assert store.query(keys=[])["n"].to_pylist() == [3000]
+    some = [dt.datetime(2023, 11, 16, tzinfo=dt.UTC), dt.datetime(2023, 11, 20, 5, tzinfo=dt.UTC)]
+    inside = {at: n for at, n in counted.items() if some[0] <= at < some[1]}
+    asked = store.query("1m", some, keys=[], having="n >= 1")
+    assert dict(zip(asked["window_start"].to_pylist(), asked["n"].to_pylist(), strict=True)) == inside
+
+
+def test_slices_that_were_begun_do_not_see_what_comes_later(monkeypatch):
+    import tiltframe.store.core.merging as merging
+
+    monkeypatch.setattr(merging, "ROWS_AT_ONCE", 50)
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
+    rows = drawn(random.Random(SEED), 1000, 20)
+    store = FrameStore(MemoryBackend(f"moment {random.random()}"), frame)
+    store.append_rows(rows, "w", 1)
+    slices = store.query_slices("1m")
+    begun = [next(slices), next(slices)]
+    store.append_rows(rows, "w", 2)
+    store.compact(before="2999-01-01")  # what was to be read is in other parts since
+    rest = pa.concat_tables([*begun, *slices])
+    assert rest["window_start"].to_pylist() == sorted(
+        {at.replace(second=0, microsecond=0) for at in rows["ts"].to_pylist()}
+    )
