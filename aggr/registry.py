@@ -136,7 +136,7 @@ def get(name: str) -> type[Function]:
     Examples
     --------
     >>> get("dds").guarantee
-    'quantiles within α·|x| of the true one; the rest exact'
+    'quantiles within a relative error of α; the rest exact'
     """
     _load_others()
     if checked_name(name, "a function") not in _FUNCTIONS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aggr
+import spark_udaf as su
 from spark_udaf.jobs.task_errors import clear
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.names import RESERVED
@@ -68,7 +69,6 @@ def hours(results) -> dict[str, tuple]:
 
 @pytest.mark.spark
 def test_columns_may_be_called_anything(spark, odd, tmp_path):
-    import spark_udaf as su
 
     states = su.rollup(odd, FRAME)
     assert hours(su.finish(states, FRAME)) == expected()
@@ -85,7 +85,6 @@ def test_columns_may_be_called_anything(spark, odd, tmp_path):
 
 @pytest.mark.spark
 def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
-    import spark_udaf as su
     from spark_udaf import functions as A
 
     keys = TiltFrame(["1m", "1h"], "t.s", {"m.n": aggr.sum("x.y")}, ["a.b", "q`z"])
@@ -100,7 +99,6 @@ def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
 
 @pytest.mark.spark
 def test_names_that_spark_takes_for_one_are_refused(spark, odd):
-    import spark_udaf as su
 
     sentence = "^Spark takes 'case' and 'Case' for one name; rename one, or set spark.sql.caseSensitive"
     with pytest.raises(ValueError, match=sentence):
@@ -128,7 +126,6 @@ UNREADABLE = {
 
 @pytest.mark.spark
 def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
-    import spark_udaf as su
 
     beside = ", ".join(f"{text} AS u{i}" for i, text in enumerate(UNREADABLE.values()))
     df = spark.sql(
@@ -186,7 +183,6 @@ def test_our_names_are_no_measures_on_the_command_line(tmp_path):
 
 @pytest.mark.spark
 def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
-    import spark_udaf as su
 
     with pytest.raises(ValueError, match=r"^the name 'window_start' is tiltframe's own"):
         su.aggregate(odd, ["window_start"], {"n": aggr.count()})
@@ -200,7 +196,6 @@ def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
 
 @pytest.mark.spark
 def test_levels_of_a_frame_are_not_added_together(spark, odd):
-    import spark_udaf as su
 
     frame = TiltFrame(["1m", "1h", "1d"], "t.s", {"n": aggr.count()}, ["a.b"])
     states = su.rollup(odd, frame)
@@ -219,3 +214,9 @@ def test_levels_of_a_frame_are_not_added_together(spark, odd):
     one = su.merge(states.where("level = '1m'"), [])
     assert one.select(su.count("n")).collect() == [(100,)]
     assert one.columns == ["n"]
+
+
+def test_rows_are_counted_where_no_column_is_read(spark):
+    rows = spark.range(10)
+    assert su.aggregate(rows, [], {"n": aggr.count()}).first().n["count"] == rows.count()
+    assert su.group_by(rows).agg(n=aggr.count()).first().n == rows.count()

@@ -72,7 +72,7 @@ class Dds(Function):
     takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
-    guarantee = "quantiles within α·|x| of the true one; the rest exact"
+    guarantee = "quantiles within a relative error of α; the rest exact"
     checks_in_finish = frozenset({"positive", "negative"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 

@@ -76,6 +76,9 @@ def map_columns(
     function : batches of columns of these names, in any order -> batches of ``schema``
     schema : Arrow schema
     """
+    if not names:  # Spark would tell nothing of rows without columns, not even how many there are
+        rows = df.selectExpr("0 AS c")
+        return rows.mapInArrow(lambda batches: function(batch.select([]) for batch in batches), spark_schema(schema))
     if _plain(names, df.columns):
         same = df.select(*(name for name in df.columns if name in names))  # in their order, nothing is left to do
         return same.mapInArrow(function, spark_schema(schema))
