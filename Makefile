@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest fast fuzz lint types docs pages bench dist java clean
+.PHONY: help demo test test-oldest fast fuzz lint types docs extras pages bench dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ docs: $(VENV)/.docs ## Make the documentation site, build/site/index.html (warni
 $(VENV)/.docs: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@
+
+extras: java $(READY) ## Install each extra alone into an empty environment, and follow its section of docs/installing.md
+	@$(BIN)/python -m tests.extras
 
 pages: java ## Follow the how-tos word for word, each in a new environment (takes a network, and its time)
 	@$(PYTHON) tests/pages.py --fresh docs/start.md docs/how-to/*.md

@@ -1,10 +1,11 @@
 """Follow pages of the documentation word for word: save their files, run their commands and their Python, in order.
 
-python tests/pages.py PAGE…            in the environment that runs this, all pages in one process
-python tests/pages.py --fresh PAGE…    each page in a new, empty environment, with the wheel of this checkout
+python tests/pages.py PAGE…            in the environment that runs this, in one process; what installs is passed over
+python tests/pages.py --fresh PAGE…    each in a new, empty environment, from a copy of this source
 
 Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
 anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name.
+Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import contextlib
 import doctest
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+INSTALLS = re.compile(r"pip install '?\.")  # the source, in the folder of the source
 SHELL, NOT_RUN = ("console", "bash"), ("text",)
 GRAFANA = {  # what Grafana puts in, for a dashboard of two hours and the variable ``host``
     r"\$__timeFilter\((\w+)\)": r"\1 BETWEEN '2024-05-01T10:00:00Z' AND '2024-05-01T12:00:00Z'",
@@ -42,9 +45,8 @@ class Block:
     line: int
 
 
-def blocks(page: Path) -> list[Block]:
-    """List the fenced blocks of a page."""
-    text = page.read_text()
+def blocks(text: str) -> list[Block]:
+    """List the fenced blocks of a page, or of a part of one."""
     found = re.finditer(r"^( *)```(\w+)\n(.*?)^\1```$", text, re.M | re.S)
     return [Block(m[2], textwrap.dedent(m[3]), text[: m.start(3)].count("\n") + 1) for m in found]
 
@@ -64,11 +66,11 @@ class Mistake(AssertionError):
     """What a page says is not what happens."""
 
 
-def _run_command(command: str, expected: str, at: str) -> None:
+def _run_command(command: str, expected: str, at: str, folder: Path | None = None) -> None:
     """Run a command, and take over what it exports; what it leaves in the background lives on."""
     with tempfile.TemporaryFile("w+") as printed, tempfile.NamedTemporaryFile("r") as after:
         script = f"{command}\nstatus=$?\nenv -0 > {after.name}\nexit $status"
-        done = subprocess.run(["bash", "-c", script], stdout=printed, stderr=subprocess.STDOUT, check=False)
+        done = subprocess.run(["bash", "-c", script], stdout=printed, stderr=subprocess.STDOUT, cwd=folder, check=False)
         printed.seek(0)
         got, exported = printed.read(), after.read()
     if done.returncode:
@@ -125,18 +127,23 @@ def _left_behind() -> list[int]:
     return [pid for pid, parent, session in rows if parent == 1 and session == os.getpid()]
 
 
-def follow(page: Path) -> None:
-    """Do what a page says, in a new folder; raises `Mistake` at the first block that does otherwise."""
+def follow(page: str, text: str, source: Path | None = None) -> None:
+    """Do what a page says, in a new folder; raises `Mistake` at the first block that does otherwise.
+
+    Without a copy of the source, blocks that install it are passed over: it is there.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
     with _in_a_new_folder():
-        for block in blocks(page):
-            at = f"{page.name}, line {block.line}"
+        for block in blocks(text):
+            at = f"{page}, line {block.line}"
+            if source is None and INSTALLS.search(block.text):
+                continue
             if named := re.match(r"# (\S+\.\w+)\n", block.text):
                 Path(named[1]).parent.mkdir(parents=True, exist_ok=True)
                 Path(named[1]).write_text(block.text)
             elif block.language in SHELL:
                 for command, expected in commands(block):
-                    _run_command(command, expected, at)
+                    _run_command(command, expected, at, source if INSTALLS.search(command) else None)
             elif block.language == "python" and block.text.startswith(">>> "):
                 _run_python(block, names, at)
             elif block.language == "sql":
@@ -145,33 +152,43 @@ def follow(page: Path) -> None:
                 raise Mistake(f"{at}: a block of {block.language} that nothing runs")
 
 
-def follow_fresh(page: Path, wheels: Path) -> None:
-    """Follow a page in an environment that has nothing but Python, and a wheel to install."""
-    with tempfile.TemporaryDirectory(prefix="venv", ignore_cleanup_errors=True) as folder:  # a JVM may still end
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
-        clean |= {"PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": folder, "PIP_QUIET": "1"}
-        clean |= {"PIP_FIND_LINKS": f"{os.environ.get('PIP_FIND_LINKS', '')} {wheels}".strip()}
-        subprocess.run([f"{folder}/bin/python", __file__, str(page)], env=clean, check=True, cwd=folder)
+def copy_source(folder: Path) -> Path:
+    """Copy what is kept of this repository, without what its commands have made."""
+    made = shutil.ignore_patterns(
+        ".*", "env", "build", "dist", "*.egg-info", "__pycache__", "demo-out", "spark-warehouse"
+    )
+    return shutil.copytree(ROOT, folder / "tiltframe", ignore=made)
+
+
+def fresh_environment(folder: Path) -> dict[str, str]:
+    """Make an environment that has nothing but Python, and say by which variables commands run in it."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+    return clean | {"PATH": f"{folder}/bin:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder), "PIP_QUIET": "1"}
+
+
+def follow_fresh(page: Path) -> None:
+    """Follow a page in an environment that has nothing but Python, with a copy of the source."""
+    with tempfile.TemporaryDirectory(prefix="fresh", ignore_cleanup_errors=True) as given:  # a JVM may still end
+        folder = Path(given)
+        environment, source = fresh_environment(folder / "python"), copy_source(folder)
+        command = [f"{folder}/python/bin/python", __file__, "--source", str(source), str(page)]
+        subprocess.run(command, env=environment, check=True, cwd=folder)
 
 
 def main(given: list[str]) -> None:
     """Follow pages, and say which were."""
-    fresh = given[:1] == ["--fresh"]
-    pages = [Path(page).resolve() for page in given[fresh:]]
     if os.getsid(0) != os.getpid():  # so that what commands leave in the background is known
         sys.exit(subprocess.run([sys.executable, __file__, *given], start_new_session=True, check=False).returncode)
-    with tempfile.TemporaryDirectory(prefix="wheels") as wheels:
-        if fresh:
-            build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", wheels, str(ROOT)]
-            subprocess.run(build, check=True)
-        for page in pages:
-            try:
-                follow_fresh(page, Path(wheels)) if fresh else follow(page)
-            except (Mistake, subprocess.CalledProcessError) as mistake:
-                sys.exit(str(mistake))
-            if not fresh:  # otherwise the process that has followed it has said so
-                print(f"followed {page.name}", flush=True)
+    fresh = given[:1] == ["--fresh"]
+    source = Path(given[1]) if given[:1] == ["--source"] else None
+    for page in map(Path.resolve, map(Path, given[2 if source else fresh :])):
+        try:
+            follow_fresh(page) if fresh else follow(page.name, page.read_text(), source)
+        except (Mistake, subprocess.CalledProcessError) as mistake:
+            sys.exit(str(mistake))
+        if not fresh:  # otherwise the process that has followed it has said so
+            print(f"followed {page.name}", flush=True)
 
 
 if __name__ == "__main__":

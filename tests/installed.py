@@ -1,0 +1,77 @@
+"""Look at tiltframe as it is installed here: every module is imported, every command is asked for help and completed.
+
+A module may be missing a package of an extra that is not here, and nothing else; it says so by an ImportError.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+NEED = {
+    "tiltframe.cli": "click",
+    "tiltframe.store.delta": "deltalake",
+    "spark_udaf": "pyspark",
+    "spark_udaf.demo": "click",
+    "spark_udaf.stream_command": "click",
+}
+
+
+def modules() -> list[str]:
+    """List the modules of the packages, by their files."""
+    found = []
+    for package in ("aggr", "windows", "tiltframe", "spark_udaf"):
+        spec = importlib.util.find_spec(package)
+        assert spec is not None, package
+        (folder,) = map(Path, spec.submodule_search_locations or [])
+        files = sorted(file.relative_to(folder.parent).with_suffix("") for file in folder.rglob("*.py"))
+        found += [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
+    return found
+
+
+def import_everything() -> None:
+    """Import every module; one fails only where the package that its place needs is not here."""
+    for name in modules():
+        missing = [NEED[place] for place in NEED if f"{name}.".startswith(f"{place}.")]
+        missing = [package for package in missing if importlib.util.find_spec(package) is None]
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            if error.name not in missing:
+                raise
+
+
+def run(*words: str, **variables: str) -> tuple[int, str, str]:
+    """Run the command line."""
+    command = [str(Path(sys.executable).parent / "tiltframe"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | variables, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def ask_every_command() -> None:
+    """Ask every command for help, and complete commands; without click one sentence says why not."""
+    status, out, err = run("--help")
+    if importlib.util.find_spec("click") is None:
+        assert (status, out, err.count("\n")) == (2, "", 1), err
+        assert "pip install 'tiltframe[cli]'" in err, err
+        return
+    assert (status, err) == (0, ""), err
+    commands = re.findall(r"^  ([a-z]+) ", out.partition("Commands:")[2], flags=re.M)
+    assert len(commands) > 10, out
+    for command in commands:
+        status, _, err = run(command, "--help")
+        assert (status, err) == (0, ""), f"{command} --help: {err}"
+    asked = {"_TILTFRAME_COMPLETE": "bash_complete", "COMP_WORDS": "tiltframe ", "COMP_CWORD": "1"}
+    status, out, err = run(**asked)
+    assert (status, err) == (0, ""), err
+    assert {f"plain,{command}" for command in commands} <= set(out.split()), out
+
+
+if __name__ == "__main__":
+    import_everything()
+    ask_every_command()
