@@ -1,21 +1,23 @@
 """spark_udaf: mergeable aggregates and tilt frames on Spark, on classic Spark and Spark Connect alike.
 
-import spark_udaf as su
-states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
-states = su.aggregate(df, ["host"], measures)  # the same without windows
-results = su.finish(states, frame)             # the same rows, results for states
+All of it, in short::
 
-su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # answers, the fast way
+    import spark_udaf as su
+    states = su.rollup(df, frame)                  # level, window_start, window_end, keys…, states
+    states = su.aggregate(df, ["host"], measures)  # the same without windows
+    results = su.finish(states, frame)             # the same rows, results for states
 
-su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
-su.read(spark, store.uri, per="1h")            # and results out of it
-su.read_states(spark, store.uri, per="1h")     # or states
-su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
-su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
+    su.group_by(df, "host", F.window("ts", "1 hour")).agg(aggr.dds("ms", [0.99]))   # answers, the fast way
 
-from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
-su.register(spark)                             # and for SQL
-su.warm(spark)                                 # compiles beforehand what the first job would wait for
+    su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
+    su.read(spark, store.uri, per="1h")            # and results out of it
+    su.read_states(spark, store.uri, per="1h")     # or states
+    su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
+    su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
+
+    from spark_udaf import functions as A          # aggregate functions for groupBy().agg() and over()
+    su.register(spark)                             # and for SQL
+    su.warm(spark)                                 # compiles beforehand what the first job would wait for
 """
 
 from aggr.extras import MissingExtra

@@ -1,5 +1,7 @@
 """Aggregate functions for any Spark job: one for every registered function, also those registered later.
 
+In a job::
+
     from spark_udaf import functions as A
 
     df.groupBy("host").agg(A.hdr("latency_ms", [0.5, 0.99]), A.stdev("bytes"), A.count(where="status >= 500"))

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -81,6 +82,9 @@ def _run_command(command: str, expected: str, at: str, folder: Path | None = Non
 
 
 def _run_python(block: Block, names: dict[str, Any], at: str) -> None:
+    """Run a session of Python, with the packages of the environment that the commands before have activated."""
+    for packages in Path(os.environ.get("VIRTUAL_ENV", sys.prefix)).glob("lib/python*/site-packages"):
+        site.addsitedir(str(packages))
     test = doctest.DocTestParser().get_doctest(block.text, names, at, None, 0)
     runner, said = doctest.DocTestRunner(verbose=False), []
     runner.run(test, out=said.append, clear_globs=False)

@@ -9,6 +9,7 @@ import re
 import runpy
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,20 @@ def test_the_reference_has_every_public_name(package):
     whole = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
     told = set(re.findall(r"auto(?:function|class|exception):: (\w+)", page))
     assert whole or set(importlib.import_module(package).__all__) <= told
+
+
+MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in DOCS.glob("reference/*.md"))))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_code_in_the_reference_stands_in_blocks(module):
+    """Without ``::`` before it, or a prompt, it would flow as prose."""
+    pytest.importorskip("pyspark")
+    told = importlib.import_module(module).__doc__ or ""
+    for before, paragraph in pairwise(told.rstrip().split("\n\n")):
+        indented = paragraph.startswith("    ")
+        assert not indented or before.startswith("    ") or before.endswith("::"), paragraph
+        assert indented or not re.match(r"(import|from) \w|\w+\.\w+\(", paragraph), paragraph
 
 
 def rows_of_figures():

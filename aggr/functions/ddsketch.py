@@ -55,7 +55,9 @@ class Dds(Function):
     ValueError
         If a quantile is outside [0, 1] or given twice, or α or ``max_bins`` is out of its range.
 
-    Source: Masson, Rim, Lee, "DDSketch", VLDB 2019.
+    References
+    ----------
+    Masson, Rim, Lee, "DDSketch", VLDB 2019.
 
     Examples
     --------

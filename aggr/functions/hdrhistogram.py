@@ -130,7 +130,9 @@ class Hdr(Function):
     ValueError
         If a quantile is outside [0, 1] or given twice, or ``digits`` or ``unit`` is out of its range.
 
-    Source: Gil Tene, HdrHistogram.
+    References
+    ----------
+    Gil Tene, HdrHistogram.
 
     Examples
     --------

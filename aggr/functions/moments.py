@@ -48,7 +48,9 @@ class Sum(_Summed):
     ValueError
         If ``dtype`` is another word.
 
-    Source: the superaccumulator of Neal (2015).
+    References
+    ----------
+    the superaccumulator of Neal (2015).
 
     Examples
     --------

@@ -1,5 +1,7 @@
 """DDSketch protobuf: states of `dds` as the messages that DataDog's sketches read and write, and back.
 
+A message, and what is beside it::
+
     message    mapping: gamma, index offset 0, no interpolation     positive, negative: buckets     zero: count
     beside it  sum, min and max, which the message has no place for
 

@@ -1,5 +1,7 @@
 """HdrHistogram V2: states of `hdr` as the texts that every HdrHistogram reads and writes, and back.
 
+What a text holds::
+
     base64   cookie, length, zlib of the rest
     header   cookie, length, index offset, digits, lowest and highest trackable value, ratio
     counts   from index 0 up, zig-zag LEB128: n >= 0 is a count, n < 0 stands for -n counts of 0

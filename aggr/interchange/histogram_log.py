@@ -1,5 +1,7 @@
 """Histogram logs, ``.hlog``: an HdrHistogram for each interval of time, as a table of states of `hdr`, and back.
 
+A log::
+
     #[StartTime: 1441753532.570 (seconds since epoch), …]
     "StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"
     0.126,1.007,1.933,HISTFAAAAEB42pNpmSzMwMAg…
