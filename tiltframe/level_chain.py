@@ -163,17 +163,20 @@ def adaptive_states(
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 
-def reduce_rows(rows: pa.Table, frame: TiltFrame, times: Instants | None = None) -> pa.Table:
+def reduce_rows(
+    rows: pa.Table, frame: TiltFrame, times: Instants | None = None, placed: Instants | None = None
+) -> pa.Table:
     """Reduce rows to states of the finest panes: window_start, window_end, keys, states.
 
-    ``times``, microseconds UTC, are taken for the rows' event times where they are given.
+    ``times``, microseconds UTC, are taken for the rows' event times where they are given. Rows lie in the windows of
+    the times at which they are ``placed``, unless these are their own.
     """
     rows, places, keys = keyed(rows, frame.keyed_by, columns_to_reduce(rows, frame), frame.timezone)
     if times is None:
         times = event_times(rows.column(frame.time), frame.time)
     elif places is not None:
-        times = times[places]
-    return reduce_keyed(rows, keys, frame, times)
+        times, placed = times[places], None if placed is None else placed[places]
+    return reduce_keyed(rows, keys, frame, times, placed)
 
 
 def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
@@ -181,14 +184,17 @@ def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
     return {frame.time, *(name for column in frame.states for name in column.read(rows.column_names))}
 
 
-def reduce_keyed(rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants) -> pa.Table:
+def reduce_keyed(
+    rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
+) -> pa.Table:
     """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
+    placed = times if placed is None else placed
     if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
-        starts = _instants(frame.panes.starts(times))
+        starts = _instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times), timezone=frame.timezone)
         ends = frame.panes.ends(instants_of(reduced, START))
         return reduced.append_column(END, _instants(ends)).select(_columns(frame))
-    found = frame.panes.assign(times)
+    found = frame.panes.assign(placed)
     if not _all_of(found.rows, rows.num_rows):
         rows, keys = taken(rows, found.rows), {name: key.take(pa.array(found.rows)) for name, key in keys.items()}
     times = times[found.rows]

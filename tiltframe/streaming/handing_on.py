@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from aggr.kernels.groups import group_by
 from tiltframe.streaming.open_level import OpenLevel, Rules
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, parts_of, stacked
+from tiltframe.streaming.window_table import HIGHEST, WindowTable, parts_of, stacked
 from windows import TimeWindow
 from windows.timezone import Instants
 
@@ -36,15 +37,11 @@ def handed_on(levels: Sequence[OpenLevel], rules: Rules, until: int) -> Iterator
         parts = None if coarser is None or not any(map(len, going)) else parts_of(stacked(going), coarser)
 
 
-def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel], rules: Rules) -> list[WindowTable]:
-    """Say what panes bring to each level: to a coarser one, what the level below has handed on already.
-
-    There are no levels before the first states.
-    """
+def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
+    """Say what panes bring to each level: to a coarser one, what the level below has handed on already."""
     found = [panes]
-    for at, coarser in enumerate(rules.frame.levels[1:]):
-        handed = levels[at].handed if levels else LOWEST
-        found.append(parts_of(found[at].chosen(found[at].ends <= handed), coarser))
+    for level, coarser in pairwise(levels):
+        found.append(parts_of(found[-1].chosen(found[-1].ends <= level.handed), coarser.window))
     return found
 
 

@@ -184,7 +184,7 @@ class OpenLevel:
         if rules.emit.mode == "discarding" and len(said):
             emptied = np.zeros(len(held), np.bool_)
             emptied[said] = True
-            held = held.emptied(emptied, list(rules.functions))
+            held = held.emptied(emptied, rules.functions)
             held = held.marked(unknown=np.where(emptied, 0, held.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":
@@ -203,8 +203,9 @@ class OpenLevel:
     def _retract(self, out: WindowTable, meets: Mask, table: pa.Table, rules: Rules) -> tuple[OpenLevel, pa.Table]:
         """Take back what was emitted before of windows that are emitted now, or meet the condition no longer."""
         placed = places(self.emitted, out, self.window, rules.frame.keys)
-        back = self.emitted.chosen(placed >= 0)
-        by = placed[placed >= 0]
+        there = np.flatnonzero(placed >= 0)
+        there = there[ordered(self.emitted.taken(there), rules.frame.keys)]
+        back, by = self.emitted.taken(there), placed[there]
         reasons, partial = (table.column(name).take(pa.array(by)) for name in (REASON, PARTIAL))
         retracted = _told(back, rules, self.window, reasons, partial)
         emitted = stacked([self.emitted.chosen(placed < 0), out.chosen(meets)])

@@ -41,7 +41,7 @@ from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
 from tiltframe.streaming.handing_on import as_handed, handed_on, parts_by_level, to_come
 from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
 from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
-from tiltframe.streaming.panes import UNKNOWN, Panes, latest_ends
+from tiltframe.streaming.panes import UNKNOWN, Panes, earliest_ends, latest_ends
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.window_table import (
     HIGHEST,
@@ -150,14 +150,14 @@ class OpenWindows:
         known = self._known(times)
         if known.any():
             rows, times = rows.filter(pa.array(~known)), times[~known]
-        dropped, clock, shifted = np.zeros(len(times), np.bool_), self._clock, 0
+        dropped, clock, shifted, own = np.zeros(len(times), np.bool_), self._clock, 0, times
         if isinstance(self.late, Buffer) and len(times):
             oldest = self.late.reached(self.frame.levels[0], times, clock.newest)
             times, older = moved(times, oldest)
             clock = clock.seen(int(self.frame.levels[0].starts(times).max()))
             dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
         kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        states, late = self._reduced(kept, times[~dropped])
+        states, late = self._reduced(kept, own[~dropped], times[~dropped])
         lost, levels, counts = self._merged(merge_panes(states, self.partial_frame))
         if len(lost):
             late = self._panes.lie_in(lost, kept, times[~dropped])
@@ -253,11 +253,11 @@ class OpenWindows:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
-        behind = self._buffer_end(clock)  # with a buffer, windows follow the events of the level below
+        behind, follows = self._buffer_end(clock), isinstance(self.late, Buffer)  # the events of the level below
         levels, emitted, early = [], [], False
         for level in handed_on(self._levels, self._rules, self._rules.closed_by(at)):
             told, out, newest, looked = level.advanced(max(at, behind), clock.now, due, self._rules)
-            behind = newest if behind > LOWEST else LOWEST
+            behind = newest if follows else LOWEST
             levels.append(told)
             emitted.append(out)
             early |= looked
@@ -459,12 +459,14 @@ class OpenWindows:
             return np.zeros(len(times), np.bool_)
         return self.frame.levels[0].ends(self.frame.levels[0].starts(times)) <= committed
 
-    def _reduced(self, rows: pa.Table, times: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
+    def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
-        late, level = np.zeros(len(times), np.bool_), self._levels[0] if self._levels else None
-        found = self.frame.panes.assign(times) if level is not None and level.window.unites else None
-        if level is None or found is None or not self._rules.gone(found.ends, level.watermark).any():
-            return reduce_rows(rows, self.partial_frame, times), late
+        late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
+        found = window.assign(times) if window.unites else None
+        if found is None or not self._rules.gone(found.ends, self._begins).any():
+            return reduce_rows(rows, self.partial_frame, times, placed), late
+        none = reduce_rows(rows.slice(0, 0), self.partial_frame)
+        level = self._levels[0] if self._levels else self._no_windows(window, self._panes.told(none))
         needed = columns_to_reduce(rows, self.partial_frame)
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
@@ -491,12 +493,12 @@ class OpenWindows:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
         pane_table = self._panes.told(panes)
+        levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
         if self._rules.handing_on:
-            new = parts_by_level(pane_table, self._levels, self._rules)
+            new = parts_by_level(pane_table, levels)
         else:
             climbed = climb(panes, self.partial_frame)
             new = [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
-        levels = self._levels or tuple(map(self._no_windows, self.frame.levels, new))
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)
@@ -525,20 +527,29 @@ class OpenWindows:
 
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Hold no window of a level, of the types of a table."""
-        none = table.none()
-        return OpenLevel(level, none, none, handed=LOWEST if self._rules.handing_on else HIGHEST)
+        none, at = table.none(), self._begins
+        return OpenLevel(level, none, none, at, self._rules.closed_by(at) if self._rules.handing_on else HIGHEST)
+
+    @property
+    def _begins(self) -> int:
+        """The watermark that levels begin with: what was told before the first rows."""
+        return LOWEST if self._clock.watermark is None else self._clock.watermark
 
     def _begun(self, at: int) -> NDArray[np.bool_]:
         """Say which windows of a level have begun.
 
         A buffer's coarser ones do when a window of the level below closes in them: until then nothing has come there.
+        Of one that a timeout closes this is known where windows do not overlap.
         """
         level, below = self._levels[at], self._levels[at - 1]
         firsts = level.held.marks["earliest"]
         begun = np.ones(len(firsts), np.bool_)
-        if isinstance(self.late, Buffer) and at and below.window.aligned:
+        if isinstance(self.late, Buffer) and at:
             known = firsts < UNKNOWN["earliest"]
-            begun[known] = self._rules.closed(below.window.ends(below.window.starts(firsts[known])), below.watermark)
+            begun[known] = self._rules.closed(earliest_ends(below.window, firsts[known]), below.watermark)
+            timed = below.held.chosen((below.held.ends <= below.held.marks["closed_to"]) & below.window.disjoint)
+            found = self._panes.with_firsts(level.held, level.window, timed.index).marks["earliest"]
+            begun |= found < UNKNOWN["earliest"]
         return begun
 
     def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:

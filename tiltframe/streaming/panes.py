@@ -24,7 +24,7 @@ from tiltframe.streaming.emit import AfterKeyExpire
 from tiltframe.streaming.late import Buffer, moved
 from tiltframe.streaming.open_level import Rules
 from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
-from windows import BEGINNING, TimeWindow
+from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
@@ -81,16 +81,16 @@ class Panes:
 
     def with_firsts(self, table: WindowTable, level: TimeWindow, panes: pa.Table) -> WindowTable:
         """Mark windows of a buffer's coarser levels by the start of the earliest pane in them."""
-        if not isinstance(self.rules.late, Buffer) or not level.aligned or not len(table):
+        if not isinstance(self.rules.late, Buffer) or not len(table):
             return table
         starts = instants_of(panes)
-        at = [pa.array(np.concatenate([table.starts, level.starts(starts)]))]
-        keys = [
-            pa.chunked_array([key_column(t.column(n)) for t in (table.states, panes)]) for n in self.rules.frame.keys
-        ]
-        groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(starts))
+        found = level.assign(starts)
+        at, rows = [pa.array(np.concatenate([table.starts, found.starts]))], pa.array(found.rows)
+        parts = [(table.states.column(name), panes.column(name).take(rows)) for name in self.rules.frame.keys]
+        keys = [pa.chunked_array([key_column(column) for column in columns]) for columns in parts]
+        groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(rows))
         firsts = np.full(groups.n, UNKNOWN["earliest"])
-        np.minimum.at(firsts, groups.ids[len(table) :], starts)
+        np.minimum.at(firsts, groups.ids[len(table) :], starts[found.rows])
         return table.marked(earliest=firsts[groups.ids[: len(table)]])
 
     def buffered(self, panes: pa.Table, newest: int | None) -> tuple[pa.Table, int, WindowTable]:
@@ -129,3 +129,10 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     np.maximum.at(latest, found.rows, found.ends)
     ends: Instants = latest[back]
     return ends
+
+
+def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
+    """Find the earliest end of the windows that each time lies in; of a time in no window, no moment."""
+    found, earliest = window.assign(times), np.full(len(times), NEVER)
+    np.minimum.at(earliest, found.rows, found.ends)
+    return earliest

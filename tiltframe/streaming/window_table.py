@@ -202,12 +202,15 @@ class WindowTable:
                 states = states.set_column(states.column_names.index(name), name, states.column(name).take(rows))
         return states
 
-    def emptied(self, rows: NDArray[np.bool_], columns: Sequence[str]) -> WindowTable:
-        """Replace the states of some windows by null, the identity of every merge."""
+    def emptied(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
+        """Replace the states of some windows by those of no rows."""
         states = self.states
-        kept = pa.array(np.arange(len(self)), mask=rows)
-        for name in columns:
-            states = states.set_column(states.column_names.index(name), name, states.column(name).take(kept))
+        kept = pa.array(np.where(rows, len(self), np.arange(len(self))))
+        for name, function in functions.items():
+            column = states.column(name)
+            zero = function._merge_trusted(column.slice(0, 0), Groups.of(np.zeros(0, np.int64), 1))
+            both = pa.chunked_array([*column.chunks, zero]).take(kept)
+            states = states.set_column(states.column_names.index(name), name, both)
         return WindowTable(states, self.marks)
 
 

@@ -1,0 +1,276 @@
+"""A naive evaluator of streams, row by row in plain Python, as docs/streams.md says: nothing of the package is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+FOREVER = 2**62
+Row = dict
+
+
+@dataclass
+class Level:
+    """Windows of a size that begin every ``hop``; with a gap sessions; without either all of time. Microseconds."""
+
+    name: str
+    size: int | None = None
+    hop: int | None = None
+    gap: int | None = None
+
+    def windows(self, at: int) -> list[tuple[int, int]]:
+        if self.gap:
+            return [(at, at + self.gap)]
+        if not self.size:
+            return [(-FOREVER, FOREVER)]
+        last = at // self.hop * self.hop
+        return [(start, start + self.size) for start in range(last, at - self.size, -self.hop)]
+
+
+@dataclass
+class Window:
+    start: int
+    end: int
+    key: str | None
+    rows: list[Row] = field(default_factory=list)  # of all time, or since the last emission where that discards
+    new: int = 0
+    revision: int = 0
+    touched: int | None = None  # None: since the clock was last told
+    timed_out: int = -FOREVER  # the end at which a timeout closed it
+    said: list[Row] = field(default_factory=list)  # of a changelog: what stands
+    times: list[int] = field(default_factory=list)  # at which rows lie, after a buffer has moved some
+
+
+class NaiveStream:
+    """Open windows of levels, from the finest on, under policies that are given as plain values."""
+
+    def __init__(
+        self,
+        levels: list[Level],
+        results: Callable[[list[Row]], dict],
+        *,
+        kind: str,
+        lateness: int | None = 0,
+        buffer: int | None = None,
+        older: str = "oldest",
+        delay: int = 0,
+        timeout: int | None = None,
+        mode: str = "accumulating",
+        having: Callable[[dict], bool] | None = None,
+        clock: str = "arrival",
+        every: int = 0,
+        repeat: bool = False,
+        batch: int | None = None,
+        rows: int = 0,
+        maxspan: int | None = None,
+        only: bool = False,
+    ) -> None:
+        self.levels, self.results, self.kind, self.lateness = levels, results, kind, lateness
+        self.buffer, self.older, self.delay, self.timeout, self.mode = buffer, older, delay, timeout, mode
+        self.having, self.clock, self.every, self.repeat, self.batch = having, clock, every, repeat, batch
+        self.count, self.maxspan, self.only = rows, maxspan, only
+        self.held: list[list[Window]] = [[] for _ in levels]
+        self.marks: list[int] = [-FOREVER] * len(levels)  # the watermark of each level
+        self.watermark = self.now = self.looked = self.newest = None
+        self.late = self.moved = 0
+
+    # Rows
+
+    def add(self, rows: list[Row]) -> list[Row]:
+        """Take rows one by one, each of them the newest where it is; return those that are dropped."""
+        dropped = []
+        for row in rows:
+            self._seen([row])
+            dropped += self.add_at_once([row])
+        return dropped
+
+    def add_at_once(self, rows: list[Row]) -> list[Row]:
+        """Take rows as one arrival, none of them behind another; return those that are dropped."""
+        dropped = []
+        if self.levels[0].gap:
+            dropped = self._unite(rows)
+        else:
+            for row in rows:
+                dropped += [] if self._put(row) else [row]
+        self._seen(rows)
+        self.late += len(dropped)
+        return dropped
+
+    def _seen(self, rows: list[Row]) -> None:
+        if self.buffer is not None and rows:
+            starts = [self.levels[0].windows(row["ts"])[0][0] for row in rows]
+            self.newest = max([*starts, *([] if self.newest is None else [self.newest])])
+
+    def _oldest(self) -> int:
+        """Where the oldest window of the buffer starts."""
+        if self.buffer is None or self.newest is None:
+            return -FOREVER
+        return self.newest - self.buffer * (self.levels[0].size or 0)
+
+    def _put(self, row: Row) -> bool:
+        at = row["ts"]
+        if self.levels[0].windows(at)[0][0] < self._oldest():
+            if self.older == "drop":
+                return False
+            at, self.moved = self._oldest(), self.moved + 1
+        taken = False
+        for number, level in enumerate(self.levels):
+            for start, end in level.windows(at):
+                if not self._gone(end, number):
+                    self._join(number, start, end, row, at)
+                    taken = True
+        return taken
+
+    def _join(self, number: int, start: int, end: int, row: Row, at: int) -> None:
+        for window in self.held[number]:
+            if (window.start, window.key) == (start, row["k"]):
+                break
+        else:
+            window = Window(start, end, row["k"])
+            self.held[number].append(window)
+        window.rows.append(row)
+        window.times.append(at)
+        window.new += 1
+        window.touched = None
+
+    def _unite(self, rows: list[Row]) -> list[Row]:
+        gap = self.levels[0].gap
+        for row in rows:
+            one = Window(row["ts"], row["ts"] + gap, row["k"], [row], 1)
+            apart = []
+            for other in self.held[0]:
+                if other.key == one.key and other.start <= one.end and one.start <= other.end:
+                    one.start, one.end = min(one.start, other.start), max(one.end, other.end)
+                    one.rows = other.rows + one.rows
+                    one.new += other.new
+                    one.revision = max(one.revision, other.revision)
+                    one.timed_out = max(one.timed_out, other.timed_out)
+                    one.said = other.said + one.said
+                else:
+                    apart.append(other)
+            self.held[0] = [*apart, one]
+        gone = [window for window in self.held[0] if self._gone(window.end, 0)]
+        self.held[0] = [window for window in self.held[0] if not self._gone(window.end, 0)]
+        return [row for window in gone for row in window.rows if row in rows]
+
+    # Time
+
+    def advance(self, watermark: int | None, now: int | None) -> list[dict]:
+        self.watermark = max((at for at in (self.watermark, watermark) if at is not None), default=None)
+        self.now = max((at for at in (self.now, now) if at is not None), default=None)
+        time = self.watermark if self.clock == "event" else self.now
+        due, early = self._due(time), False
+        emitted, behind = [], self._oldest()
+        for number in range(len(self.levels)):
+            told, before = -FOREVER if self.watermark is None else self.watermark, self.marks[number]
+            self.marks[number] = max(self.marks[number], told, behind)
+            rows, chosen = self._look(number, due, before)
+            emitted += rows
+            early |= chosen
+            shut = [window for window in self.held[number] if self._shut(window, number)]
+            behind = max((w.start for w in shut), default=-FOREVER) if self.buffer is not None else -FOREVER
+            expired = shut if self.kind == "after_key_expire" else []
+            held = [window for window in self.held[number] if not self._gone(window.end, number)]
+            self.held[number] = [window for window in held if window not in expired]
+        if self.kind == "periodic" or (self.kind == "on_update" and self.batch is not None and early and due):
+            self.looked = time
+        return emitted
+
+    def close(self) -> list[dict]:
+        return self.advance(FOREVER + self.delay, None)
+
+    def _due(self, time: int | None) -> bool:
+        if self.kind == "periodic":
+            return None not in (self.looked, time) and time // self.every > self.looked // self.every
+        if self.kind == "on_update" and self.batch is not None:
+            return time is not None and (self.looked is None or time - self.looked >= self.batch)
+        return True
+
+    def _early(self, window: Window) -> bool:
+        if self.kind == "periodic":
+            return window.new > 0 or self.repeat
+        if self.kind == "on_update":
+            return window.new > 0
+        return self.kind == "after_count" and window.new >= self.count
+
+    def _over(self, end: int, number: int, mark: int | None = None) -> bool:
+        at = self.marks[number] if mark is None else mark
+        return at > -FOREVER and at >= end + self.delay
+
+    def _shut(self, window: Window, number: int, mark: int | None = None) -> bool:
+        return self._over(window.end, number, mark) or window.end <= window.timed_out
+
+    def _gone(self, end: int, number: int) -> bool:
+        kept = 0 if self.buffer is not None else self.lateness
+        return kept is not None and self._over(end + kept, number)
+
+    def _times_out(self, window: Window) -> bool:
+        if self.timeout is None:
+            return False
+        if self.kind == "after_key_expire" and self.clock == "event":
+            seen = max(row["ts"] for row in window.rows)
+            return self.watermark is not None and self.watermark >= seen + self.timeout
+        return self.now is not None and window.touched is not None and self.now >= window.touched + self.timeout
+
+    def _look(self, number: int, due: bool, before: int) -> tuple[list[dict], bool]:
+        retracted, said, some = [], [], False
+        for window in sorted(self.held[number], key=lambda w: (w.start, w.key is None, w.key or "")):
+            if window.touched is None:
+                window.touched = self.now
+            was, over = self._shut(window, number, before), self._over(window.end, number)
+            reason = "late" if was else "close" if over else None
+            if reason is None and self._times_out(window):
+                reason, window.timed_out = "timeout", window.end
+            early = reason is None and due and self._early(window)
+            some |= early
+            if early or (reason is not None and window.new):
+                word = {"periodic": "period", "on_update": "update", "after_count": "count"}.get(self.kind, "")
+                back, told = self._say(number, window, reason or word, early)
+                retracted += back
+                said += told
+            if reason is not None:
+                window.new = 0
+        retracted.sort(key=lambda row: (row["start"], row["k"] is None, row["k"] or ""))
+        return retracted + said, some
+
+    def _say(self, number: int, window: Window, reason: str, partial: bool) -> tuple[list[dict], list[dict]]:
+        row = {"level": self.levels[number].name, "start": window.start, "end": window.end, "k": window.key}
+        row |= self.results(window.rows) | {"reason": reason, "revision": window.revision, "partial": partial}
+        meets = self.having is None or self.having(row)
+        if self.kind == "after_key_expire":
+            times = [each["ts"] for each in window.rows]
+            row["span"] = max(times) - min(times)
+            over = self.maxspan is not None and row["span"] > self.maxspan
+            row["reason"] = "over_span" if over else "expired"
+            meets &= over or not self.only
+        back = []
+        if self.mode == "changelog":
+            back = [{**each, "change": -1, "reason": row["reason"], "partial": partial} for each in window.said]
+            window.said, row["change"] = [], 1
+        if not meets:
+            return back, []
+        window.revision += 1
+        window.new = 0
+        if self.mode == "changelog":
+            window.said = [row]
+        if self.mode == "discarding":
+            window.rows = []
+        return back, [row]
+
+    # Numbers
+
+    def counted(self) -> Iterator[tuple[str, int, int]]:
+        """Of each level how many windows are open, and kept."""
+        for number, level in enumerate(self.levels):
+            shut = [window for window in self.held[number] if self._shut(window, number)]
+            begun = [window for window in self.held[number] if window not in shut and self._begun(window, number)]
+            yield level.name, len(begun), len(shut)
+
+    def _begun(self, window: Window, number: int) -> bool:
+        """A buffer's coarser window begins once one of the level below has closed that it shares rows with."""
+        if self.buffer is None or number == 0:
+            return True
+        apart = self.levels[number - 1].size == self.levels[number - 1].hop
+        timed = [w for w in self.held[number - 1] if apart and w.key == window.key and w.end <= w.timed_out]
+        below = [bounds for at in window.times for bounds in self.levels[number - 1].windows(at)]
+        return any(self._over(end, number - 1) or any(w.start == start for w in timed) for start, end in below)
