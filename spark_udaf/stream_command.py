@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from aggr.arguments import shown
+from pyspark.sql import functions as F
+
+from aggr.arguments import checked_whole, shown
+from spark_udaf.jobs.session import PARTITIONS, parallelism
+from spark_udaf.streaming.checkpoint import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NEVER = {"encoding": "utf-8", "dropped": None}  # what Spark is told by options of its source, and what it cannot do
-_OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None}
+_OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None, "shards": None}
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
 
@@ -32,6 +36,7 @@ def run(
     uri: str | None,
     state: Path | None,
     once: bool,
+    arrival: bool,
     declared: Any,
     **others: Any,
 ) -> None:
@@ -45,7 +50,7 @@ def run(
         Its format, as Spark names it.
     options : texts
         ``KEY=VALUE``, of the source.
-    frame, uri, state, once, declared, **others
+    frame, uri, state, once, arrival, declared, **others
         Of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
 
     Raises
@@ -74,11 +79,15 @@ def run(
     from pyspark.sql import SparkSession
 
     spark = SparkSession.builder.appName("tiltframe stream").getOrCreate()
+    _shuffle(spark, others["shards"], state)
+    arriving = _loaded(spark, source, settings, folder)
+    if arrival:
+        arriving = _arrived(arriving, frame.time)
     if uri is None:
-        query = _emitted(_loaded(spark, source, settings, folder), frame, delay, state, once, **others)
+        query = _emitted(arriving, frame, delay, state, once, **others)
     else:
         query = stream_into(
-            _loaded(spark, source, settings, folder),
+            arriving,
             FrameStore(uri, frame, name=others["name"], durable=others["durable"]),
             name=others["stream_name"] or source,
             checkpoint=cast("Path", state).resolve(),
@@ -88,6 +97,16 @@ def run(
         query.awaitTermination()
     finally:
         query.stop()  # Ctrl-C: the batch that is under way is run again, and counts once
+
+
+def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
+    """Shuffle into the shards that are asked for, or as many as the checkpoint has, the session says, or cores are."""
+    kept = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
+    wanted = None if kept is None else checked_whole(kept, "--shards", 1, 10_000)
+    if wanted is None and PARTITIONS not in spark.conf.getAll:
+        wanted = parallelism(spark)
+    if wanted is not None:
+        spark.conf.set(PARTITIONS, str(wanted))
 
 
 def _emitted(
@@ -134,6 +153,13 @@ def _loaded(spark: SparkSession, source: str, settings: dict[str, str], folder: 
         return reader.load() if folder is None else reader.load(str(folder))
     finally:
         spark.conf.set(inference, before)
+
+
+def _arrived(df: DataFrame, time: str) -> DataFrame:
+    """Add the time at which rows come, that of their batch, which is the same when a batch is run again."""
+    if time in df.columns:
+        raise ValueError(f"--arrival makes the column {time!r}, and rows have one; give --time another name")
+    return df.withColumn(time, F.current_timestamp())
 
 
 def _setting(text: str) -> tuple[str, str]:

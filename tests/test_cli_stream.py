@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -280,3 +281,20 @@ def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkey
         cli.main(["stream", *INTO.split(), *options.split()])
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_the_time_of_arrival():
+    """Windows close by the clock, though no row comes after them."""
+    command = [*COMMAND[:3], "stream", "--arrival", "--time", "came", "--measure", "n=count()", "--levels", "1s"]
+    begun = time.time()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdin.write('{"x": 1}\n{"x": 2}\n')
+        process.stdin.flush()
+        row = json.loads(process.stdout.readline())  # the input is still open
+        process.stdin.close()
+        rest = [json.loads(line) for line in process.stdout]
+    assert sum(each["n"] for each in [row, *rest]) == 2
+    assert begun - 1 <= pd.Timestamp(row["window_start"]).timestamp() <= time.time()
+    bad = subprocess.run(command, input='{"came": 1}\n', capture_output=True, text=True, check=False)
+    assert "--arrival makes the column 'came', and rows have one" in " ".join(bad.stderr.split())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -57,7 +59,13 @@ def test_after_close_waits_for_the_delay_and_says_late_ones():
     progress = windows.progress
     assert (progress.rows, progress.late_rows, progress.emitted_rows, progress.keys) == (5, 1, 3, 1)
     assert progress.open_windows == {"10s": 1}
-    assert progress.watermark == 17 * SECOND
+    assert (progress.watermark_us, progress.watermark) == (
+        17 * SECOND,
+        dt.datetime(1970, 1, 1, 0, 0, 17, tzinfo=dt.UTC),
+    )
+    assert progress.as_dict()["watermark"] == "1970-01-01T00:00:17+00:00"
+    windows.close()
+    assert windows.progress.watermark is None
 
 
 def test_a_timeout_closes_windows_that_see_no_event():

@@ -10,6 +10,7 @@ import datetime as dt
 import json
 import math
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,48 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
         ("1m", "06:01", "a", 1, "close"),
         ("1m", "07:01", "a", 1, "close"),
     ]
+
+
+@pytest.mark.parametrize(("given", "shards"), [([], 2), (["--shards", "3"], 3)])
+def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, given, shards):
+    """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
+    name, folder = "spark.sql.shuffle.partitions", tmp_path / "checkpoint"
+    before = spark.conf.get(name)
+    command = ["stream", str(arrived), *SOURCE, *OF_COMMAND, "--arrival", "--time", "came", "--state", str(folder)]
+    command += ["--emit", "on_update"]
+    try:
+        spark.conf.unset(name)
+        begun = time.time()
+        cli.main([*command, *given])
+        spark.conf.set(name, "7")  # the checkpoint's own number stays
+        (arrived / "more.parquet").write_bytes((arrived / "0.parquet").read_bytes())
+        cli.main(command)
+    finally:
+        spark.conf.set(name, before)
+    assert len([path for path in (folder / "state" / "0").iterdir() if path.name.isdigit()]) == shards
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    for row in rows:
+        assert begun - 3600 <= dt.datetime.fromisoformat(row["window_start"]).timestamp() <= time.time()
+    last = {(row["level"], row["window_start"], row["host"]): row["n"] for row in rows}
+    assert sum(n for (level, _, _), n in last.items() if level == "1h") == 6 + 3
+
+
+def test_progress_before_the_first_batch_is_of_no_rows(spark, arrived, tmp_path):
+    import spark_udaf as su
+
+    (tmp_path / "empty").mkdir()
+    rows = spark.readStream.schema("ts timestamp, host string").parquet(str(tmp_path / "empty"))
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["host"])
+    query = su.stream(rows, frame, emit="on_update", shards=1).writeStream.format("noop").start()
+    try:
+        assert (su.progress(query).rows, su.progress(query).watermark) == (0, None)
+    finally:
+        query.stop()
+    other = spark.readStream.schema("ts timestamp").parquet(str(arrived)).writeStream.format("noop")
+    other = other.trigger(availableNow=True).start()
+    other.awaitTermination()
+    with pytest.raises(ValueError, match="progress takes a query"):
+        su.progress(other)
 
 
 def test_a_watermark_needs_timestamps(spark, arrived, capsys, tmp_path, monkeypatch):
@@ -269,7 +312,8 @@ def test_stream_is_batch(spark, tmp_path, shards):
     assert_same(standing(FRAME, stream.emitted(whole.schema), "accumulating"), whole)
     progress = su.progress(query)
     assert (progress.rows, progress.late_rows) == (3000, 0)
-    assert progress.watermark < 10**15
+    assert 0 < progress.watermark_us < 10**15
+    assert progress.watermark < dt.datetime.fromtimestamp(10**9, dt.UTC)
     assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == whole.num_rows
 
 

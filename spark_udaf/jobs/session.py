@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+PARTITIONS = "spark.sql.shuffle.partitions"
 _OLDEST = (4, 2)
 # local, local[4], local[*], local[4, 2] of four threads, local-cluster[2, 3, 1024] of two workers of three cores each
 _LOCAL = re.compile(r"local(-cluster)?(?:\[\s*(\d+|\*)\s*(?:,\s*(\d+))?.*\])?")
@@ -39,7 +40,7 @@ def prepare(spark: SparkSession) -> None:
 
 def shuffle_partitions(spark: SparkSession) -> int:
     """Tell into how many partitions Spark shuffles unless it is told."""
-    return int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    return int(spark.conf.get(PARTITIONS) or 200)
 
 
 def parallelism(spark: SparkSession) -> int | None:

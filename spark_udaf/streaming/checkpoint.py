@@ -1,9 +1,12 @@
-"""Checkpoints: the id of the query that a checkpoint is of."""
+"""Checkpoints: the id of the query that a checkpoint is of, and in how many partitions it keeps state."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from spark_udaf.jobs.session import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,3 +19,12 @@ def query_id(spark: SparkSession, checkpoint: str) -> str:
     """
     lines = [row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()]
     return str(json.loads("".join(lines))["id"])
+
+
+def kept_partitions(checkpoint: Path) -> int | None:
+    """Read into how many partitions the state in a folder is shuffled, as Spark notes with each batch; None before."""
+    batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    if not batches:
+        return None
+    told = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
+    return int(told["conf"][PARTITIONS])

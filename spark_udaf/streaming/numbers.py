@@ -22,7 +22,7 @@ def names_of(frame: TiltFrame) -> list[str]:
 
 def counted(progress: Progress) -> dict[str, int | None]:
     """Give the numbers of a shard by name."""
-    numbers = {name: getattr(progress, name) for name in (*_SUMS, WATERMARK)}
+    numbers = {name: getattr(progress, name) for name in _SUMS} | {WATERMARK: progress.watermark_us}
     by_level = {f"{kind} {level}": n for kind in _BY_LEVEL for level, n in getattr(progress, kind).items()}
     return numbers | by_level
 
@@ -33,4 +33,4 @@ def read_counted(numbers: Mapping[str, int | None]) -> Progress:
     for kind in _BY_LEVEL:
         begin = f"{kind} "
         given[kind] = {name.removeprefix(begin): n or 0 for name, n in numbers.items() if name.startswith(begin)}
-    return Progress(**given, watermark=numbers[WATERMARK])
+    return Progress(**given, watermark_us=numbers[WATERMARK])

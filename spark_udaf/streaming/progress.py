@@ -54,8 +54,8 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     Parameters
     ----------
     query : StreamingQuery
-        As `stream_into` returned it in this process, or any over what `stream` gave, after its first batch;
-        ``query.lastProgress`` has Spark's own numbers.
+        As `stream_into` returned it in this process, or any over what `stream` gave; before its first batch all
+        numbers are 0. ``query.lastProgress`` has Spark's own numbers.
 
     Returns
     -------
@@ -80,13 +80,16 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     """
     if getattr(query, "id", None) in _started:
         return _into(query)
-    for told in reversed(getattr(query, "recentProgress", None) or []):
-        numbers = (told["observedMetrics"] or {}).get(OBSERVED)
+    batches = list(getattr(query, "recentProgress", ()))
+    observed = [(told["observedMetrics"] or {}).get(OBSERVED) for told in batches]
+    for numbers in reversed(observed):
         if numbers is not None and numbers["rows"] is not None:
             return read_counted(numbers.asDict())
+    others = [told for told, numbers in zip(batches, observed, strict=True) if numbers is None and told["numInputRows"]]
+    if hasattr(query, "recentProgress") and not others:
+        return Progress()
     raise ValueError(
-        "progress takes a query that su.stream_into started in this process, or one over su.stream whose first batch "
-        f"is done; got {shown(query)}"
+        f"progress takes a query that su.stream_into started in this process, or one over su.stream; got {shown(query)}"
     )
 
 

@@ -51,6 +51,7 @@ _SHOWN_EVERY = 0.25  # seconds
 @click.option(
     "--disorder", default="0s", show_default=True, metavar="TIME", help="How far the watermark stays behind the events."
 )
+@click.option("--arrival", is_flag=True, help="The event time of a row is when it comes: --time names what is made.")
 @click.option(
     "--dropped", type=click.Path(path_type=Path), metavar="FILE", help="Append events that are dropped, as JSON lines."
 )
@@ -62,7 +63,12 @@ _SHOWN_EVERY = 0.25  # seconds
 @click.option("--spark", is_flag=True, help="Read a source of Spark Structured Streaming.")
 @click.option("--format", "source", metavar="NAME", help="Of the Spark source: kafka, json, rate, …")
 @click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Of the Spark source; may repeat.")
-def stream(folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], **given: Any) -> None:
+@click.option(
+    "--shards", type=int, metavar="N", help="Of keys, with --spark: each a task's work. The cores by default."
+)
+def stream(
+    folder: Path | None, spark: bool, source: str | None, options: tuple[str, ...], shards: int | None, **given: Any
+) -> None:
     """Aggregate rows while they come: JSON lines from standard input, or the files that arrive in a folder.
 
     Windows that are emitted go to standard output as JSON lines. At the end of the input all windows are closed and
@@ -79,10 +85,10 @@ def stream(folder: Path | None, spark: bool, source: str | None, options: tuple[
     POLICY of --late: drop(5m), true_window, buffer(3, older=drop).
     """
     if spark:
-        _on_spark(folder, source, options, **given)
+        _on_spark(folder, source, options, shards=shards, **given)
         return
-    if source is not None or options:
-        raise ValueError("--format and --option are of a Spark source; give --spark too")
+    if source is not None or options or shards is not None:
+        raise ValueError("--format, --option and --shards are of a Spark source; give --spark too")
     _run(folder, **given)
 
 
@@ -94,6 +100,7 @@ def _run(
     emit: str,
     late: str | None,
     disorder: str,
+    arrival: bool,
     dropped: Path | None,
     max_keys: int | None,
     state: Path | None,
@@ -109,6 +116,8 @@ def _run(
         raise ValueError(f"{folder} is no folder; name one that files arrive in, or give rows by standard input")
     if folder is None and once:
         raise ValueError("--once is of a folder or a Spark source; standard input has an end of its own")
+    if folder is not None and arrival:
+        raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
     if uri is None and (name is not None or durable or stream_name is not None):
         raise ValueError("--name, --durable and --stream are of a store; give --store too")
     for option, file in (("--state", state), ("--dropped", dropped)):
@@ -121,13 +130,13 @@ def _run(
     else:
         stream_name = stream_name or (_STANDARD_INPUT if folder is None else f"folder {folder.resolve()}")
         sink = IntoStore(_closed(data, store, stream_name, emit, late or "true_window", max_keys))
-    rows: Lines | Arrivals = Lines(frame, declared)
+    rows: Lines | Arrivals = Lines(frame, declared, arrival)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
         rows = Arrivals(folder, frame, declared, encoding, store, once, notes.get("files", {}))
     with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show, side_output(dropped) as put_aside:
         for arrived in rows.batches(stopped):
-            watermark = None
+            watermark = clock.time_ns() // 1000 - behind if arrival else None
             if arrived.rows is not None and arrived.rows.num_rows:
                 put_aside(sink.add(arrived.rows))
                 watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
@@ -218,11 +227,13 @@ def _live_line(sink: Output | IntoStore) -> Iterator[Callable[[], None]]:
             shown[0] = clock.monotonic()
             said = sink.windows.progress
             rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items())
+            at, held = (
+                as_moment(said.watermark_us),
+                ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()),
+            )
             live.update(
                 Text(
-                    f"{said.rows:,} rows, {rate:,.0f}/s · watermark {as_moment(said.watermark)} · open {held or '·'} · "
-                    f"late {said.late_rows:,}"
+                    f"{said.rows:,} rows, {rate:,.0f}/s · watermark {at} · open {held or '·'} · late {said.late_rows:,}"
                 )
             )
 

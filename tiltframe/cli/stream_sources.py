@@ -20,7 +20,7 @@ from tiltframe.cli.ingested_files import content_of
 from tiltframe.cli.types_from_store import settled
 from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.inputs import Source, files_below, open_source
-from tiltframe.frame import TiltFrame
+from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.store import FrameStore
 
 PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
@@ -40,11 +40,14 @@ class Arrived:
 
 
 class Lines:
-    """JSON lines from standard input, of the types that were declared, or that the first lines have."""
+    """JSON lines from standard input, of the types that were declared, or that the first lines have.
 
-    def __init__(self, frame: TiltFrame, declared: DeclaredTypes) -> None:
+    With ``arrival`` the time of each is when it comes.
+    """
+
+    def __init__(self, frame: TiltFrame, declared: DeclaredTypes, arrival: bool = False) -> None:
         """Read nothing yet."""
-        self.frame, self.declared = frame, declared
+        self.frame, self.declared, self.arrival = frame, declared, arrival
         self.schema: pa.Schema | None = None
 
     @property
@@ -69,6 +72,8 @@ class Lines:
                 f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
                 "those of the first lines, unless --type COL=TYPE declares them"
             ) from None
+        if self.arrival:
+            rows = self._arrived(rows)
         if self.schema is None:
             self.frame.check(rows.schema)
             read = self.frame.columns_in(rows.column_names)
@@ -79,6 +84,16 @@ class Lines:
             at = rows.column_names.index(self.frame.time)
             rows = rows.set_column(at, self.frame.time, rows.column(at).cast(pa.timestamp(unit)))
         return rows
+
+    def _arrived(self, rows: pa.Table) -> pa.Table:
+        """Give rows the time at which they come."""
+        if self.schema is None and self.frame.time in rows.column_names:
+            raise ValueError(
+                f"--arrival makes the column {self.frame.time!r}, and rows have one; give --time another name"
+            )
+        now = pa.repeat(pa.scalar(clock.time_ns() // 1000).cast(INSTANT), rows.num_rows)
+        there = [name for name in rows.column_names if name != self.frame.time]
+        return rows.select(there).append_column(self.frame.time, now)
 
 
 def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:

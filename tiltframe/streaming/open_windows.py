@@ -300,7 +300,7 @@ class OpenWindows:
             open_windows=dict(zip(names, map(sum, zip(opened, to_come(self._levels, ids), strict=True)), strict=True)),
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
-            watermark=self._clock.watermark,
+            watermark_us=self._clock.watermark,
             state_bytes=sum(t.nbytes for level in self._levels for t in (level.held, level.emitted)),
         )
 

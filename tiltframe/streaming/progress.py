@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST, _LAST = (
+    (at.replace(tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1) for at in (dt.datetime.min, dt.datetime.max)
+)
 
 
 @dataclass(frozen=True)
@@ -33,8 +39,8 @@ class Progress:
         Closed, and kept for late events.
     keys : int
         Distinct keys among the windows that are held.
-    watermark : int, optional
-        Microseconds UTC; None before the first.
+    watermark_us : int, optional
+        Microseconds UTC, as `OpenWindows.advance` is told it; None before the first. `watermark` is the same as a time.
     state_bytes : int
         Of the tables that are held, in memory.
     """
@@ -48,10 +54,17 @@ class Progress:
     open_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     kept_windows: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     keys: int = 0
-    watermark: int | None = None
+    watermark_us: int | None = None
     state_bytes: int = 0
 
+    @property
+    def watermark(self) -> dt.datetime | None:
+        """The watermark in UTC; None before the first, and once all windows were closed (`OpenWindows.close`)."""
+        at = self.watermark_us
+        return None if at is None or not _FIRST <= at <= _LAST else _EPOCH + dt.timedelta(microseconds=at)
+
     def as_dict(self) -> dict[str, Any]:
-        """Give the numbers as plain data, for JSON and for a query's progress."""
-        given = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+        """Give the numbers as plain data, for JSON and for a query's progress; the watermark as ISO 8601."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
+        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+        return plain | {"watermark": None if self.watermark is None else self.watermark.isoformat()}
