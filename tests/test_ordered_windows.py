@@ -190,7 +190,7 @@ def test_no_rows_at_all():
         (lambda: ordered.read_ordered("count(1, 2, 3)"), "cannot read"),
         (lambda: ordered.read_ordered("count(__import__('os'))"), "cannot read"),
         (lambda: ordered.read_ordered("count("), "cannot read"),
-        (lambda: ordered.read_tick("weekly()"), "cannot read"),
+        (lambda: ordered.read_tick("fortnightly()"), "cannot read"),
     ],
 )
 def test_what_is_refused(make, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+import re
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, ordered_rollup, running
+from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, finish_ordered, ordered_rollup, running
 from windows import ordered
 
 STARTS = {
@@ -29,6 +30,10 @@ WINDOWS = [
     "sliding(3)",
     "sliding(2, 'n > 6')",
     "sliding(2, monthly('America/New_York'))",
+    "sliding(2, weekly('Europe/Paris'))",
+    "sliding(3, min_rows=3)",
+    "since('n > 6', hourly(), min_rows=1)",
+    "running(min_rows=2)",
     "count(3)",
     "weighted_count(9, 'w')",
     "interval('3h')",
@@ -81,6 +86,7 @@ def tick_times(window, low, high):
         begins = {
             "hourly": local.minute == 0,
             "daily": local.date() != before.date(),
+            "weekly": local.date() != before.date() and local.weekday() == 0,
             "monthly": (local.year, local.month) != (before.year, before.month),
         }
         if begins[reads[0].name] and at >= low:
@@ -160,11 +166,16 @@ def expected(table, text):
         "sliding(3)": (lambda row: True, 3),
         "sliding(2, 'n > 6')": (lambda row: true(row, 6), 2),
         "sliding(2, monthly('America/New_York'))": (lambda row: "tick" in row, 2),
+        "sliding(2, weekly('Europe/Paris'))": (lambda row: "tick" in row, 2),
+        "since('n > 6', hourly())": (lambda row: "tick" in row or true(row, 6), 1),
     }
+    text, _, least = re.fullmatch(r"(.*?)((?:, )?min_rows=(\d+))?\)", text).groups()
+    text, least = f"{text})", int(least or 0)
     for key, entries in sequence(table, window).items():
         outputs = per_row(entries, *resets[text]) if text in resets else one_by_one(entries, text)
         for row, part in outputs:
-            yield {"key": key, "ts": row["ts"], **summed(part)}
+            enough = sum("tick" not in each for each in part) >= least
+            yield {"key": key, "ts": row["ts"], **{n: v if enough else None for n, v in summed(part).items()}}
 
 
 @pytest.mark.slow
@@ -353,3 +364,17 @@ def test_a_hundred_times_the_rows_in_a_window_cost_no_more_merges(monkeypatch):
         running(table, {"p": aggr.dds("x")}, f"sliding({n})", time="ts")
         counts.append(merged)
     assert 0 < counts[1] <= 3 * counts[0]
+
+
+def test_a_chain_waits_for_as_many_outputs():
+    levels = {"twos": "count(2)", "moving": "sliding(2, min_rows=2)"}
+    frame = OrderedFrame(levels, time="ts", measures={"n": aggr.sum("n")})
+    table = pa.table({"ts": range(6), "n": [5, 2, 13, 4, 7, 1]})
+    found = finish_ordered(ordered_rollup(table, frame), frame).to_pydict()
+    assert found["n"] == [7, 17, 8, None, 24, 25]
+
+
+def test_windows_that_never_have_so_many_rows_are_refused():
+    with pytest.raises(ValueError, match="the last 3 rows never have 4"):
+        ordered.sliding(3, min_rows=4)
+    assert str(ordered.sliding(3, "n > 6", min_rows=4)) == "sliding(3, 'n > 6', min_rows=4)"

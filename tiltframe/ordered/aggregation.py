@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import Measure
+from aggr import Measure, count
+from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import with_nulls
 from tiltframe.frame import INSTANT
 from tiltframe.ordered.batches import as_table
-from tiltframe.ordered.query import TICK, Part, RunningQuery, running_query
+from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query
 from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
 from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
 from windows.ordered import OrderedWindow, Ranges, Tick
@@ -277,9 +279,12 @@ def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
 
 def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
     """Read the result of every measure."""
-    found = {}
+    found: dict[str, pa.Array] = {}
     for part, kept in zip(query.parts, states, strict=True):
-        for column in part.states:
-            for name in column.serves:
-                found[name] = query.measures[name].function.finish(kept[column.name])
+        whole = {name: kept[column.name] for column in part.states for name in column.serves}
+        if part.window.least_rows:
+            rows = count().function.finish(whole.pop(ROWS))
+            enough = pc.greater_equal(rows, part.window.least_rows)
+            whole = {name: with_nulls(state.filter(enough), enough) for name, state in whole.items()}
+        found |= {name: query.measures[name].function.finish(state) for name, state in whole.items()}
     return {name: found[name] for name in query.measures}

@@ -21,6 +21,7 @@ import pyarrow as pa
 from aggr import Measure
 from aggr.arguments import checked_name, checked_type, shown
 from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import with_nulls
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, finish_by
 from aggr.states.keys import shown_keys
@@ -228,6 +229,9 @@ class OrderedRollup:
             reduce = merger(part, states) if number else reducer(part, given, entries, state)
             done = advance(window, part.functions, rows, state, reduce, _all)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
+            if window.least_rows:
+                enough = pa.array(done.ranges.last - done.ranges.first >= window.least_rows)
+                states = {n: with_nulls(state.filter(enough), enough) for n, state in states.items()}
             assert done.state is not None
             after.append(done.state)
             rows = _as_rows(key, times, given.keys.n)

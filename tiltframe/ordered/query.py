@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aggr import Function, Measure, predicate
+from aggr import Function, Measure, count, predicate
 from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
@@ -17,6 +17,7 @@ from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_or
 
 EMIT = ("rows", "ticks", "final")
 TICK = "tick"
+ROWS = "__rows"  # how many rows a window has, where that decides whether it has results
 POSITION = pa.int64()  # what first and last go by in ordered windows: the place of a row in its key
 
 
@@ -101,7 +102,10 @@ def running_query(
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")
     if emit == "ticks" and not every:
         raise ValueError("emit='ticks' needs ticks, say ticks=hourly() or window=since(daily('UTC'))")
-    by_window = {each: {n: m for n, m in measures.items() if windows[n] == each} for each in distinct}
+    by_window = {
+        each: {n: m for n, m in measures.items() if windows[n] == each} | ({ROWS: count()} if each.least_rows else {})
+        for each in distinct
+    }
     parts = tuple(Part(each, plan(named)) for each, named in by_window.items())
     return RunningQuery(make_order(time, keys, order), measures, parts, every, emit)
 

@@ -12,7 +12,7 @@ from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
 from windows.ordered.read import as_ordered, read_ordered, read_tick
-from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, yearly
+from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, weekly, yearly
 
 __all__ = [
     "Carry",
@@ -37,6 +37,7 @@ __all__ = [
     "session",
     "since",
     "sliding",
+    "weekly",
     "weighted_count",
     "yearly",
 ]

@@ -160,6 +160,11 @@ class OrderedWindow(ABC):
         """What the window reads of rows, beside their times."""
         return ()
 
+    @property
+    def least_rows(self) -> int:
+        """How many rows a window must have for its results not to be null."""
+        return 0
+
     @abstractmethod
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         """Find the ranges of the outputs that a batch of rows brings about.

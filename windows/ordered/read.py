@@ -16,7 +16,7 @@ from windows.ordered.kinds.emit_when import emit_when
 from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
-from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, yearly
+from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, weekly, yearly
 
 _WINDOWS: dict[str, Callable[..., OrderedWindow]] = {
     "count": count,
@@ -35,6 +35,7 @@ _TICKS: dict[str, Callable[..., Tick]] = {
     "minutely": minutely,
     "hourly": hourly,
     "daily": daily,
+    "weekly": weekly,
     "monthly": monthly,
     "yearly": yearly,
 }

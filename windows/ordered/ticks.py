@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from windows.kinds.tumbling import window
 
-_SIZES = {"minutely": "1m", "hourly": "1h", "daily": "1d", "monthly": "1mo", "yearly": "1y"}
+_SIZES = {"minutely": "1m", "hourly": "1h", "daily": "1d", "weekly": "1w", "monthly": "1mo", "yearly": "1y"}
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Tick:
     Parameters
     ----------
     name : str
-        ``minutely hourly daily monthly yearly``.
+        ``minutely hourly daily weekly monthly yearly``.
     timezone : str
         The IANA zone whose clock it is.
 
@@ -148,6 +148,31 @@ def daily(timezone: str | None = None) -> Tick:
     "daily('Europe/Paris')"
     """
     return Tick("daily", timezone)
+
+
+def weekly(timezone: str | None = None) -> Tick:
+    """Tick where a week begins, at midnight before each Monday.
+
+    Parameters
+    ----------
+    timezone : str
+        An IANA name; there is no default, for weeks differ by zone.
+
+    Returns
+    -------
+    Tick
+
+    Raises
+    ------
+    ValueError
+        If no zone is given, or it is unknown.
+
+    Examples
+    --------
+    >>> str(weekly("Asia/Tokyo"))
+    "weekly('Asia/Tokyo')"
+    """
+    return Tick("weekly", timezone)
 
 
 def monthly(timezone: str | None = None) -> Tick:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from aggr.arguments import shown
+from aggr.arguments import checked_whole, shown
 from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows, positions
 from windows.ordered.kinds.count import check_size
 from windows.ordered.ticks import Tick
@@ -29,11 +29,14 @@ class Sliding(OrderedWindow):
         SQL; a row that makes it true resets.
     tick : Tick or None
         Every tick resets. With neither a condition nor a tick every row does.
+    min_rows : int
+        Results are null of windows of fewer rows.
     """
 
     n: int | None = None
     condition: str | None = None
     tick: Tick | None = None
+    min_rows: int = 0
 
     per_row: ClassVar[bool] = True
 
@@ -45,6 +48,16 @@ class Sliding(OrderedWindow):
             Condition(self.condition)
         if self.tick is not None and not isinstance(self.tick, Tick):
             raise ValueError(f"a tick is such as hourly() or daily('UTC'); got {shown(self.tick)}")
+        checked_whole(self.min_rows, "min_rows", 0)
+        if self.n is not None and self.condition is None and self.tick is None and self.min_rows > self.n:
+            raise ValueError(
+                f"windows of the last {self.n} rows never have {self.min_rows}; give min_rows up to {self.n}"
+            )
+
+    @property
+    def least_rows(self) -> int:
+        """`min_rows`."""
+        return self.min_rows
 
     @property
     def reads(self) -> tuple[Input, ...]:
@@ -80,32 +93,49 @@ class Sliding(OrderedWindow):
 
     def __str__(self) -> str:
         """Write it as it is read."""
-        if self.n is None:
-            return "running()"
         given = ([repr(self.condition)] if self.condition is not None else []) + ([str(self.tick)] if self.tick else [])
+        least = [f"min_rows={self.min_rows}"] if self.min_rows else []
+        if self.n is None:
+            return f"running({', '.join(least)})"
         if self.n == 1 and given:
-            return f"since({', '.join(given)})"
-        return f"sliding({', '.join([str(self.n), *given])})"
+            return f"since({', '.join([*given, *least])})"
+        return f"sliding({', '.join([str(self.n), *given, *least])})"
 
 
-def running() -> Sliding:
+def running(*, min_rows: int = 0) -> Sliding:
     """Return the window of all rows of a key so far.
+
+    Parameters
+    ----------
+    min_rows : int
+        Results are null before so many rows have come.
+
+    Returns
+    -------
+    Sliding
+
+    Raises
+    ------
+    ValueError
+        If ``min_rows`` is no whole number from 0.
 
     Examples
     --------
     >>> str(running())
     'running()'
     """
-    return Sliding()
+    return Sliding(min_rows=min_rows)
 
 
-def since(*resets: str | Tick) -> Sliding:
+def since(*resets: str | Tick, min_rows: int = 0) -> Sliding:
     """Return the window of the rows since a condition was last true, or since the last tick.
 
     Parameters
     ----------
     resets : a condition in SQL, a tick, or both
         With both, either resets.
+    min_rows : int
+        Results are null of windows of fewer rows; 1 makes those of a tick without rows null, a count's too.
 
     Returns
     -------
@@ -115,7 +145,7 @@ def since(*resets: str | Tick) -> Sliding:
     Raises
     ------
     ValueError
-        If there is neither a condition nor a tick, or two of a kind.
+        If there is neither a condition nor a tick, or two of a kind; if ``min_rows`` is no whole number from 0.
 
     Examples
     --------
@@ -125,10 +155,10 @@ def since(*resets: str | Tick) -> Sliding:
     """
     if not resets:
         raise ValueError("since needs a condition or a tick: since('n > 5'), since(hourly())")
-    return Sliding(1, *_parts(resets, "since"))
+    return Sliding(1, *_parts(resets, "since"), min_rows)
 
 
-def sliding(n: int, *resets: str | Tick) -> Sliding:
+def sliding(n: int, *resets: str | Tick, min_rows: int = 0) -> Sliding:
     """Return the window from the n-th last time on that a condition was true, or that a tick has passed.
 
     Parameters
@@ -137,6 +167,8 @@ def sliding(n: int, *resets: str | Tick) -> Sliding:
         At least 1. ``sliding(1, …)`` is ``since(…)``.
     resets : a condition in SQL, a tick, or both; none at all
         Without any, every row counts: ``sliding(10)`` is the last ten rows.
+    min_rows : int
+        Results are null of windows of fewer rows: ``sliding(10, min_rows=10)`` waits for ten.
 
     Returns
     -------
@@ -146,7 +178,7 @@ def sliding(n: int, *resets: str | Tick) -> Sliding:
     Raises
     ------
     ValueError
-        If ``n`` is no whole number from 1, or there are two resets of a kind.
+        If ``n`` is no whole number from 1, there are two resets of a kind, or no window has ``min_rows``.
 
     Examples
     --------
@@ -155,7 +187,7 @@ def sliding(n: int, *resets: str | Tick) -> Sliding:
     ('sliding(10)', 'sliding(24, hourly())')
     """
     check_size(n, "sliding")
-    return Sliding(n, *_parts(resets, "sliding"))
+    return Sliding(n, *_parts(resets, "sliding"), min_rows)
 
 
 def _parts(resets: tuple[str | Tick, ...], of: str) -> tuple[str | None, Tick | None]:
