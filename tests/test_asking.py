@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -125,3 +127,28 @@ def test_the_command_line_asks_the_same(store, capfd):
     status, out, err = call(capfd, "query", store.uri, "--points", "2", "--timezone", "Asia/Tokyo", "--no-keys")
     assert status == 0
     assert "Asia/Tokyo" in out
+
+
+@pytest.mark.parametrize("keys", [["host"], []])
+@pytest.mark.parametrize("per", ["1m", "1h", "hopping(1h, 20m)"])
+def test_the_latest_window_of_each_key(tmp_path, per, keys):
+    rng = np.random.default_rng(len(per))
+    ends = {"a": 4000, "b": 600, None: 90}  # each key is last seen at another minute
+    given = [(START + int(at) * 60_000, host) for host, end in ends.items() for at in rng.integers(0, end, 40)]
+    rows = pa.table({"ts": [at for at, _ in given], "host": [host for _, host in given], "ms": [1.0] * len(given)})
+    store = FrameStore(tmp_path / "store", FRAME)
+    store.append(rollup(rows, FRAME), "test", 1)
+    every = store.query(per, keys=keys)
+    by = ", ".join(keys) or "1"
+    expected = duckdb.from_arrow(every).query(
+        "every",
+        f"SELECT window_start, n FROM every QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY window_start DESC) "
+        "= 1 ORDER BY window_start, n",
+    )
+    expected = expected.fetchall()
+    found = store.query(per, keys=keys, latest=True, order_by=["window_start", "n"])
+    rows_of = zip(found["window_start"].to_pylist(), found["n"].to_pylist(), strict=True)
+    assert [(at.timestamp(), n) for at, n in rows_of] == [(at.timestamp(), n) for at, n in expected]
+    assert len(expected) == (3 if keys else 1)
+    with pytest.raises(ValueError, match="leave one of them out"):
+        store.query(per, latest=True, fill=True)

@@ -433,6 +433,7 @@ class FrameStore(Maintenance):
         having: str | None = None,
         points: int | None = None,
         timezone: str | None = None,
+        latest: bool = False,
     ) -> pa.Table:
         """Read results; a query never changes a state.
 
@@ -473,6 +474,8 @@ class FrameStore(Maintenance):
             The zone that ``within`` and ``now`` are read in, whose windows ``per`` names (``1d`` are its days, merged
             from the coarsest level whose windows make them up), and that starts and ends are given in. By default the
             frame's; starts and ends are then given in UTC.
+        latest : bool
+            Of each key only the window that begins last in the range, whatever ``having`` says of it then.
 
         Returns
         -------
@@ -489,7 +492,7 @@ class FrameStore(Maintenance):
         """
         asked = {"per": per, "within": within, "where": where, "measures": measures, "keys": keys, "fill": fill}
         asked |= {"order_by": order_by, "limit": limit, "now": now, "flat": flat, "having": having}
-        return pa.concat_tables(self.query_slices(**asked, points=points, timezone=timezone))
+        return pa.concat_tables(self.query_slices(**asked, points=points, timezone=timezone, latest=latest))
 
     def query_slices(
         self,
@@ -506,13 +509,14 @@ class FrameStore(Maintenance):
         having: str | None = None,
         points: int | None = None,
         timezone: str | None = None,
+        latest: bool = False,
     ) -> Iterator[pa.Table]:
         """Read results as `query` does, some windows at a time, in memory that does not grow with them.
 
         Parameters
         ----------
-        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone : optional
-            As `query` takes them, of the same types. With ``fill`` the states, and with ``order_by`` the results, are held at once.
+        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone, latest : optional
+            As `query` takes them, of the same types. With ``fill`` the states, with ``order_by`` the results are held.
 
         Returns
         -------
@@ -536,8 +540,12 @@ class FrameStore(Maintenance):
         """
         zone = self.frame.timezone if timezone is None else check_timezone(timezone) or timezone
         at = moment(now, zone)
-        checked_truth(fill, "fill")
-        checked_truth(flat, "flat")
+        for name, given in (("fill", fill), ("flat", flat), ("latest", latest)):
+            checked_truth(given, name)
+        if fill and latest:
+            raise ValueError(
+                "fill gives windows without events, and latest the last one with some; leave one of them out"
+            )
         order, limit = checked_order(order_by), None if limit is None else checked_whole(limit, "limit")
         if points is not None:
             per = self._per_points(per, points, within, at, zone)
@@ -552,7 +560,7 @@ class FrameStore(Maintenance):
         slices: Iterator[pa.Table] = (
             found_having(results, having, zone)
             for asked in plans
-            for results in execute(self._backend, kept, asked, fill, at)
+            for results in execute(self._backend, kept, asked, fill, at, latest)
         )
         if order:
             slices = iter([ordered(pa.concat_tables(slices), order, limit, zone)])

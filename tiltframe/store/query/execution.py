@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tiltframe.store.core.retry import retry_on_conflict
 from tiltframe.store.core.snapshots import snapshot
 from tiltframe.store.core.writers import EXPIRED
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import answers, filled, requested_states, united
+from tiltframe.store.query.results import answers, filled, latest_of_keys, requested_states, united
 from tiltframe.store.query.time_range import read_moment
 from windows import TimeWindow
 
@@ -29,10 +30,14 @@ class Expired(UserWarning):
     """Windows of a query have expired in the level that is read."""
 
 
-def execute(backend: Backend, manifest: Manifest, plan: QueryPlan, fill: bool, now: int) -> Iterator[pa.Table]:
+def execute(
+    backend: Backend, manifest: Manifest, plan: QueryPlan, fill: bool, now: int, latest: bool = False
+) -> Iterator[pa.Table]:
     """Execute a query plan; see `tiltframe.FrameStore.query`. Results come by slices of time, the earliest first."""
     slices, held = read_slices(backend, manifest, plan)
-    if fill:
+    if latest:
+        slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
+    elif fill:
         slices = iter([filled(pa.concat_tables(slices), plan, now)])
     for states in slices:
         yield answers(states, plan, held, now)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from aggr import predicate
 from aggr.arguments import checked_names, shown
 from aggr.kernels import compute as pc
-from aggr.kernels.groups import Groups
+from aggr.kernels.groups import Groups, group_by
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from aggr.states.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
@@ -22,6 +22,7 @@ from tiltframe.names import PARTIAL as PARTIAL
 from tiltframe.store.core.backend import Range
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
+from windows import BEGINNING
 from windows.timezone import Instants
 
 _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
@@ -55,6 +56,14 @@ def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
     """Merge the states of the whole range, as `requested_states` gives them of parts of it."""
     states = pa.concat_tables(parts)
     return _merged(states, instants_of(states), instants_of(states, END), plan, trusted=True)
+
+
+def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
+    """Keep of each key the window that begins last."""
+    groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
+    starts, last = instants_of(states), np.full(groups.n, BEGINNING)
+    np.maximum.at(last, groups.ids, starts)
+    return states.filter(pa.array(starts == last[groups.ids]))
 
 
 def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
