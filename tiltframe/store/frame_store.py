@@ -515,7 +515,7 @@ class FrameStore(Maintenance):
 
         Parameters
         ----------
-        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone, latest : optional
+        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone, latest: optional
             As `query` takes them, of the same types. With ``fill`` the states, with ``order_by`` the results are held.
 
         Returns
