@@ -8,10 +8,12 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 T = TypeVar("T")
 
 _LONGEST = 80  # of what a message shows
+_LONGEST_TEXT = 120  # of a path or an expression, which is cut to the former
 _MOST_LISTED = 120  # characters of the names that a message lists
 
 
@@ -24,7 +26,8 @@ def shown(given: object) -> str:
     if isinstance(given, type):
         return f"the class {given.__name__}"
     try:
-        text = repr(given[:1000] if isinstance(given, str | bytes) else given)
+        as_written = str if isinstance(given, pa.DataType) else repr
+        text = as_written(given[:1000] if isinstance(given, str | bytes) else given)
     except Exception:  # a type of anybody's, or a number of more digits than Python writes
         text = ""
     if not text or "\n" in text or "<" in text[:1] or " at 0x" in text:
@@ -140,12 +143,17 @@ def because(error: OSError) -> str:
     'x.csv: no such file or directory'
     """
     if error.strerror is None or error.errno is None:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return re.sub(r"\[(Errno|errno|WinError) \d+\] ", "", lines[0])
-    reason = error.strerror.split("\n")[0]
-    where = "" if error.filename is None else f"{_cut(str(error.filename))}: "
+        return _without_number((str(error).splitlines() or [type(error).__name__])[0])
+    reason = _without_number(error.strerror.split("\n")[0])
+    where = "" if error.filename is None else f"{shortened(str(error.filename))}: "
     return where + reason[:1].lower() + reason[1:] if where else reason
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= 2 * _LONGEST else f"{text[:_LONGEST]}…"
+def _without_number(reason: str) -> str:
+    """Leave out the numbers of the operating system's errors, which Arrow puts beside their words."""
+    return re.sub(r"\[(Errno|errno|WinError) \d+\] ", "", reason.replace(". Detail: ", ": "))
+
+
+def shortened(text: str) -> str:
+    """Cut text that was given to what an error shows of it, where quotes would be in the way."""
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST]}…"

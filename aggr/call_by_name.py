@@ -63,7 +63,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
         try:
             arguments = signature.bind(*positional, **named).arguments
         except TypeError as error:
-            raise TypeError(f"{function.name}: {error}; it takes {', '.join(signature.parameters)}") from None
+            said = str(error).replace("got an unexpected keyword argument", "there is no parameter")
+            raise TypeError(f"{function.name}: {said}; it takes {', '.join(signature.parameters)}") from None
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
         for name in parameters.keys() & function.state_parameters.keys():
             parameters[name] = typed(name, parameters[name], function.state_parameters[name])

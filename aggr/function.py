@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
+from aggr.arguments import shown
 from aggr.fields import Field
 from aggr.kernels import compute as pc
 from aggr.kernels.constant import is_constant
@@ -661,7 +662,7 @@ def refuse(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -
     TypeError
         To be raised by the caller.
     """
-    return TypeError(f"{function.name} cannot take a column of type {dtype}; it takes {takes}{hint}")
+    return TypeError(f"{function.name} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 
 
 def keyword(role: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from aggr import predicate
-from aggr.arguments import is_name, nearest, shown
+from aggr.arguments import checked_mapping, is_name, nearest, shown
 from aggr.expression import columns_in, may_read, type_in, values_in
 from aggr.function import EVENT_TIME, FUNCTION, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
@@ -265,15 +265,20 @@ def from_description(description: dict[str, Any]) -> Measure:
     >>> from_description({"function": "sum", "column": "bytes"})
     sum('bytes')
     """
-    if FUNCTION not in description:
+    if not isinstance(description, dict) or FUNCTION not in description:
         raise ValueError(
             f"a described measure names its function, as Measure.describe writes it; got {shown(description)}"
         )
-    parameters = {name: read(value) for name, value in description.get("parameters", {}).items()}
-    function = get(description["function"])(**parameters)
-    others = tuple(description.get(keyword(role)) for role in function.inputs[1:])
-    weight = description.get(WEIGHT) if function.takes_weights() else None
-    return Measure(function, description.get("column"), description.get("where"), others, weight)
+    given = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
+    function = get(description["function"])(**{name: read(value) for name, value in given.items()})
+    roles = [keyword(role) for role in function.inputs[1:]]
+    weighed = [WEIGHT] * function.takes_weights()
+    known = [FUNCTION, "parameters", "column", "where", *roles, *weighed]
+    for part in description:
+        if part not in known:
+            raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), known)}")
+    others = tuple(description.get(role) for role in roles)
+    return Measure(function, description.get("column"), description.get("where"), others, description.get(WEIGHT))
 
 
 def _weighable() -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.digest import same_bits
 
@@ -37,7 +38,7 @@ def repeated(name: str, value: Any, dtype: pa.DataType, n: int) -> pa.Array:
     try:
         scalar = pa.scalar(value, dtype)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        raise TypeError(f"{name} must be of type {dtype}; got {value!r}") from None
+        raise TypeError(f"{name} must be of type {dtype}; got {shown(value)}") from None
     return pa.repeat(scalar, n) if n else pa.repeat(scalar, 1).slice(0, 0)
 
 
@@ -91,7 +92,9 @@ def described(value: Any) -> Any:
     for tag, (dtype, write, read_text) in _TEXTS.items():
         if isinstance(value, dtype) and read_text(write(value)) == value:
             return {tag: write(value)}
-    raise ValueError(f"a parameter such as {value!r} cannot be described; use numbers, text, times, lists and structs")
+    raise ValueError(
+        f"a parameter such as {shown(value)} cannot be described; use numbers, text, times, lists and structs"
+    )
 
 
 def read(value: Any) -> Any:
@@ -130,7 +133,7 @@ def typed(name: str, value: Any, dtype: pa.DataType) -> Any:
             return dt.timedelta(seconds=float(value.removesuffix("s")))
         return pa.scalar(value).cast(dtype).as_py()
     except (pa.ArrowException, ValueError, OverflowError):
-        raise ValueError(f"{name} must be of type {dtype}; got {value!r}") from None
+        raise ValueError(f"{name} must be of type {dtype}; got {shown(value)}") from None
 
 
 def as_written(value: Any) -> str:

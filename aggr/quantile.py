@@ -26,11 +26,11 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
     given = tuple(quantiles) if isinstance(quantiles, Iterable) else (quantiles,)
     for q in given:
         if isinstance(q, bool) or not isinstance(q, Real) or not 0.0 <= float(q) <= 1.0:
-            raise ValueError(f"a quantile must be a number from 0 to 1; got {q!r}")
+            raise ValueError(f"a quantile must be a number from 0 to 1; got {shown(q)}")
     if not given:
         raise ValueError("name at least one quantile, say [0.5]")
     if len(set(given)) < len(given):
-        raise ValueError(f"each quantile must be given once; got {list(given)}")
+        raise ValueError(f"each quantile must be given once; got {shown(list(given))}")
     return tuple(float(q) for q in given)
 
 

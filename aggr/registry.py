@@ -47,7 +47,7 @@ def register(function: type[Function]) -> type[Function]:
     TypeError: register takes a subclass of aggr.Function; got <class 'int'>
     """
     if not (isinstance(function, type) and issubclass(function, Function)):
-        raise TypeError(f"register takes a subclass of aggr.Function; got {function!r}")
+        raise TypeError(f"register takes a subclass of aggr.Function; got {shown(function)}")
     words = [getattr(function, "name", None), *function.__dict__.get("aliases", ())]
     for word in words:
         if not isinstance(word, str) or not word.isidentifier() or iskeyword(word) or word.startswith("_"):

@@ -12,13 +12,24 @@ import warnings
 
 import pytest
 
-from tests.bad_inputs import aggr_api, command_rollup, command_store, frame_api, ordered_api, store_api, windows_api
+import aggr
+from tests.bad_inputs import (
+    aggr_api,
+    command_others,
+    command_rollup,
+    command_store,
+    frame_api,
+    ordered_api,
+    others_api,
+    store_api,
+    windows_api,
+)
 from tests.bad_inputs.check import Bad, assert_sentence, traces
 from tests.bad_inputs.world import make_world
 from tiltframe.cli.app import main
 
-CALLS = [*windows_api.CASES, *frame_api.CASES, *ordered_api.CASES, *store_api.CASES, *aggr_api.CASES]
-LINES = [*command_rollup.CASES, *command_store.CASES]
+CALLS = [*windows_api.CASES, *frame_api.CASES, *ordered_api.CASES, *store_api.CASES, *aggr_api.CASES, *others_api.CASES]
+LINES = [*command_rollup.CASES, *command_store.CASES, *command_others.CASES]
 _SECONDS = 30  # what takes longer hangs
 IN_PROCESSES = [*LINES[:: len(LINES) // 6], *(line for line in LINES if line.name == "query --where = command")]
 
@@ -48,7 +59,7 @@ def world(made, monkeypatch):
 def test_call(bad, world):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises((ValueError, TypeError)) as error:
+        with pytest.raises((ValueError, TypeError, aggr.UnknownFunction)) as error:
             bad.call(world)
     assert_sentence(str(error.value), bad)
 
@@ -80,4 +91,4 @@ def assert_line(err, line):
 
 def test_the_list_is_long_and_its_names_are_unique():
     names = [bad.name for bad in [*CALLS, *LINES]]
-    assert len(names) >= 500
+    assert len(names) >= 5000

@@ -17,6 +17,7 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
+from tests.bad_inputs.check import ACCIDENTS
 from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
@@ -52,9 +53,8 @@ def files(path: Path, kind: str) -> list[Path]:
 def one_sentence(error: BaseException) -> None:
     text = str(error)
     assert text
-    assert "\n" not in text, text
-    assert "Traceback" not in text
-    assert len(text) < 700, text
+    assert ACCIDENTS.search(text) is None, text
+    assert len(text) <= 300, text
 
 
 @pytest.mark.parametrize("compacted", [False, True])
@@ -150,7 +150,7 @@ def test_a_coarser_level_that_is_missing_is_derived_anew(tmp_path):
 
 
 @pytest.mark.parametrize("table", ["frame_10s", "frame_1m", "tiltframe"])
-@pytest.mark.parametrize("damage", ["half", "empty", "missing", "garbage", "all missing"])
+@pytest.mark.parametrize("damage", ["half", "empty", "missing", "garbage", "no JSON", "all missing"])
 @pytest.mark.parametrize("which", [0, -1])
 def test_a_damaged_log_is_noticed(tmp_path, table, damage, which):
     made(tmp_path / "s")
@@ -165,7 +165,13 @@ def test_a_damaged_log_is_noticed(tmp_path, table, damage, which):
         entry.unlink()
     else:
         text = whole[entry]
-        entry.write_bytes({"half": text[: len(text) // 2], "empty": b"", "garbage": b"\xff\xfe" + text[2:]}[damage])
+        damaged = {
+            "half": text[: len(text) // 2],
+            "empty": b"",
+            "garbage": b"\xff\xfe" + text[2:],
+            "no JSON": b"[1,2}\n",
+        }
+        entry.write_bytes(damaged[damage])
     # the last entry of a log is what makes it a commit: without it, a table is as it was before
     unnoticeable = damage in ("missing", "empty") and which == -1 and table != "tiltframe"
     try:

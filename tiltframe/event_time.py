@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, one_array
 
@@ -74,8 +75,8 @@ def event_times(column: pa.Array | pa.ChunkedArray, name: str) -> NDArray[np.int
             return _int64(pc.multiply_checked(times.cast(pa.int32()).cast(pa.int64()), _DAY))
         elif not pa.types.is_null(dtype):
             raise TypeError(
-                f"the time column {name!r} has type {dtype}; it must hold timestamps, dates, ISO 8601 text or whole "
-                "numbers of Unix milliseconds"
+                f"the time column {name!r} has type {shown(dtype)}; it must hold timestamps, dates, ISO 8601 text "
+                "or whole numbers of Unix milliseconds"
             )
     except ValueError as error:
         raise ValueError(f"cannot read the time column {name!r}: {str(error).splitlines()[0]}") from None

@@ -338,11 +338,11 @@ class TiltFrame:
         if mine is not None and theirs is not None and (said := provenance.difference(mine, theirs, exactly)):
             raise ValueError(f"these are not states of this frame: {said}")
         if normalized_type(schema.field(LEVEL).type) != pa.string():
-            raise ValueError(f"the column {LEVEL!r} must be of texts; this is {schema.field(LEVEL).type}")
+            raise ValueError(f"the column {LEVEL!r} must be of texts; this is {shown(schema.field(LEVEL).type)}")
         for name in (START, END):
             kind = schema.field(name).type
             if not pa.types.is_timestamp(kind) or kind.tz is None:
-                raise ValueError(f"the column {name!r} must be of timestamps with a time zone; this is {kind}")
+                raise ValueError(f"the column {name!r} must be of timestamps with a time zone; this is {shown(kind)}")
         for column in self.states:
             column.measure.function.check_states(pa.array([], schema.field(column.name).type))
 

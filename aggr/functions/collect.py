@@ -65,8 +65,8 @@ class Collect(Function):
     def __post_init__(self) -> None:
         """Check the parameters."""
         check_max(self.max)
-        if self.keep not in KEEPS:
-            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {self.keep!r}")
+        if not isinstance(self.keep, str) or self.keep not in KEEPS:
+            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
         object.__setattr__(self, "nested", _checked_nested(self.nested))
 
     @property
@@ -106,5 +106,7 @@ def _checked_nested(given: object) -> tuple[str, ...]:
         raise ValueError(f"nested must be lengths of time such as ['10s', '1m']; got {shown(given)}")
     lengths = [read_duration(text, "length of nested") for text in texts]
     if 0 in lengths or any(b <= a or b % a for a, b in pairwise(lengths)):
-        raise ValueError(f"each length of nested must be a greater multiple of the one before; got {list(texts)}")
+        raise ValueError(
+            f"each length of nested must be a greater multiple of the one before; got {shown(list(texts))}"
+        )
     return texts

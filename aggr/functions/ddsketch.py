@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels import compute as pc
@@ -84,10 +85,12 @@ class Dds(Function):
         accuracy = self.relative_accuracy
         # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
         if isinstance(accuracy, bool) or not isinstance(accuracy, float) or not 1e-6 <= accuracy < 1.0:
-            raise ValueError(f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {accuracy!r}")
+            raise ValueError(
+                f"relative_accuracy must be a number from 1e-6 to below 1, say 0.01; got {shown(accuracy)}"
+            )
         most = self.max_bins
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
-            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {most!r}")
+            raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(most)}")
 
     @property
     def mapping(self) -> LogarithmicMapping:

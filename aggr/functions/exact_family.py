@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.fields import COUNT, OR, Exact, Field
 from aggr.function import Function, refuse
 from aggr.kernels.damage import DamagedState
@@ -199,7 +200,7 @@ def _is_even(inputs: tuple[str, ...]) -> bool:
 def check_ddof(given: object) -> None:
     """Refuse degrees of freedom that are no whole number from 0."""
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {given!r}")
+        raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {shown(given)}")
 
 
 def _sum(

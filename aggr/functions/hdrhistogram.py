@@ -160,7 +160,7 @@ class Hdr(Function):
         """Check the parameters."""
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 1 <= self.digits <= 5:
-            raise ValueError(f"digits must be a whole number from 1 to 5; got {self.digits!r}")
+            raise ValueError(f"digits must be a whole number from 1 to 5; got {shown(self.digits)}")
         if self.unit is not None:
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")

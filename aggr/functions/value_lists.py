@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.groups import Groups
@@ -139,7 +140,7 @@ def nested_lists(lists: pa.ListArray, times: NDArray[np.int64], lengths: Sequenc
 def check_max(most: int) -> None:
     """Raise ``ValueError`` for a number of values that is no whole number from 1."""
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31:
-        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {most!r}")
+        raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(most)}")
 
 
 def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
 from aggr.interchange.ddsketch_summary import derived, filled
@@ -179,7 +180,7 @@ def _is_whole(function: Dds, states: pa.StructArray) -> bool:
 def _shift(keys: Keys) -> int:
     """Return what a message's keys are off from ours."""
     if keys not in ("upper", "lower"):
-        raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {keys!r}")
+        raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {shown(keys)}")
     return -1 if keys == "lower" else 0
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.kernels.grouped import add
 from aggr.kernels.groups import Groups
 
@@ -21,7 +22,7 @@ def check_weight_type(dtype: pa.DataType) -> None:
     number = pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
     if not number and not pa.types.is_null(dtype):
         hint = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
-        raise TypeError(f"{_MEANING}; got a column of type {dtype}{hint}")
+        raise TypeError(f"{_MEANING}; got a column of type {shown(dtype)}{hint}")
 
 
 def read_weights(column: pa.Array) -> Weights:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as sql
 
+from aggr.arguments import shown
 from aggr.kernels.normalize import normalized_type
 from aggr.predicate import arithmetic, compare, functions, literals, text
 from aggr.predicate.grammar import PARTS
@@ -83,7 +84,9 @@ class Compiler:
         name = name_of(node)  # type: ignore[arg-type]
         dtype = normalized_type(self.schema.field(name).type)
         if pa.types.is_union(dtype):
-            raise ValueError(f"the column {name!r} has type {dtype}, which conditions and expressions cannot read")
+            raise ValueError(
+                f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot read"
+            )
         return column(name, in_zone(dtype, self.timezone))
 
     def is_(self, node: sql.Expr) -> Term:

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlglot import expressions as sql
 
+from aggr.arguments import listed, shortened, shown
 from aggr.kernels.normalize import normalize
 from aggr.predicate.compile import compiled
-from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed, shortened
+from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed
 from aggr.predicate.term import Term, Value
 from aggr.predicate.zones import UTC
 
@@ -179,8 +180,8 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC) -> Term
     for name in names:
         if schema.get_field_index(name) < 0:
             several = "several columns" if name in schema.names else "a column"
-            there = ", ".join(schema.names)
-            raise ValueError(f"the {what} {shortened(text)!r} names {several} {name!r}; there are {there}")
+            there = listed(schema.names)
+            raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {there}")
     return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]), what, timezone)
 
 

@@ -16,6 +16,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
+from aggr.arguments import shortened, shown
 from aggr.predicate.grammar import unread
 
 Builder = Callable[[list[Any]], sql.Expr]
@@ -107,39 +108,34 @@ def parsed(text: str, what: str = CONDITION) -> sql.Expr:
     'gte'
     """
     if not isinstance(text, str):
-        raise ValueError(f"{_A[what]} must be text, say {_SAY[what]}; got {text!r}")
+        raise ValueError(f"{_A[what]} must be text, say {_SAY[what]}; got {shown(text)}")
     return _parsed(text, what)
 
 
 @lru_cache(maxsize=256)
 def _parsed(text: str, what: str) -> sql.Expr:
-    shown = shortened(text)
+    given = shortened(text)
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {shown!r} has {len(text):,}")
+        raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {given!r} has {len(text):,}")
     try:
         tree = _tree(text)
         problem = unread(tree, _A[what])
     except errors.TokenError:
-        raise ValueError(f"cannot read the {what} {shown!r} as SQL: a quote or a comment is not closed") from None
+        raise ValueError(f"cannot read the {what} {given!r} as SQL: a quote or a comment is not closed") from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
         place = f"it breaks off or goes wrong at {near!r}" if near else "an expression is missing"
-        raise ValueError(f"cannot read the {what} {shown!r} as SQL: {place}") from None
+        raise ValueError(f"cannot read the {what} {given!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
-        raise ValueError(f"cannot read the {what} {shown!r} as SQL") from None
+        raise ValueError(f"cannot read the {what} {given!r} as SQL") from None
     except RecursionError:
         raise ValueError(
-            f"the {what} {shown!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
+            f"the {what} {given!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
             "not need, and write a choice of values as IN (…)"
         ) from None
     if problem:
-        raise ValueError(f"cannot read the {what} {shown!r}: {problem}")
+        raise ValueError(f"cannot read the {what} {given!r}: {problem}")
     return tree
-
-
-def shortened(text: str) -> str:
-    """Cut a condition to what an error shows of it."""
-    return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def name_of(column: sql.Column) -> str:

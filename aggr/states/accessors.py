@@ -16,6 +16,7 @@ from numbers import Real
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.arguments import shown
 from aggr.function import Function
 from aggr.functions.moments import Avg, Stdev
 from aggr.kernels.normalize import normalize, with_nulls
@@ -74,7 +75,7 @@ def rank(states: pa.Array, value: float) -> pa.Array:
 def number(value: float) -> float:
     """Return a number to rank as a float; raises ``ValueError`` for what is none."""
     if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
-        raise ValueError(f"rank needs a number; got {value!r}")
+        raise ValueError(f"rank needs a number; got {shown(value)}")
     return float(value)
 
 

@@ -215,15 +215,17 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     if column is not None:
         dtype = schema.field(column).type
         if not any(is_list(dtype) for is_list in _LISTS):
-            raise TypeError(f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {dtype}")
+            raise TypeError(
+                f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}"
+            )
         dtype = dtype.value_type
     else:
         dtype = schema.field(text).type if name == text else type_in(text, schema)
     if any(is_list(dtype) for is_list in _LISTS):
         hint = f"; {each(text)} takes their elements" if text in schema.names else ""
-        raise TypeError(f"the key {shown(name)} has type {dtype}; keys must be of plain types, not nested{hint}")
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested{hint}")
     if not has_order(key_type(dtype)):
-        raise TypeError(f"the key {shown(name)} has type {dtype}; keys must be of plain types, not nested")
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested")
     return key_type(dtype)
 
 

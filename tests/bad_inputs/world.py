@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,13 @@ LINES = [
     {"ts": "2024-05-01T10:00:05Z", "host": "b", "bytes": 20, "ms": 2.5},
     {"ts": "2024-05-01T11:01:05Z", "host": "b", "bytes": None, "ms": 3.5},
 ]
+ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".csv.gz", ".jsonl.gz", ".csv.zst", ".csv.bz2")
+KINDS = {"nothing": b"", "noise": random.Random(1).randbytes(3000), "words": b"no data\n", "zeros": bytes(100)}
+BAD_LINES = {  # what stands where a line of JSON should
+    "a number": "5", "a text": '"x"', "a list": "[]", "null": "null", "true": "true", "half": '{"ts":', "two in a line": "{} {}",
+    "words": "no JSON", "a time of words": '{"ts": "soon"}', "a time of null": '{"ts": null}', "a time of a list": '{"ts": []}',
+    "a time of a struct": '{"ts": {}}', "a time of truth": '{"ts": true}', "no time": '{"host": "a"}', "a wide brace": "｛｝",
+}  # fmt: skip
 FRAME = TiltFrame(
     ["10s", "1m", "1h"],
     "ts",
@@ -85,6 +93,15 @@ def make_world(folder: Path) -> World:
     (backup / "latin.csv").write_bytes("ts,host\n2024-05-01,é\n".encode("latin-1"))
     (backup / "times.csv").write_text("ts,host,bytes,ms\nyesterday,a,1,1.5\n")
     (backup / "words.csv").write_text("ts,host,bytes,ms\n2024-05-01,a,many,1.5\n")
+    (backup / "arriving").mkdir()
+    (backup / "arriving" / "events.jsonl").write_text(lines)
+    (backup / "kinds").mkdir()
+    for name, data in KINDS.items():
+        for ending in ENDINGS:
+            (backup / "kinds" / f"{name}{ending}").write_bytes(data)
+    (backup / "lines").mkdir()
+    for number, line in enumerate(BAD_LINES.values()):
+        (backup / "lines" / f"{number}.jsonl").write_text(f"{lines}{line}\n")
     (backup / "things").mkdir()
     (backup / "things" / "other.txt").write_text("something\n")
     (backup / "nothing").mkdir()

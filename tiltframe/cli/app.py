@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -117,7 +118,7 @@ def main(args: list[str] | None = None) -> None:
         click.echo(error.format_message(), err=True)
         sys.exit(2)
     except click.ClickException as error:
-        _end(error.format_message(), 2)
+        _end(re.sub(r"'([^']{80})[^']{40,}'", r"'\1…'", error.format_message()), 2)  # a value is shown whole
     except OSError as error:
         _drop_output()
         _end(because(error), 2)

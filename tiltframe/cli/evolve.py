@@ -42,15 +42,18 @@ def evolve(
     """
     store = FrameStore(uri, name=name)
     frame, added = store.frame, measures_from(measures)
+    if not added and not drops and levels is None:
+        raise ValueError("there is nothing to add or to drop; give --measure, --levels or --drop")
     for dropped in drops:
         if dropped not in frame.measures:
             raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.measures)}")
         if dropped in added:
             raise ValueError(f"the measure {dropped!r} is to be added and to be dropped; give the new one another name")
     kept = {of: measure for of, measure in frame.measures.items() if of not in drops}
-    more = read_windows(levels, frame.timezone) if levels else ()
+    more = () if levels is None else read_windows(levels, frame.timezone)
     wanted = TiltFrame([*frame.levels, *more], frame.time, {**kept, **added}, frame.keyed_by, frame.timezone)
-    declared = read_declared_types(types, (), frame.time).types
+    declared = read_declared_types(types, (), frame.time)
+    declared.check(wanted.time, wanted.may_read())
     from_now(STEPS)
-    store.evolve(wanted, rows=pa.schema(list(declared.items())) if declared else None)
+    store.evolve(wanted, rows=pa.schema(list(declared.types.items())) if declared.types else None)
     click.echo(f"{store.place}: {store.frame!r}", err=True)

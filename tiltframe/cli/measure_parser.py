@@ -10,7 +10,7 @@ from typing import Any
 
 import aggr
 from aggr import Measure, predicate
-from aggr.arguments import shown
+from aggr.arguments import shortened, shown
 from aggr.function import column_keywords
 
 
@@ -57,7 +57,7 @@ def measure_from(text: str) -> Measure:
     try:
         return maker(*columns, **named)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{text}: {error}") from None
+        raise ValueError(f"{shortened(text)}: {error}") from None
 
 
 def keys_from(given: Iterable[str]) -> dict[str, str]:

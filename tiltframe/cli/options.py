@@ -13,6 +13,7 @@ import click
 from aggr.arguments import shown
 from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.files.column_types import read_declared_types
+from tiltframe.files.inputs import checked_encoding
 from tiltframe.frame import TiltFrame
 from windows import read_windows
 
@@ -58,12 +59,13 @@ def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
         timezone: str,
         types: tuple[str, ...],
         texts: tuple[str, ...],
+        encoding: str,
         **others: Any,
     ) -> Any:
         frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
         declared = read_declared_types(types, texts, time)
         declared.check(time, frame.may_read())
-        return command(frame=frame, declared=declared, **others)
+        return command(frame=frame, declared=declared, encoding=checked_encoding(encoding), **others)
 
     for option in reversed((*_FRAME, *_TYPES)):
         call = option(call)

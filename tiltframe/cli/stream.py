@@ -126,10 +126,11 @@ def _run(
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None if uri is None else FrameStore(uri, frame, name=name, durable=durable)
     if store is None:
-        sink: Output | IntoStore = Output(_windows(data, frame, emit, late or "drop", max_keys))
+        sink: Output | IntoStore = Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
     else:
-        stream_name = stream_name or (_STANDARD_INPUT if folder is None else f"folder {folder.resolve()}")
-        sink = IntoStore(_closed(data, store, stream_name, emit, late or "true_window", max_keys))
+        if stream_name is None:
+            stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
+        sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
     rows: Lines | Arrivals = Lines(frame, declared, arrival)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from aggr.arguments import shown
+
 _TYPES = {
     "text": pa.string(),
     "int64": pa.int64(),
@@ -32,7 +34,7 @@ class DeclaredTypes:
         """Raise ``ValueError`` for a column that is not read."""
         for name in self.types:
             if name not in columns:
-                raise ValueError(f"--type {name}: no key, measure or time reads a column {name!r}; leave it out")
+                raise ValueError(f"no key, measure or time reads a column {shown(name)}, of which a type is given")
         kind = self.types.get(time)
         if kind is not None and not (pa.types.is_string(kind) or pa.types.is_temporal(kind) or kind == pa.int64()):
             raise ValueError(
@@ -52,11 +54,11 @@ def read_declared_types(types: Iterable[str], texts: Iterable[str], time: str) -
     for given in [*types, *(f"{name}=text" for name in texts)]:
         name, equals, kind = (part.strip() for part in given.rpartition("="))
         if not equals or not name:
-            raise ValueError(f"cannot read the type {given!r}; write COL=TYPE such as zip=text")
+            raise ValueError(f"cannot read the type {shown(given)}; write COL=TYPE such as zip=text")
         if name in declared:
-            raise ValueError(f"the type of {name!r} is given twice; give it once")
+            raise ValueError(f"the type of {shown(name)} is given twice; give it once")
         if kind in _UNITS and name != time:
-            raise ValueError(f"--type {given}: only the time column, {time!r}, is in {kind}")
+            raise ValueError(f"cannot read the type {shown(given)}: only the time column, {time!r}, is in {kind}")
         unit = _UNITS.get(kind, unit)
         declared[name] = pa.int64() if kind in _UNITS else _type(kind, given)
     return DeclaredTypes(declared, unit)
@@ -67,8 +69,9 @@ def _type(kind: str, given: str) -> pa.DataType:
     if decimal:
         digits, fraction = int(decimal[1]), int(decimal[2] or 0)
         if not 1 <= digits <= 38 or fraction > digits:
-            raise ValueError(f"--type {given}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
+            said = "a decimal has 1 to 38 digits, and at most as many of them a fraction"
+            raise ValueError(f"cannot read the type {shown(given)}: {said}")
         return pa.decimal128(digits, fraction)
     if kind not in _TYPES:
-        raise ValueError(f"--type {given}: there is no type {kind!r}; there are {_ALLOWED}")
+        raise ValueError(f"cannot read the type {shown(given)}; there are {_ALLOWED}")
     return _TYPES[kind]

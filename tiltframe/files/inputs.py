@@ -146,7 +146,7 @@ def open_source(
     ValueError
         If a folder has no data, a format is unknown, a file is empty or damaged, or two files do not fit.
     """
-    encoding = _encoding(encoding)
+    encoding = checked_encoding(encoding)
     files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
     here = Path.cwd()
     files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
@@ -170,7 +170,7 @@ def open_source(
     return Source(tuple(files), schema, time, tuple(keys), declared, encoding)
 
 
-def _encoding(name: str) -> str:
+def checked_encoding(name: str) -> str:
     """Return an encoding's own name; raises ``ValueError`` for one that is of no text, or of Python's literals."""
     try:
         own = codecs.lookup(name).name

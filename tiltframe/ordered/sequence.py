@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import predicate
+from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
@@ -187,7 +188,7 @@ def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
         return predicate.rows_where(read.text, table)
     weights = normalize(table.column(read.column))
     if not pa.types.is_integer(weights.type):
-        raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {weights.type}")
+        raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {shown(weights.type)}")
     values: Ints = pc.fill_null(weights, 0).cast(pa.int64()).to_numpy()
     if len(values) and values.min() < 0:
         raise ValueError(f"rows are weighed by whole numbers from 0; the column {read.column!r} has {values.min()}")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, listed, shown
 from aggr.states.flat_results import flattened
 from aggr.states.result_names import check_having
 from tiltframe.frame import TiltFrame
@@ -515,8 +515,10 @@ class FrameStore(Maintenance):
 
         Parameters
         ----------
-        per, within, where, measures, keys, fill, order_by, limit, now, flat, having, points, timezone, latest: optional
+        per, within, where, measures, keys, fill, order_by, limit : optional
             As `query` takes them, of the same types. With ``fill`` the states, with ``order_by`` the results are held.
+        now, flat, having, points, timezone, latest : optional
+            As `query` takes them.
 
         Returns
         -------
@@ -553,6 +555,9 @@ class FrameStore(Maintenance):
         if not sizes:
             raise ValueError("per must name a level, or several; got an empty list")
         plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
+        names = [plan.per for plan in plans]
+        if len(set(names)) < len(names):
+            raise ValueError(f"per names a level twice, {listed(names)}; name each once")
         kept = self.manifest
         nothing = empty_results(plans[0], kept.schema)
         check_having(having, nothing.schema, zone)

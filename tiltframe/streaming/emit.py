@@ -67,7 +67,7 @@ class EmitPolicy(Policy):
                 continue
             if given is not None:
                 object.__setattr__(self, each.name, checked_duration(given, each.name, int(each.name != "delay")))
-        if self.mode not in MODES:
+        if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
         if self.having is not None:
             predicate.check_condition(self.having)
@@ -425,5 +425,5 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
 
 
 def _check_clock(given: object) -> None:
-    if given not in CLOCKS:
+    if not isinstance(given, str) or given not in CLOCKS:
         raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(given)}")

@@ -111,7 +111,7 @@ class Buffer(LatePolicy):
     def __post_init__(self) -> None:
         """Check both arguments."""
         checked_whole(self.windows, "windows", 0, 100_000)
-        if self.older not in OLDER:
+        if not isinstance(self.older, str) or self.older not in OLDER:
             raise ValueError(f"older must be one of {', '.join(OLDER)}; got {shown(self.older)}")
 
     def oldest(self, level: TimeWindow, newest: Instants) -> Instants:

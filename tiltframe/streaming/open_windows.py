@@ -107,7 +107,7 @@ class OpenWindows:
         self.frame = checked_type(frame, TiltFrame, "frame")
         self.emit, self.late = read_emit(emit), read_late(late)
         self.max_keys = None if max_keys is None else checked_whole(max_keys, "max_keys", 1)
-        if beyond not in BEYOND:
+        if not isinstance(beyond, str) or beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
         self.beyond = beyond
         _check_parts(self.frame, self.emit, self.late)
@@ -626,6 +626,6 @@ def _check_types(held: pa.Schema, new: pa.Schema) -> None:
         known = held.field(field.name).type if field.name in held.names else field.type
         if known != field.type:
             raise ValueError(
-                f"the column {field.name!r} is {field.type} in this batch and was {known} before; "
+                f"the column {field.name!r} is {shown(field.type)} in this batch and was {shown(known)} before; "
                 "give every batch the same types"
             )

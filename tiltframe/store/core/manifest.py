@@ -117,7 +117,8 @@ class Manifest:
                     f"the store {uri} keeps states of a function that is not installed here: "
                     f"{str(error).partition(';')[0]}; install the distribution that brings it"
                 ) from None
-            raise StoreError(f"the store {uri} is damaged: its description cannot be read: {error}") from None
+            said = f": {error}" if type(error) is ValueError else ""  # others are of what reads it
+            raise StoreError(f"the store {uri} is damaged: its description cannot be read{said}") from None
 
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:

@@ -25,7 +25,9 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
+from aggr.arguments import listed
 from tiltframe.frame import START
 from tiltframe.level_chain import instants_of
 from tiltframe.store.core.backend import Conflict, Part, Range, Snapshot, StoreError
@@ -271,11 +273,13 @@ class DeltaBackend:
             try:
                 with clear(self.uri):
                     backend.append(read_files(mine, folder, wanted, bounds))
-            except FileNotFoundError as error:
+            except FileNotFoundError:
                 now = {part.name for part in self.view([level])[0].parts}
                 if any(part.name not in now for part, _ in mine):  # its rows are in others since
                     raise Conflict(f"{level}: what was to be read has been replaced") from None
-                raise StoreError(f"the store {self.uri} is damaged: a file of {level} is missing: {error}") from None
+                infos = folder.get_file_info([part.name for part, _ in mine])
+                gone = listed([info.path for info in infos if info.type == fs.FileType.NotFound])
+                raise StoreError(f"the store {self.uri} is damaged: a file of {level} is missing: {gone}") from None
         return pa.concat_tables(backend)
 
     def clean(self, older_than: float) -> int:

@@ -199,16 +199,18 @@ def bucket_of_file(part: Part) -> str:
     return part.name.split("/")[0].removeprefix(f"{BUCKET}=")
 
 
-_LONGEST = 200  # characters of a line: Delta Lake quotes whole schemas
+_LONGEST = 150  # characters of a line: Delta Lake quotes whole schemas
+_TRACE = re.compile(r"at \./|[0-9]+: ")
 
 
 def reason(error: BaseException) -> str:
     """Say in one line what went wrong, and at last why."""
     text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
+    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # what reads the log calls itself a kernel
     text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic (\w+ )?error(: |\n)", "", text))
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
-    lines = [line for line in lines if not line.startswith("at ./")] or lines  # where in the C library it was
+    lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
     lines = [line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…" for line in lines]
     said = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.kernels.normalize import one_array
 from tiltframe.store.core.backend import StoreError
 
@@ -59,7 +60,7 @@ def sql_type(dtype: pa.DataType, name: str) -> str:
     if pa.types.is_decimal128(dtype):
         return "numeric"
     if dtype not in _SQL_TYPES:
-        raise StoreError(f"PostgreSQL cannot keep {name!r}, which is {dtype}; use a Delta store (a folder)")
+        raise StoreError(f"PostgreSQL cannot keep {name!r}, which is {shown(dtype)}; use a Delta store (a folder)")
     return _SQL_TYPES[dtype]
 
 
