@@ -272,13 +272,13 @@ def from_description(description: dict[str, Any]) -> Measure:
     given = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
     function = get(description["function"])(**{name: read(value) for name, value in given.items()})
     roles = [keyword(role) for role in function.inputs[1:]]
-    weighed = [WEIGHT] * function.takes_weights()
-    known = [FUNCTION, "parameters", "column", "where", *roles, *weighed]
+    known = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights() else [])]
     for part in description:
         if part not in known:
             raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), known)}")
     others = tuple(description.get(role) for role in roles)
-    return Measure(function, description.get("column"), description.get("where"), others, description.get(WEIGHT))
+    weight = description.get(WEIGHT) if function.takes_weights() else None
+    return Measure(function, description.get("column"), description.get("where"), others, weight)
 
 
 def _weighable() -> str:

@@ -134,9 +134,9 @@ def test_no_rows():
 
 @pytest.mark.parametrize("given", [pa.chunked_array([[1]]), "nowhere.csv", ["a.csv", 5], object(), pa.schema([])])
 def test_what_is_no_table(given):
-    with pytest.raises(ValueError, match=r"data must be a pyarrow\.Table, .* got"):
+    with pytest.raises(ValueError, match=r"data must be a pyarrow\.Table or dataset, .* got"):
         rollup(given, FRAME)
-    with pytest.raises(ValueError, match=r"states must be a pyarrow\.Table, .* got"):
+    with pytest.raises(ValueError, match=r"states must be a pyarrow\.Table or dataset, .* got"):
         finish(given, FRAME)
 
 
@@ -172,3 +172,63 @@ def test_texts_that_parquet_holds_as_dictionaries(tmp_path):
     order = [(name, "ascending") for name in ("window_start", "host", "route")]
     for name in ("host", "up", "route", "n", "last", "least"):
         assert found.sort_by(order)[name].to_pylist() == wanted.sort_by(order)[name].to_pylist(), name
+
+
+def polars_columns(table):
+    polars = pytest.importorskip("polars")
+    codes = polars.Series(["x", "y"] * (len(table) // 2))
+    return polars.from_arrow(table).with_columns(
+        category=codes.cast(polars.Categorical),
+        kind=codes.cast(polars.Enum(["x", "y"])),
+        thing=polars.Series([object()] * len(table), dtype=polars.Object),
+    )
+
+
+def pandas_columns(table):
+    pandas = pytest.importorskip("pandas")
+    mixed = table.to_pandas().assign(mixed=[1, "x", None] * (len(table) // 3))
+    return pandas.concat([mixed, mixed[["beside"]]], axis=1)
+
+
+@pytest.mark.parametrize("made", [polars_columns, pandas_columns])
+def test_columns_that_nobody_reads_may_be_of_any_kind(made):
+    assert rollup(made(ROWS), FRAME).equals(STATES)
+
+
+@pytest.mark.parametrize("name", ["category", "kind"])
+def test_categories_of_polars_are_texts(name):
+    frame, rows = TiltFrame(["1m"], "ts", {"n": aggr.count(), "most": aggr.max(name)}, [name]), polars_columns(ROWS)
+    polars = pytest.importorskip("polars")
+    texts = rows.drop("thing").with_columns(polars.col(name).cast(polars.String))
+    assert rollup(rows, frame).equals(rollup(texts, frame))
+    last = {"last": aggr.last("beside")}
+    told = running(rows.drop("thing"), last, time="ts", keys=[name]).select([name, "ts", "last"])
+    assert told.equals(running(texts, last, time="ts", keys=[name]).select([name, "ts", "last"]))
+
+
+NOT_YET = {
+    "lazy": (
+        lambda: pytest.importorskip("polars").LazyFrame({"ts": [0]}),
+        r"got a polars.LazyFrame: call .collect\(\) first",
+    ),
+    "a result": (
+        lambda: pytest.importorskip("duckdb").connect().execute("SELECT 0 AS ts"),
+        r"fetch the result with .arrow\(\)",
+    ),
+    "a column": (lambda: pytest.importorskip("pandas").Series([0]), r"call .to_frame\(\) first"),
+    "mixed": (lambda: pandas_columns(ROWS).assign(ms=[1, "x", None] * 100), "column ms with type object; give each"),
+    "two": (
+        lambda: pandas_columns(ROWS).assign(beside=0).rename(columns={"mixed": "host"}),
+        "two columns 'host'; give",
+    ),
+    "without a key": (lambda: ROWS.to_pandas().drop(columns="host"), "no column 'host'; there are ts, ms, route, b"),
+    "a dataset": (lambda: ds.dataset(ROWS.drop_columns("host")), "no column 'host'; there are ts, ms, route, b"),
+}
+
+
+@pytest.mark.parametrize("name", NOT_YET)
+def test_what_is_no_table_yet_is_told_what_to_do(name):
+    make, says = NOT_YET[name]
+    with pytest.raises(ValueError, match=says) as error:
+        rollup(make(), FRAME)
+    assert len(str(error.value)) <= 300

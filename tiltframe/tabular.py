@@ -15,14 +15,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from aggr.arguments import because, shown
+from aggr.arguments import because, shortened, shown
 from aggr.kernels.normalize import normalized_type
 from tiltframe.files.inputs import open_source
 
 _ALLOWED = (
-    "a pyarrow.Table, a DataFrame of polars or pandas, a DuckDB relation or anything else that gives an Arrow stream, "
-    "a pyarrow dataset, or the path of a file or folder"
+    "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
+    "path of a file or folder"
 )
+_FIRST = {  # what holds no rows yet, or no names of columns
+    "LazyFrame": "call .collect() first",
+    "DuckDBPyConnection": "fetch the result with .arrow(), or give the relation, con.sql('…')",
+    "Series": "call .to_frame() first",
+}
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
@@ -150,7 +155,8 @@ def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
         return Batches(given.schema, [given])
     _refuse_spark(given, what)
     if not is_tabular(given):
-        raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}")
+        raise _no_table(given, what)
+    given = _narrowed(given, what, columns)
     of_dataset = hasattr(given, "scanner") and isinstance(getattr(given, "schema", None), pa.Schema)
     needed = list(columns(given.schema.names)) if of_dataset and columns is not None else None
     try:
@@ -163,8 +169,32 @@ def _stream(given: Any, what: str, columns: Columns | None) -> Batches:
             batch = pa.record_batch(given)
             return Batches(batch.schema, [batch])
         return Batches(reader.schema, _read(reader, what))
-    except (pa.ArrowException, TypeError, ValueError, AttributeError):
-        raise ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}") from None
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        if hasattr(given, "columns") and isinstance(error, pa.ArrowException):
+            said = str(error.args[-1]).splitlines()[0]  # pandas and polars name the column here
+            raise ValueError(f"{what} cannot be read: {shortened(said)}; give each column values of one type") from None
+        raise _no_table(given, what) from None
+
+
+def _narrowed(given: Any, what: str, columns: Columns | None) -> Any:
+    """Leave out of a DataFrame of pandas or polars what nobody reads: it may be what Arrow has no column for."""
+    package = type(given).__module__.partition(".")[0]
+    if columns is None or package not in ("pandas", "polars") or type(given).__name__ != "DataFrame":
+        return given
+    there = [str(name) for name in given.columns]
+    index = [str(name) for name in getattr(getattr(given, "index", None), "names", []) if name is not None]
+    needed = columns([*there, *index])
+    for name in needed:
+        if there.count(name) > 1:
+            raise ValueError(f"{what} has two columns {shown(name)}; give each a name of its own")
+    places = [place for place, name in enumerate(there) if name in needed]
+    return given.iloc[:, places] if package == "pandas" else given.select([there[place] for place in places])
+
+
+def _no_table(given: object, what: str) -> ValueError:
+    name = type(given).__name__
+    first = f": {_FIRST[name]}" if name in _FIRST else ""
+    return ValueError(f"{what} must be {_ALLOWED}; got {shown(given)}{first}")
 
 
 def _read(reader: pa.RecordBatchReader, what: str) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,8 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(values.type, pa.BaseExtensionType):
         return normalize(values.storage)
     if pa.types.is_dictionary(values.type):
-        return normalize(values.dictionary_decode())
+        plain = normalize(values.dictionary)  # Arrow cannot choose among views, which polars has
+        return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
     if pa.types.is_run_end_encoded(values.type):
         return normalize(pc.run_end_decode(values))
     dtype = normalized_type(values.type)
@@ -28,10 +29,11 @@ def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Give columns plain types whose rows Arrow cannot choose: views and runs."""
+    """Give columns plain types whose rows Arrow cannot choose: views, also as dictionaries, and runs."""
     tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
     for place, field in enumerate(table.schema):
-        if any(test(field.type) for test in tests):
+        held = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if any(test(held) for test in tests):
             table = table.set_column(place, field.name, normalize(table.column(place)))
     return table
 

@@ -9,7 +9,7 @@ One row a group, in the order of the keys, null last. A tilt frame is this with 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -150,8 +150,15 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
 
     Raises ``ValueError`` for what is not there, or could be meant in two ways.
     """
+    _check_there(plain_keys(keys), names)
     needed = [name for c in states for name in c.read(names)]
     return tuple(dict.fromkeys([*key_columns(keys, names), *needed]))
+
+
+def _check_there(read: Iterable[str], names: Collection[str]) -> None:
+    for name in read:
+        if name not in names:
+            raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
 
 
 def check_rows(
@@ -162,9 +169,7 @@ def check_rows(
     more: Sequence[str] = (),
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
-    for name in [*more, *plain_keys(keys)]:
-        if name not in schema.names:
-            raise ValueError(f"the data has no column {shown(name)}; {nearest(name, schema.names)}")
+    _check_there(more, schema.names)
     for name in [*more, *columns_read(keys, states, schema.names)]:
         if schema.names.count(name) > 1:
             raise ValueError(f"the data has several columns {shown(name)}; rename all but one")

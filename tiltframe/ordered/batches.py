@@ -8,17 +8,18 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
+from aggr.kernels.normalize import filterable
 
 _ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 
 
 def as_table(batch: Any) -> pa.Table:
-    """Take a batch, or a table, as a table; raises ``TypeError`` for anything else."""
+    """Take a batch, or a table, as a table whose rows Arrow can choose; raises ``TypeError`` for anything else."""
     if isinstance(batch, pa.RecordBatch):
-        return pa.Table.from_batches([batch])
+        batch = pa.Table.from_batches([batch])
     if not isinstance(batch, pa.Table):
         raise TypeError(f"{_ROWS}; got {shown(batch)}")
-    return batch
+    return filterable(batch)
 
 
 def some_batches(data: Any) -> Iterator[pa.Table]:
