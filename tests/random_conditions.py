@@ -52,6 +52,7 @@ TEXTS = [
     "z" * 20,
 ]
 TEXTS += ["10", "7", "b", "ß", "😀x", "a!c"]
+TEXTS += ["1.5", "-2.25", "+3", " 4 ", ".5", "-", "1e2", "300", "-7", "2024-02-29", "2023-02-29", "2024-5-1"]
 DAY = 86_400_000_000
 MICROS = [0, 1, -1, DAY, DAY - 1, -DAY, 1_714_521_600_000_000, 1_714_521_600_000_001, 951_782_400_000_000]
 TIMES = {
@@ -141,12 +142,20 @@ class Conditions:
     def nothing(self, kind) -> str:
         """Write a value of a kind that is null in every row, or in most."""
         if kind == self.text:
-            return self.rng.choice(["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)"])
+            given = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)"]
+            return self.rng.choice([*given, "regexp_replace(nullif(t, t), 'a', 'b')"])
         if kind in (self.time, self.date, self.fine):
             return self.rng.choice(
-                ["NULL", "nullif(ts, ts)", "date_trunc('day', nullif(ts, ts))", "CAST(NULL AS DATE)"]
+                [
+                    "NULL",
+                    "nullif(ts, ts)",
+                    "date_trunc('day', nullif(ts, ts))",
+                    "CAST(NULL AS DATE)",
+                    "TRY_CAST('x' AS DATE)",
+                ]
             )
-        return self.rng.choice(["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))"])
+        given = ["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))"]
+        return self.rng.choice([*given, "TRY_CAST(nullif(s, s) AS DOUBLE)", "TRY_CAST('x' AS INT)"])
 
     def choice(self, kind) -> str:
         """Write a choice among values of a kind."""
@@ -180,6 +189,13 @@ class Conditions:
                 "abs(d1)",
                 "-d1",
                 "d1 * d3",
+                "TRY_CAST(s AS DECIMAL(9, 3))",
+                "CASE WHEN s RLIKE '[.e]' THEN {b} ELSE TRY_CAST(s AS BIGINT) END",
+                "CASE WHEN s RLIKE '[.e]' THEN {b} ELSE TRY_CAST(trim(s) AS TINYINT) END",
+                "CASE WHEN s RLIKE '^[0-9]+$' THEN CAST(s AS BIGINT) ELSE {b} END",
+                "CASE WHEN s RLIKE '^[0-9]+$' THEN CAST(s AS BIGINT) WHEN i32 > 0 THEN CAST({b} AS BIGINT) END",
+                "TRY_CAST(i32 AS TINYINT)",
+                "TRY_CAST(i64 AS INT)",
             ]
             forms += ["CAST({a} AS BIGINT)", "length(s)", "CAST({a} AS DECIMAL(10, 2))", "round({a}, -1)", "{a} % 7"]
             forms += [
@@ -239,6 +255,9 @@ class Conditions:
                 "u8 / 16",
                 "CAST(d1 AS DOUBLE)",
             ]
+            forms += ["TRY_CAST(s AS DOUBLE)", "TRY_CAST(nullif(t, '-') AS DOUBLE)", "TRY_CAST(s AS DOUBLE) * 2"]
+            forms += ["CASE WHEN TRY_CAST(s AS DOUBLE) IS NULL THEN f ELSE CAST(s AS DOUBLE) END"]
+            forms += ["CASE WHEN s RLIKE '[a-z]' THEN g WHEN s RLIKE '^[0-9.]+$' THEN CAST(s AS DOUBLE) ELSE 0.5 END"]
             forms += [] if self.spark else ["floor(f)", "ceil(g)", "round(f)"]
             return "(" + self.rng.choice(forms) + ")"
         return self.choice(self.double)
@@ -277,6 +296,7 @@ class Conditions:
                 "replace(s, 'a', 'xy')",
                 "concat('x', 'y')",
             ]
+            forms += ["regexp_replace(s, '[0-9]+', '#')", "regexp_replace(t, '([a-c])(.)', '$2<$1>')", "nullif(s, t)"]
             forms += [f"substr(s, -{n}, {m})", "CAST(i32 AS STRING)", "lower(upper(t))", f"substr(t, -{n})"]
             forms = [f for f in forms if not (self.spark and "upper" in f)]
             return self.rng.choice(forms)
@@ -329,13 +349,15 @@ class Conditions:
     def date(self, depth: int = 2) -> str:
         """Write a date, or a time beside dates."""
         moment = dt.date(1970, 1, 1) + dt.timedelta(days=self.rng.choice([0, 1, -1, 19844, 11016]))
-        return self.rng.choice(
-            [*["day", f"DATE '{moment}'"] * 2, "CAST(ts AS DATE)", "ts", "day + 1", "day - 30", self.time(0)]
-        )
+        of_text = ["TRY_CAST(s AS DATE)", "CASE WHEN s LIKE '2024-%' THEN CAST(s AS DATE) ELSE day END"]
+        days = ["day", f"DATE '{moment}'"]
+        return self.rng.choice([*days, *days, *of_text, "CAST(ts AS DATE)", "ts", "day + 1", "day - 30", self.time(0)])
 
 
 def for_duckdb(text: str) -> str:
     """Write a condition as DuckDB does: its names of functions, and backslashes that stand for themselves."""
     text = re.sub(r"\bs RLIKE ('(?:[^'])*')", r"regexp_matches(s, \1)", text)
+    text = re.sub(r"(regexp_replace\((?:[^()]|\([^()]*\))*?'[^']*', '[^']*')\)", r"\1, 'g')", text)
+    text = re.sub(r"\$([0-9])", r"\\\\\1", text)
     text = text.replace("startswith(", "starts_with(").replace("endswith(", "ends_with(")
     return text.replace("\\\\", "\\")

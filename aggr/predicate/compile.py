@@ -262,6 +262,9 @@ _READERS: Mapping[type[sql.Expr], Callable[[Compiler, Any], Term]] = {
     sql.Concat: _concat,
     sql.DPipe: _concat,
     sql.Replace: lambda c, n: text.replaced(*(c.term(n.args[a]) for a in ("this", "expression", "replacement"))),
+    sql.RegexpReplace: lambda c, n: text.regex_replaced(
+        *(c.term(n.args[a]) for a in ("this", "expression", "replacement"))
+    ),
     sql.Abs: lambda c, n: functions.absolute(c.term(n.this)),
     sql.Round: Compiler.round,
     sql.Floor: lambda c, n: functions.floored(pc.floor, c.term(n.this), "floor"),

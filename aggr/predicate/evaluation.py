@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlglot import expressions as sql
 
 from aggr.arguments import listed, shortened, shown
-from aggr.kernels.normalize import normalize
+from aggr.kernels.normalize import filterable, normalize
 from aggr.predicate.compile import compiled
 from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed
 from aggr.predicate.term import Term, Value
@@ -227,6 +227,13 @@ class _Rows:
     def literal(self, value: pa.Scalar) -> Value:
         return value
 
+    @property
+    def rows(self) -> int:
+        return int(self.table.num_rows)
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
+        return _Rows(filterable(self.table).filter(pa.array(chosen)))
+
 
 class _Fields:
     """Columns as references of Arrow's expressions."""
@@ -240,3 +247,8 @@ class _Fields:
 
     def literal(self, value: pa.Scalar) -> Value:
         return pc.scalar(value)
+
+    rows = None
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Fields:
+        raise ValueError("an expression of Arrow has no rows to choose")

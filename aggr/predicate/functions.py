@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from aggr.kernels.normalize import one_array
 from aggr.predicate.compare import comparison
 from aggr.predicate.literals import date, read_text, timestamp
-from aggr.predicate.term import Kernel, Term, Value, apply, constant, known, null
+from aggr.predicate.term import Kernel, Source, Term, Value, apply, constant, known, null
+from aggr.predicate.text_values import read_values, whole_within
 from aggr.predicate.types import caster, coerce, decimal_type, is_number, meet
 from aggr.predicate.zones import dated, floored_in_zone, follows_clock
 
@@ -89,7 +93,33 @@ def chosen(conditions: Sequence[Term], values: Sequence[Term], default: Term) ->
             last = pc.if_else(known(condition), value, last)
         return last
 
-    return apply(kernel, otherwise, *conditions, *taken, kind=kind)
+    everywhere = apply(kernel, otherwise, *conditions, *taken, kind=kind)
+    return everywhere if everywhere.literal is not None else _where_taken(everywhere, conditions, taken, otherwise)
+
+
+def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[Term], otherwise: Term) -> Term:
+    """Compute every branch for all rows at once, which is fast; where one fails, each for the rows that take it."""
+
+    def of(source: Source) -> Value:
+        try:
+            return everywhere.of(source)
+        except (pa.ArrowException, ValueError, OverflowError):
+            if source.rows is None:
+                raise
+        places, found = np.arange(source.rows), list[tuple[NDArray[np.int64], pa.Array]]()
+        for condition, value in zip(conditions, values, strict=True):
+            met = _array(known(condition.of(source)), len(places)).to_numpy(zero_copy_only=False)
+            found.append((places[met], _array(value.of(source.where(met)), int(met.sum()))))
+            places, source = places[~met], source.where(~met)
+        found.append((places, _array(otherwise.of(source), len(places))))
+        order = np.argsort(np.concatenate([rows for rows, _ in found]))
+        return pa.concat_arrays([array.cast(everywhere.type) for _, array in found]).take(pa.array(order))
+
+    return Term(everywhere.type, of)
+
+
+def _array(value: Value, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else one_array(value)
 
 
 def first_valid(terms: Sequence[Term]) -> Term:
@@ -165,7 +195,8 @@ def interval(count: str, unit: str) -> Term:
 def cast(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     """Cast to a type; what cannot be cast is an error, and refused at once where engines differ.
 
-    With ``attempt`` a text that is no such value gives null; other casts that might fail are refused.
+    With ``attempt`` a text that is no such value gives null, and a whole number beyond the type; other casts that might
+    fail are refused.
     """
     if term.null:
         return null(kind)
@@ -173,7 +204,9 @@ def cast(term: Term, kind: pa.DataType, attempt: bool) -> Term:
         return term
     if term.literal is not None and pa.types.is_string(term.type) and term.literal.is_valid:
         return _cast_text(term.literal.as_py(), kind, attempt)
-    if attempt:
+    if attempt and pa.types.is_integer(term.type) and pa.types.is_integer(kind):
+        return apply(lambda value: whole_within(value, kind), term, kind=kind)
+    if attempt and not pa.types.is_string(term.type):
         raise ValueError(f"TRY_CAST from {term.type} to {kind} is not known; use CAST")
     if (pa.types.is_floating(term.type) or pa.types.is_decimal(term.type)) and pa.types.is_integer(kind):
         raise ValueError(f"a CAST from {term.type} to {kind} rounds in DuckDB, and not in Spark; write floor or round")
@@ -182,7 +215,7 @@ def cast(term: Term, kind: pa.DataType, attempt: bool) -> Term:
     if pa.types.is_boolean(kind) or (pa.types.is_boolean(term.type) and not pa.types.is_string(kind)):
         raise ValueError(f"a CAST from {term.type} to {kind} is not known; compare, or write IF(x, 1, 0)")
     if pa.types.is_string(term.type):
-        return _parse(term, kind)
+        return read_values(term, kind, attempt)
     if pa.types.is_date32(kind) and follows_clock(term.type):
         return apply(dated, term, kind=kind)
     if pa.types.is_date32(kind):
@@ -219,12 +252,6 @@ def _cast_text(text: str, kind: pa.DataType, attempt: bool) -> Term:
         if attempt:
             return null(kind)
         raise
-
-
-def _parse(term: Term, kind: pa.DataType) -> Term:
-    if not (is_number(kind) or pa.types.is_date32(kind)):
-        raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
-    return apply(lambda value: pc.utf8_trim_whitespace(value).cast(kind), term, kind=kind)
 
 
 def _whole_micros(term: Term, kind: pa.DataType) -> Term:

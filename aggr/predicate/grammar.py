@@ -43,7 +43,7 @@ READ: Mapping[type[sql.Expr], frozenset[str]] = {
     sql.DataTypeParam: _UNARY,
     sql.Substring: frozenset({"this", "start", "length"}),
     sql.Trim: frozenset({"this", "expression", "position"}),
-    sql.Replace: frozenset({"this", "expression", "replacement"}),
+    **dict.fromkeys((sql.Replace, sql.RegexpReplace), frozenset({"this", "expression", "replacement"})),
     sql.Round: frozenset({"this", "decimals"}),
     sql.Concat: frozenset({"expressions", "safe"}),
     sql.DPipe: _BINARY | {"safe"},

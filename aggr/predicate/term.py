@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 Value = Any  # an Arrow array, a scalar, or a pyarrow.compute.Expression
 Kernel = Callable[..., Value]
@@ -28,6 +30,13 @@ class Source(Protocol):
 
     def literal(self, value: pa.Scalar) -> Value:
         """Give a constant."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are; None where that is not known, as in Arrow's expressions."""
+
+    def where(self, chosen: NDArray[np.bool_]) -> Source:
+        """Give the source of some of its rows."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +147,11 @@ class _Constants:
 
     def literal(self, value: pa.Scalar) -> Value:
         return value
+
+    rows = None
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Constants:
+        return self
 
 
 _CONSTANTS = _Constants()

@@ -98,6 +98,43 @@ def rlike(term: Term, pattern: Term) -> Term:
     term, regex = text(term, "RLIKE"), constant_text(pattern, "the regular expression of RLIKE")
     if regex is None:
         return null(BOOL)
+    _check_regex(regex)
+    return _regex(term, regex)
+
+
+def regex_replaced(term: Term, pattern: Term, new: Term) -> Term:
+    """Replace whatever a regular expression of RE2 finds; ``$1`` in the new text is the first group, as in Spark."""
+    regex = constant_text(pattern, "the regular expression of REGEXP_REPLACE")
+    written = constant_text(new, "what REGEXP_REPLACE puts")
+    if regex is None or written is None:
+        return null(pa.string())
+    _check_regex(regex)
+    put = _of_re2(written)
+    try:
+        pc.replace_substring_regex(pa.array([""]), pattern=regex, replacement=put)
+    except pa.ArrowException:
+        raise ValueError(f"{written!r} names a group that the regular expression {regex!r} does not have") from None
+    return apply(
+        lambda value: pc.replace_substring_regex(value, pattern=regex, replacement=put),
+        text(term, "REGEXP_REPLACE"),
+        kind=pa.string(),
+    )
+
+
+def _of_re2(replacement: str) -> str:
+    """Write groups as RE2 has them: ``$1`` as ``\\1``, and a backslash twice."""
+    pieces = re.findall(r"\\[$\\]|\$[0-9](?![0-9])|[^$\\]+|.", replacement, re.DOTALL)
+    for piece in pieces:
+        if piece in ("$", "\\"):
+            raise ValueError(
+                f"REGEXP_REPLACE puts {replacement!r}: write $1 for the first group, and a backslash before a dollar "
+                "or a backslash that stands for itself"
+            )
+    named = {"\\$": "$", "\\\\": "\\\\"}
+    return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
+
+
+def _check_regex(regex: str) -> None:
     try:
         pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowException:
@@ -105,7 +142,6 @@ def rlike(term: Term, pattern: Term) -> Term:
             f"the regular expression {regex!r} is none of RE2's: look-arounds, references back and possessive "
             "quantifiers are not known"
         ) from None
-    return _regex(term, regex)
 
 
 def contains(kernel: Kernel, term: Term, pattern: Term, what: str) -> Term:
