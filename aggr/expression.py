@@ -45,6 +45,8 @@ def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
 
     >>> columns_in("price * quantity", ["price", "quantity"]), columns_in("latency ms", ["latency ms"])
     (('price', 'quantity'), ('latency ms',))
+    >>> columns_in("http.status", ["http"])
+    ('http',)
     """
     if is_column(text, names):
         return (text,)
@@ -52,11 +54,14 @@ def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
         read = predicate.columns_of(text, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
+    found = list[str]()
     for name in read:
-        if name not in names:
+        column = predicate.column_in(name, names)
+        if column is None:
             of = "" if predicate.column_of(text) else f", which {shown(text)} reads"
             raise ValueError(f"the data has no column {shown(name)}{of}; {nearest(name, names)}")
-    return read
+        found.append(column)
+    return tuple(dict.fromkeys(found))
 
 
 def type_in(text: str, schema: pa.Schema) -> pa.DataType:
@@ -74,8 +79,21 @@ def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC"
 
 
 def may_read(text: str) -> tuple[str, ...]:
-    """Name the columns that a text may read, before it is known which there are: itself, or those of its expression."""
-    return (text,) if _WORDS.fullmatch(text) else (text, *_read_by(text))
+    """Name the columns that a text may read, before it is known which there are.
+
+    They are itself, those of its expression, and those whose fields such names may be.
+
+    >>> may_read("http.status")
+    ('http.status', 'http')
+    """
+    read = (text,) if _WORDS.fullmatch(text) else (text, *_read_by(text))
+    return tuple(dict.fromkeys(name for given in read for name in _and_outer(given)))
+
+
+def _and_outer(name: str) -> list[str]:
+    """Name what a name may be a field of, from inside."""
+    parts = name.split(".")
+    return [".".join(parts[:i]) for i in range(len(parts), 0, -1)]
 
 
 def quoted(name: str) -> str:

@@ -124,9 +124,8 @@ class Measure:
         """
         read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
         asked = () if self.where is None else predicate.columns_of(self.where)
-        for name in asked:
-            if names is not None and name not in names:
-                raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
+        if names is not None:
+            asked = tuple(_column_in(name, names) for name in asked)
         return tuple(dict.fromkeys([*read, *asked]))
 
     def input_type(self, schema: pa.Schema, time: pa.DataType | None = None) -> pa.DataType:
@@ -279,6 +278,13 @@ def from_description(description: dict[str, Any]) -> Measure:
     others = tuple(description.get(role) for role in roles)
     weight = description.get(WEIGHT) if function.takes_weights() else None
     return Measure(function, description.get("column"), description.get("where"), others, weight)
+
+
+def _column_in(name: str, names: Collection[str]) -> str:
+    column = predicate.column_in(name, names)
+    if column is None:
+        raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
+    return column
 
 
 def _weighable() -> str:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aggr.predicate.column_bounds import Bound, bounds
     from aggr.predicate.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
-    from aggr.predicate.parse import column_of, columns_of
+    from aggr.predicate.parse import column_in, column_of, columns_of
 
 __all__ = [
     "Bound",
     "bounds",
     "check_condition",
+    "column_in",
     "column_of",
     "columns_of",
     "evaluate",
@@ -28,7 +29,8 @@ __all__ = [
     "value_type",
 ]
 
-_MODULES = {"column_of": "parse", "columns_of": "parse", "Bound": "column_bounds", "bounds": "column_bounds"}
+_MODULES = dict.fromkeys(("column_in", "column_of", "columns_of"), "parse")
+_MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")
 
 
 def __getattr__(name: str) -> Any:

@@ -178,6 +178,8 @@ def _bounded(
     if not isinstance(node, sql.Column):
         return {}
     name = name_of(node)
+    if name not in compiler.schema.names:  # a field of a struct
+        return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
         return {}
     (column, *terms), through = meet([compiler.term(node), *(compiler.term(other) for other in others)])

@@ -12,8 +12,9 @@ from sqlglot import expressions as sql
 from aggr.arguments import shown
 from aggr.kernels.normalize import normalized_type
 from aggr.predicate import arithmetic, compare, functions, literals, text
+from aggr.predicate.fields import field_of
 from aggr.predicate.grammar import PARTS
-from aggr.predicate.parse import name_of
+from aggr.predicate.parse import column_in, name_of
 from aggr.predicate.term import BOOL, Kernel, Term, balanced, column, constant, null, truth
 from aggr.predicate.zones import UTC, at_zone, in_zone, localized
 
@@ -81,13 +82,16 @@ class Compiler:
 
     def column(self, node: sql.Expr) -> Term:
         """Compile a reference to a column."""
-        name = name_of(node)  # type: ignore[arg-type]
+        path = name_of(node)  # type: ignore[arg-type]
+        name = column_in(path, self.schema.names) or path
         dtype = normalized_type(self.schema.field(name).type)
         if pa.types.is_union(dtype):
             raise ValueError(
                 f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot read"
             )
-        return column(name, in_zone(dtype, self.timezone))
+        if name == path:
+            return column(name, in_zone(dtype, self.timezone))
+        return field_of(column(name, dtype), path[len(name) + 1 :], self.timezone)
 
     def is_(self, node: sql.Expr) -> Term:
         """Compile IS NULL, IS TRUE and IS FALSE."""

@@ -13,7 +13,7 @@ from sqlglot import expressions as sql
 from aggr.arguments import listed, shortened, shown
 from aggr.kernels.normalize import filterable, normalize
 from aggr.predicate.compile import compiled
-from aggr.predicate.parse import CONDITION, EXPRESSION, columns_of, parsed
+from aggr.predicate.parse import CONDITION, EXPRESSION, column_in, columns_of, parsed
 from aggr.predicate.term import Term, Value
 from aggr.predicate.zones import UTC
 
@@ -177,12 +177,13 @@ def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
 def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC) -> Term:
     parsed(text, what)
     names = columns_of(text, what)
-    for name in names:
+    columns = dict.fromkeys(column_in(name, schema.names) or name for name in names)
+    for name in columns:
         if schema.get_field_index(name) < 0:
             several = "several columns" if name in schema.names else "a column"
             there = listed(schema.names)
             raise ValueError(f"the {what} {shortened(text)!r} names {several} {shown(name)}; there are {there}")
-    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in names]), what, timezone)
+    return _compiled(text, pa.schema([schema.field(name).remove_metadata() for name in columns]), what, timezone)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ compiler does not read is refused here, by node and by argument (`READ`), with a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -141,6 +141,19 @@ def _parsed(text: str, what: str) -> sql.Expr:
 def name_of(column: sql.Column) -> str:
     """Name a column as written, with whatever stands before its last dot."""
     return ".".join(part.name for part in column.parts)
+
+
+def column_in(name: str, names: Collection[str]) -> str | None:
+    """Find the column that a name reads: itself, or the one whose field it is; None where neither is there.
+
+    >>> column_in("http.status", ["http", "ms"]), column_in("ms", ["ms"]), column_in("http.status", ["ms"])
+    ('http', 'ms', None)
+    """
+    while name not in names:
+        name, dot, _ = name.rpartition(".")
+        if not dot:
+            return None
+    return name
 
 
 def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def each(column: str) -> str:
 def checked_keys(given: object, what: str = "keys") -> dict[str, str]:
     """Take names of columns, or name -> column or expression; raises ``ValueError`` for anything else.
 
-    A key of a list, or whose text is its own name, is the column of that name and nothing else.
+    A key of a list, or whose text is its own name, is the column of that name, or the field of a struct.
 
     >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
     ({'host': 'host'}, {'route': 'lower(route)'})
@@ -128,7 +128,8 @@ def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
     read: list[str] = []
     for name, text in keys.items():
         lists = None if name == text else _each_of(text, names)
-        read += [text] if name == text else columns_in(text, names) if lists is None else [lists]
+        column = lists if lists in names else text if _is_column(name, text, names) else None
+        read += [column] if column is not None else columns_in(lists or text, names)
     return tuple(dict.fromkeys(read))
 
 
@@ -137,7 +138,7 @@ def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
     found: list[str] = []
     for name, text in keys.items():
         inner = _EACH.fullmatch(text)
-        found += [text] if name == text else [text, *may_read(inner[1].strip())] if inner else may_read(text)
+        found += [text, *may_read(inner[1].strip())] if inner and name != text else may_read(text)
     return tuple(dict.fromkeys(found))
 
 
@@ -166,8 +167,8 @@ def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UT
     for name, text in keys.items():
         column = None if name == text else _each_of(text, names)
         if column is not None:
-            lists[name] = _plain_lists(rows.column(column))
-        elif name == text or is_column(text, names):
+            lists[name] = _plain_lists(rows.column(column) if column in names else values_in(column, rows, timezone))
+        elif _is_column(name, text, names) or is_column(text, names):
             plain[name] = key_column(rows.column(text))
         else:
             plain[name] = key_column(values_in(text, rows, timezone))
@@ -193,8 +194,13 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
 
 
+def _is_column(name: str, text: str, names: Collection[str]) -> bool:
+    """Say whether a key is the column of its name, rather than a field of another."""
+    return name == text and (text in names or predicate.column_in(text, names) is None)
+
+
 def _each_of(text: str, names: Collection[str]) -> str | None:
-    """Name the column of lists that a text has the elements of; None for any other text."""
+    """Name the column of lists, or its field, that a text has the elements of; None for any other text."""
     found = None if text in names else _EACH.fullmatch(text)
     if found is None:
         return None
@@ -207,20 +213,20 @@ def _each_of(text: str, names: Collection[str]) -> str | None:
     column = predicate.column_of(inner)
     if column is None:
         raise ValueError(f"each takes the name of a column of lists, say each(tags); got {shown(text)}")
-    return column if column in read else None
+    return column if column in read else inner
 
 
 def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     column = None if name == text else _each_of(text, schema.names)
     if column is not None:
-        dtype = schema.field(column).type
+        dtype = schema.field(column).type if column in schema.names else type_in(column, schema)
         if not any(is_list(dtype) for is_list in _LISTS):
             raise TypeError(
                 f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}"
             )
         dtype = dtype.value_type
     else:
-        dtype = schema.field(text).type if name == text else type_in(text, schema)
+        dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
     if any(is_list(dtype) for is_list in _LISTS):
         hint = f"; {each(text)} takes their elements" if text in schema.names else ""
         raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested{hint}")
@@ -229,7 +235,7 @@ def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
     return key_type(dtype)
 
 
-def _plain_lists(column: pa.ChunkedArray) -> pa.Array:
+def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Give a column of lists as lists of offsets, whatever kind they are."""
     lists = one_array(column)
     if pa.types.is_large_list(lists.type):

@@ -121,7 +121,7 @@ class OrderedFrame:
         """
         first, order = next(iter(self.levels.values())), self.order
         read = columns_read(order.keyed_by, self.states, names)
-        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads)]))
+        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads, names)]))
 
     def check(self, schema: pa.Schema) -> None:
         """Refuse data that cannot be rolled up, by its schema.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -136,12 +136,13 @@ def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
         return list(schema.names)
     order, states = query.order, [column for part in query.parts for column in part.states]
     read = columns_read(order.keyed_by, states, schema.names)
-    return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(query.reads)]))
+    return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(query.reads, schema.names)]))
 
 
-def reads_of(reads: Sequence[Input]) -> list[str]:
-    """Name the columns that windows read."""
-    conditions = [name for read in reads if isinstance(read, Condition) for name in predicate.columns_of(read.text)]
+def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
+    """Name the columns that windows read, among those of these names."""
+    asked = [name for read in reads if isinstance(read, Condition) for name in predicate.columns_of(read.text)]
+    conditions = [predicate.column_in(name, names) or name for name in asked]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]
 
 
