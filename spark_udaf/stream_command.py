@@ -15,6 +15,7 @@ from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.output import json_lines
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.streaming import read_emit, read_late
 from tiltframe.streaming.policy_text import micros
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NEVER = {"encoding": "utf-8", "dropped": None}  # what Spark is told by options of its source, and what it cannot do
+_NEVER = {"dropped": None}  # what Spark is told by options of its source, and what it cannot do
 _OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None, "shards": None}
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
@@ -37,7 +38,7 @@ def run(
     state: Path | None,
     once: bool,
     arrival: bool,
-    declared: Any,
+    reading: ReadOptions,
     **others: Any,
 ) -> None:
     """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
@@ -50,7 +51,7 @@ def run(
         Its format, as Spark names it.
     options : texts
         ``KEY=VALUE``, of the source.
-    frame, uri, state, once, arrival, declared, **others
+    frame, uri, state, once, arrival, reading, **others
         Of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
 
     Raises
@@ -64,7 +65,7 @@ def run(
     if uri is not None and state is None:
         raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
     without = {**_NEVER, **(_OF_STORE if uri is None else _OF_EMITTED)}
-    given = [key for key, default in without.items() if others[key] != default] + ["type"] * bool(declared.types)
+    given = [key for key, default in without.items() if others[key] != default] + reading.given()
     if given:
         option = given[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")

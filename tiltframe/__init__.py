@@ -6,6 +6,7 @@
 [2, 1, 2, 1]
 """
 
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup, rollup_states
 from tiltframe.notebook import show, to_pandas
@@ -18,6 +19,7 @@ __all__ = [
     "FrameStore",
     "OrderedFrame",
     "OrderedRollup",
+    "ReadOptions",
     "RunningAggregation",
     "StoreError",
     "TiltFrame",

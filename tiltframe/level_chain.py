@@ -26,13 +26,14 @@ from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
 from aggr.states.keys import columns_keys_may_read, keyed, plain_keys
 from tiltframe.event_time import event_times
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.tabular import rows_of, table_of
 from windows import BEGINNING, NEVER, TimeWindow
 from windows.timezone import Instants
 
 
-def rollup(data: Any, frame: TiltFrame) -> pa.Table:
+def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
     """Roll up a table: the states of every level.
 
     Parameters
@@ -42,6 +43,9 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
         dataset or scanner, or the path of Parquet, CSV or JSON-lines files or of a folder of them, or a list of
         paths. Streams, datasets and files are read once, in batches.
     frame : TiltFrame
+    reading : ReadOptions, optional
+        What files do not say of themselves, such as types and signs of numbers; of any rows, how their time is
+        computed, and which of them count.
 
     Returns
     -------
@@ -62,14 +66,17 @@ def rollup(data: Any, frame: TiltFrame) -> pa.Table:
     >>> finish(states, frame).select(["level", "bytes"]).to_pydict()
     {'level': ['1s', '1s', '1m'], 'bytes': [3, 3, 6]}
     """
-    return rollup_batches(row_batches(data, frame), frame)
+    return rollup_batches(row_batches(data, frame, reading), frame)
 
 
-def row_batches(data: Any, frame: TiltFrame) -> Iterator[pa.RecordBatch]:
+def row_batches(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> Iterator[pa.RecordBatch]:
     """Read the columns of a frame of whatever `rollup` takes: at least one batch, perhaps without rows."""
     checked_type(frame, TiltFrame, "frame")
-    keys = frame.keyed_by
-    schema, batches = rows_of(data, "data", frame.columns_in, frame.time, columns_keys_may_read(keys), plain_keys(keys))
+    reading = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
+    reading.check(frame.time, frame.may_read())
+    keys, columns_in = columns_keys_may_read(frame.keyed_by), frame.columns_in
+    coded = plain_keys(frame.keyed_by)
+    schema, batches = rows_of(data, "data", columns_in, frame.time, keys, coded, reading, frame.timezone, frame.check)
     frame.check(schema)
     nothing = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)  # perhaps alone
     columns = list(frame.columns_in(schema.names))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +19,8 @@ import pyarrow as pa
 from aggr.arguments import because, shortened, shown
 from aggr.kernels.normalize import normalized_type
 from tiltframe.files.inputs import open_source
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.rows import prepared, rows_before, with_time
 
 _ALLOWED = (
     "a pyarrow.Table or dataset, a DataFrame of polars or pandas, a DuckDB relation, any other Arrow stream, or the "
@@ -28,6 +31,7 @@ _FIRST = {  # what holds no rows yet, or no names of columns
     "DuckDBPyConnection": "fetch the result with .arrow(), or give the relation, con.sql('…')",
     "Series": "call .to_frame() first",
 }
+_NOTHING = ReadOptions()
 Columns: TypeAlias = Callable[[Sequence[str]], Sequence[str]]
 
 
@@ -52,7 +56,15 @@ def is_tabular(given: object) -> bool:
 
 
 def rows_of(
-    given: Any, what: str, columns: Columns | None, time: str, keys: Sequence[str] = (), coded: Sequence[str] = ()
+    given: Any,
+    what: str,
+    columns: Columns | None,
+    time: str,
+    keys: Sequence[str] = (),
+    coded: Sequence[str] = (),
+    reading: ReadOptions = _NOTHING,
+    timezone: str = "UTC",
+    check: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> Batches:
     """Read rows of whatever holds a table.
 
@@ -70,6 +82,12 @@ def rows_of(
         Whose values must be the digits that a text file writes.
     coded : names
         Of texts that may come as dictionaries, where Parquet files hold them so.
+    reading : ReadOptions
+        What the rows do not say of themselves.
+    timezone : str
+        Of the clock that expressions among these read times on.
+    check : function of the schema
+        Refuses rows of a schema; of files the value is named for which a column is no number.
 
     Returns
     -------
@@ -89,14 +107,33 @@ def rows_of(
     """
     paths = _paths(given, what)
     if not paths:
-        return _stream(given, what, columns)
+        return _with_options(given, what, columns, time, reading, timezone)
     try:
-        source = open_source(paths, time, keys).coded(coded)
+        source = open_source(paths, time, keys, reading, timezone).coded(coded)
     except OSError as error:
         raise ValueError(f"{what} cannot be read: {because(error)}") from None
+    source.check(check)
     needed = source.schema.names if columns is None else columns(source.schema.names)
     names = [name for name in source.schema.names if name in needed]
     return Batches(pa.schema([source.schema.field(name) for name in names]), source.batches(names))
+
+
+def _with_options(
+    given: Any, what: str, columns: Columns | None, time: str, reading: ReadOptions, timezone: str
+) -> Batches:
+    """Read a table or a stream, compute its times and leave out rows, if that is asked for."""
+    if not replace(reading, time=None, where=None) == _NOTHING:
+        raise ValueError(f"{what} is no file; of reading only time and where are of tables and streams")
+    if reading == _NOTHING:
+        return _stream(given, what, columns)
+    schema, batches = _stream(given, what, None)
+    full = with_time(schema, time, reading)
+    names = full.names if columns is None else [name for name in full.names if name in columns(full.names)]
+    read = rows_before(names, full, schema, time, reading).names
+    return Batches(
+        pa.schema([full.field(name) for name in names]),
+        (prepared(batch.select(read), names, time, reading, timezone) for batch in batches),
+    )
 
 
 def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str]) -> Any:

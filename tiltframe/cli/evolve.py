@@ -8,7 +8,7 @@ import pyarrow as pa
 from aggr.arguments import nearest, shown
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.measure_parser import measures_from
-from tiltframe.files.column_types import read_declared_types
+from tiltframe.cli.options import Typed, read_types
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
 from windows import read_windows
@@ -52,8 +52,9 @@ def evolve(
     kept = {of: measure for of, measure in frame.measures.items() if of not in drops}
     more = () if levels is None else read_windows(levels, frame.timezone)
     wanted = TiltFrame([*frame.levels, *more], frame.time, {**kept, **added}, frame.keyed_by, frame.timezone)
-    declared = read_declared_types(types, (), frame.time)
-    declared.check(wanted.time, wanted.may_read())
+    typed = Typed(read_types(types))
+    typed.check(wanted.time, wanted.may_read())
+    declared = typed.declared
     from_now(STEPS)
-    store.evolve(wanted, rows=pa.schema(list(declared.types.items())) if declared.types else None)
+    store.evolve(wanted, rows=pa.schema(list(declared.items())) if declared else None)
     click.echo(f"{store.place}: {store.frame!r}", err=True)

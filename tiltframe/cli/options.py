@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
+from shlex import quote
 from typing import Any
 
 import click
 
 from aggr.arguments import shown
 from tiltframe.cli.measure_parser import keys_from, measures_from
-from tiltframe.files.column_types import read_declared_types
-from tiltframe.files.inputs import checked_encoding
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from windows import read_windows
 
 _FRAME = (
-    click.option("--time", required=True, metavar="COL", help="The column of event times."),
+    click.option("--time", required=True, metavar="COL", help="The column of event times, or NAME=EXPRESSION."),
     click.option(
         "--key",
         "keys",
@@ -34,7 +34,7 @@ _FRAME = (
         "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
     ),
 )
-_TYPES = (
+_READING = (
     click.option(
         "--type",
         "types",
@@ -44,11 +44,46 @@ _TYPES = (
     ),
     click.option("--text", "texts", multiple=True, metavar="COL", help="Short for --type COL=text; may repeat."),
     click.option("--encoding", default="utf-8", show_default=True, metavar="NAME", help="Of CSV and JSON files."),
+    click.option("--delimiter", metavar="SIGN", help="What parts the fields of CSV, told by the file's ending."),
+    click.option("--decimal-comma", is_flag=True, help="Numbers in CSV are written 1,5."),
+    click.option("--thousands", metavar="SIGN", help="What parts groups of digits in CSV: . in 1.234,5."),
+    click.option("--null", multiple=True, metavar="TEXT", help="What stands for nothing, such as -; may repeat."),
+    click.option("--time-format", metavar="FORMAT", help="Of times, if not ISO 8601: '%d.%m.%Y %H:%M'."),
+    click.option("--where", metavar="CONDITION", help="Only rows for which it is true count: 'status < 500'."),
 )
 
 
+class Typed(ReadOptions):
+    """Read options that were typed on the command line: messages name them as they are typed."""
+
+    def say(self, name: str, kind: str) -> str:
+        """Write the type of a column as an option."""
+        return f"--text {quote(name)}" if kind == "text" else f"--type {quote(name)}={quote(kind)}"
+
+    def say_option(self, option: str, value: object) -> str:
+        """Write another option."""
+        return f"--{option.replace('_', '-')}{'' if value is True else ' ' + quote(str(value))}"
+
+
+def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str]:
+    """Read ``COL=TYPE``, and columns that are text; raises ``ValueError`` also for a column given twice.
+
+    >>> read_types(["zip=int64", "n=decimal(20, 0)", "ts=seconds"], ["id"])
+    {'zip': 'int64', 'n': 'decimal(20, 0)', 'ts': 'seconds', 'id': 'text'}
+    """
+    found: dict[str, str] = {}
+    for given in [*types, *(f"{name}=text" for name in texts)]:
+        name, equals, kind = (part.strip() for part in given.rpartition("="))
+        if not equals or not name:
+            raise ValueError(f"cannot read the type {given!r}; write COL=TYPE such as zip=text")
+        if name in found:
+            raise ValueError(f"the type of {name!r} is given twice; give it once")
+        found[name] = kind
+    return found
+
+
 def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a frame and of columns; the command is given ``frame``, ``declared`` and ``encoding``."""
+    """Add the options of a frame and of how rows are read; the command is given ``frame`` and ``reading``."""
 
     @wraps(command)
     def call(
@@ -60,14 +95,31 @@ def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
         types: tuple[str, ...],
         texts: tuple[str, ...],
         encoding: str,
+        delimiter: str | None,
+        decimal_comma: bool,
+        thousands: str | None,
+        null: tuple[str, ...],
+        time_format: str | None,
+        where: str | None,
         **others: Any,
     ) -> Any:
-        frame = TiltFrame(read_windows(levels, timezone), time, measures_from(measures), keys_from(keys), timezone)
-        declared = read_declared_types(types, texts, time)
-        declared.check(time, frame.may_read())
-        return command(frame=frame, declared=declared, encoding=checked_encoding(encoding), **others)
+        ((name, computed),) = keys_from([time]).items()
+        frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
+        reading = Typed(
+            read_types(types, texts),
+            encoding,
+            {"\\t": "\t"}.get(str(delimiter), delimiter),
+            decimal_comma,
+            thousands,
+            null,
+            time_format,
+            None if computed == name else computed,
+            where,
+        )
+        reading.check(name, frame.may_read())
+        return command(frame=frame, reading=reading, **others)
 
-    for option in reversed((*_FRAME, *_TYPES)):
+    for option in reversed((*_FRAME, *_READING)):
         call = option(call)
     return call
 

@@ -14,8 +14,8 @@ from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.options import memory_bytes, with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import DeclaredTypes
 from tiltframe.files.inputs import open_source
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
 from tiltframe.store.core.replacement import check_whole
@@ -49,8 +49,7 @@ _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its row
 def rollup(
     inputs: tuple[Path, ...],
     frame: TiltFrame,
-    declared: DeclaredTypes,
-    encoding: str,
+    reading: ReadOptions,
     uri: str,
     name: str | None,
     retention: str | None,
@@ -80,8 +79,8 @@ def rollup(
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
-        source = open_source(given, frame.time, columns_keys_may_read(frame.keyed_by), declared, encoding)
-        frame.check(source.schema)
+        source = open_source(given, frame.time, columns_keys_may_read(frame.keyed_by), reading, frame.timezone)
+        source.check(frame.check)
         source = replace(source, schema=settled(source.schema, frame, store))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)

@@ -74,7 +74,7 @@ def _format_of(head: bytes) -> str:
         return "parquet"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     first = text.split(b"\n", 1)[0]
-    return "json" if text.startswith(b"{") else "tsv" if b"\t" in first and b"," not in first else "csv"
+    return "json" if text.startswith((b"{", b"[")) else "tsv" if b"\t" in first and b"," not in first else "csv"
 
 
 def _first_of(opened: Callable[..., object], head: bytes) -> bytes:

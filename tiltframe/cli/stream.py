@@ -20,7 +20,7 @@ from tiltframe.cli.progress import on_same_terminal
 from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
-from tiltframe.files.column_types import DeclaredTypes
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.regular_files import not_a_file
 from tiltframe.store import FrameStore
@@ -95,8 +95,7 @@ def stream(
 def _run(
     folder: Path | None,
     frame: TiltFrame,
-    declared: DeclaredTypes,
-    encoding: str,
+    reading: ReadOptions,
     emit: str,
     late: str | None,
     disorder: str,
@@ -131,10 +130,10 @@ def _run(
         if stream_name is None:
             stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
         sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
-    rows: Lines | Arrivals = Lines(frame, declared, arrival)
+    rows: Lines | Arrivals = Lines(frame, reading, arrival)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
-        rows = Arrivals(folder, frame, declared, encoding, store, once, notes.get("files", {}))
+        rows = Arrivals(folder, frame, reading, store, once, notes.get("files", {}))
     with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show, side_output(dropped) as put_aside:
         for arrived in rows.batches(stopped):
             watermark = clock.time_ns() // 1000 - behind if arrival else None

@@ -18,8 +18,10 @@ import pyarrow.json as pajson
 from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import content_of
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.column_types import DeclaredTypes
+from tiltframe.files.formats import without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.store import FrameStore
 
@@ -45,9 +47,9 @@ class Lines:
     With ``arrival`` the time of each is when it comes.
     """
 
-    def __init__(self, frame: TiltFrame, declared: DeclaredTypes, arrival: bool = False) -> None:
+    def __init__(self, frame: TiltFrame, reading: ReadOptions, arrival: bool = False) -> None:
         """Read nothing yet."""
-        self.frame, self.declared, self.arrival = frame, declared, arrival
+        self.frame, self.reading, self.arrival = frame, reading, arrival
         self.schema: pa.Schema | None = None
 
     @property
@@ -60,9 +62,13 @@ class Lines:
         for given in _gathered(sys.stdin.fileno(), stopped):
             yield Arrived(self._read(given) if given else None)
 
+    def _declared(self) -> dict[str, pa.DataType]:
+        fraction = self.reading.fraction(self.frame.time)
+        return {**self.reading.declared, **({} if fraction is None else {self.frame.time: fraction})}
+
     def _read(self, given: bytes) -> pa.Table:
         """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
-        known = self.schema or pa.schema(list(self.declared.types.items()))
+        known = self.schema or pa.schema(list(self._declared().items()))
         behavior = "infer" if self.schema is None else "ignore"
         options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=behavior)
         try:
@@ -74,16 +80,18 @@ class Lines:
             ) from None
         if self.arrival:
             rows = self._arrived(rows)
+        time, reading = self.frame.time, self.reading
+        whole = with_time(rows.schema, time, reading)
+        read = list(self.frame.columns_in(whole.names))
         if self.schema is None:
-            self.frame.check(rows.schema)
-            read = self.frame.columns_in(rows.column_names)
-            self.schema = pa.schema([rows.schema.field(name) for name in read])
-        rows = rows.select(self.schema.names)
-        unit = self.declared.unit
-        if unit is not None:
-            at = rows.column_names.index(self.frame.time)
-            rows = rows.set_column(at, self.frame.time, rows.column(at).cast(pa.timestamp(unit)))
-        return rows
+            self.frame.check(whole)
+            self.schema = rows_before(read, whole, rows.schema, time, reading)
+        (batch,) = rows.select(self.schema.names).combine_chunks().to_batches()
+        batch = without_nothing(batch, reading.null)
+        if reading.time is None and (reading.unit(time) is not None or reading.time_format is not None):
+            at = batch.schema.get_field_index(time)
+            batch = batch.set_column(at, time, times_in(batch.column(at), time, reading).cast(INSTANT))
+        return pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
         """Give rows the time at which they come."""
@@ -130,8 +138,7 @@ class Arrivals:
 
     folder: Path
     frame: TiltFrame
-    declared: DeclaredTypes
-    encoding: str
+    reading: ReadOptions
     store: FrameStore | None = None
     once: bool = False
     known: dict[str, list[int]] = field(default_factory=dict)
@@ -197,8 +204,8 @@ class Arrivals:
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""
         keys = columns_keys_may_read(self.frame.keyed_by)
-        source = open_source([path], self.frame.time, keys, self.declared, self.encoding)
-        self.frame.check(source.schema)
+        source = open_source([path], self.frame.time, keys, self.reading, self.frame.timezone)
+        source.check(self.frame.check)
         if self.store is not None:
             source = replace(source, schema=settled(source.schema, self.frame, self.store))
             self.store.check_states(self.frame.states_schema(source.schema))

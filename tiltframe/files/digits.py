@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
 from aggr.kernels import compute as pc
+from tiltframe.files.read_options import ReadOptions
 
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null where a number, a time or a truth is expected
 
@@ -32,30 +32,47 @@ def canonical(kind: pa.DataType) -> str | None:
     return r"(?i)^(true|false)$" if pa.types.is_boolean(kind) else None
 
 
-def from_text(column: pa.Array, kind: pa.DataType, name: str, file: Path, exact: bool) -> pa.Array:
-    """Read the numbers or truths of a column of text, in a type that was guessed.
+def from_text(column: pa.Array, kind: pa.DataType, reading: ReadOptions) -> tuple[pa.Array, pa.Array]:
+    """Read the numbers or truths of a column of text, and give the texts as well, numbers as Arrow writes them.
 
-    With ``exact`` each value must be written in one way only. Raises ``ValueError`` naming what would be lost, and
-    how to say what it is.
+    Raises ``pa.ArrowInvalid`` where a text is none.
     """
+    column = plain_numbers(column, reading) if reading.own_numbers and not pa.types.is_boolean(kind) else column
+    nothing = [*NO_NUMBER, *reading.null]
     try:
-        values = column.cast(kind)
+        if not reading.null:
+            return column.cast(kind), column
     except pa.ArrowInvalid:
         column = pc.utf8_trim_whitespace(column)
-        column = pc.if_else(pc.is_in(column, pa.array(NO_NUMBER)), None, column)
-        try:
-            values = column.cast(kind)
-        except pa.ArrowInvalid as error:
-            said = str(error).splitlines()[0]
-            raise ValueError(f"cannot read {file}: {said}, in the column {name!r}; {_way_out(name)}") from None
+    column = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
+    return column.cast(kind), column
+
+
+def plain_numbers(column: pa.Array, reading: ReadOptions) -> pa.Array:
+    """Write numbers as Arrow reads them, without groups of thousands, with a point; other texts are no numbers then."""
+    point, apart = re.escape(reading.point), "" if reading.thousands is None else re.escape(reading.thousands)
+    grouped = rf"[0-9]{{1,3}}({apart}[0-9]{{3}})+|" if apart else ""
+    number = rf"(?i)^\s*[+-]?({grouped}[0-9]*)({point}[0-9]*)?(e[+-]?[0-9]+)?\s*$"
+    plain = pc.replace_substring(column, reading.thousands, "") if reading.thousands is not None else column
+    plain = pc.replace_substring(plain, reading.point, ".")
+    foreign = pc.replace_substring(column, ".", "\N{FULLWIDTH FULL STOP}") if reading.decimal_comma else column
+    return pc.if_else(pc.match_substring_regex(column, number), plain, foreign)
+
+
+def check_digits(values: pa.Array, texts: pa.Array, name: str, file: Path, exact: bool, reading: ReadOptions) -> None:
+    """Raise ``ValueError`` naming what would be lost in a type that was guessed, and how to say what it is.
+
+    With ``exact`` each value must be written in one way only.
+    """
     if exact:
-        _check_exact(pc.unique(column).drop_null(), kind, name, file)
+        _check_exact(pc.unique(texts).drop_null(), values.type, name, file, reading)
     elif (most := largest(values)) is not None and most >= _EXACT:
-        _check_large(pc.unique(column.filter(pc.greater_equal(pc.abs(values), _EXACT))), kind, name, file)
-    return values
+        _check_large(
+            pc.unique(texts.filter(pc.greater_equal(pc.abs(values), _EXACT))), values.type, name, file, reading
+        )
 
 
-def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path) -> None:
+def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:
     """Refuse texts that are not the only ones for their values."""
     pattern = canonical(kind)
     if pattern is None:
@@ -65,14 +82,14 @@ def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path) -> N
         long = texts.filter(pc.greater(pc.utf8_length(texts), _MANY)).to_pylist()
         lossy = pa.array([text for text in long if _rounds(text, exact=True)], pa.string())
     if len(lossy):
-        raise _lost(lossy[0].as_py(), kind, name, file)
+        raise _lost(lossy[0].as_py(), kind, name, file, reading)
 
 
-def _check_large(texts: pa.Array, kind: pa.DataType, name: str, file: Path) -> None:
+def _check_large(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:
     """Refuse whole numbers that a double rounds, and numbers beyond the largest."""
     for text in texts.to_pylist():
         if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
-            raise _lost(text, kind, name, file)
+            raise _lost(text, kind, name, file, reading)
 
 
 def largest(values: pa.Array) -> float | None:
@@ -90,11 +107,11 @@ def _rounds(text: str, exact: bool) -> bool:
     return exact and text.lower() != repr(float(text))
 
 
-def _lost(text: str, kind: pa.DataType, name: str, file: Path) -> ValueError:
+def _lost(text: str, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> ValueError:
     guessed = "float64" if kind == pa.float64() else str(kind)
     return ValueError(
         f"{file}: {text!r} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
-        f"say --text {name} to keep the text, or --type {name}={_number(text)}"
+        f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, _number(text))}"
     )
 
 
@@ -105,30 +122,33 @@ def _number(text: str) -> str:
     number = int(text)
     if -(2**63) <= number < 2**63:
         return "int64"
-    return "uint64" if 0 <= number < 2**64 else "'decimal(38)'" if abs(number) < 10**38 else "float64"
+    return "uint64" if 0 <= number < 2**64 else "decimal(38)" if abs(number) < 10**38 else "float64"
 
 
-def _way_out(name: str) -> str:
-    return f"say what it is with --type {name}=TYPE, or --text {name}"
-
-
-def check_floats(batch: pa.RecordBatch, declared: Sequence[str], file: Path, encoding: str) -> pa.RecordBatch:
-    """Let a batch of JSON pass, unless doubles in it stand for whole numbers that they round."""
+def check_floats(batch: pa.RecordBatch, file: Path, reading: ReadOptions) -> pa.RecordBatch:
+    """Let a batch of JSON pass, unless doubles in it, or in its structs, stand for whole numbers that they round."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        guessed = name not in declared and pa.types.is_floating(column.type)
-        if guessed and (most := largest(column)) is not None and most >= _EXACT:
-            _look_for_whole(file, name, encoding)
+        if name not in reading.declared:
+            _check_doubles(column, name, file, reading)
     return batch
 
 
-def _look_for_whole(file: Path, name: str, encoding: str) -> None:
+def _check_doubles(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
+    if pa.types.is_struct(column.type):
+        for field in column.type:
+            _check_doubles(pc.struct_field(column, [field.name]), field.name, file, reading)
+    elif pa.types.is_floating(column.type) and (most := largest(column)) is not None and most >= _EXACT:
+        _look_for_whole(file, name, reading)
+
+
+def _look_for_whole(file: Path, name: str, reading: ReadOptions) -> None:
     """Search a file of JSON lines for whole numbers in a column that a double rounds."""
     number = re.compile(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:\s*(-?[0-9]{16,})(?![0-9.eE])")
     with pa.input_stream(file, compression="detect") as stream:
-        text = stream.read().decode(encoding)
+        text = stream.read().decode(reading.encoding)
     for found in number.finditer(text):
         if _rounds(found[1], exact=False):
             raise ValueError(
                 f"{file}: {found[1]} in the column {name!r} would lose digits as float64; "
-                f"say --type {name}={_number(found[1])}"
+                f"say {reading.say(name, _number(found[1]))}"
             )

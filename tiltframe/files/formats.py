@@ -6,6 +6,7 @@ Types of text files are declared, or inferred from the first bytes; whatever wou
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,10 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
 from aggr.kernels import compute as pc
-from tiltframe.files.digits import NO_NUMBER, canonical, check_floats, from_text
+from aggr.predicate.types import is_number
+from tiltframe.files.digits import NO_NUMBER, canonical, check_digits, check_floats, from_text
+from tiltframe.files.json_arrays import ArrayLines, is_array
+from tiltframe.files.read_options import ReadOptions
 
 _KINDS = {
     ".parquet": "parquet",
@@ -27,6 +31,7 @@ _KINDS = {
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
+_HEAD = 1 << 12  # in which an array begins, if a file is one
 _INFERRED_BYTES = 1 << 24  # types are inferred from so much of a CSV or JSON file
 
 
@@ -38,24 +43,38 @@ def kind_of(path: Path) -> str | None:
     return None if ending and kind == "parquet" else kind
 
 
-def delimiter_of(path: Path) -> str | None:
+def delimiter_of(path: Path, reading: ReadOptions) -> str | None:
     """Return what parts the fields of a CSV file; None for other formats."""
-    return {"csv": ",", "tsv": "\t"}.get(str(kind_of(path)))
+    by_ending = {"csv": ",", "tsv": "\t"}.get(str(kind_of(path)))
+    return by_ending and (reading.delimiter or by_ending)
 
 
-def own_schema(file: Path, encoding: str) -> pa.Schema:
+def own_schema(file: Path, reading: ReadOptions) -> pa.Schema:
     """Read or infer the schema of a file."""
     if kind_of(file) == "json":
-        with _json_stream(file, encoding) as stream:
+        with _json_stream(file, reading) as stream:
             return pajson.open_json(stream, pajson.ReadOptions(block_size=_INFERRED_BYTES), _json_lines(None)).schema
     if kind_of(file) == "parquet":
         return _parquet(file).schema
-    with _open(file) as stream:
-        return _csv(stream, file, encoding).schema
+    with open_text(file) as stream:
+        reader = open_csv(stream, file, reading)
+        return reader.schema if reading.thousands is None else _with_grouped_numbers(reader, reading)
+
+
+def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions) -> pa.Schema:
+    """Take columns of text for numbers whose first values all are, once their groups of thousands are joined."""
+    schema, first = reader.schema, reader.read_next_batch()
+    for place, field in enumerate(schema):
+        for kind in (pa.int64(), pa.float64()) if pa.types.is_string(field.type) else ():
+            with suppress(pa.ArrowInvalid):
+                from_text(first.column(place), kind, reading)
+                schema = schema.set(place, field.with_type(kind))
+                break
+    return schema
 
 
 def read(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], declared: Sequence[str], encoding: str
+    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of a file, those that it has.
 
@@ -66,61 +85,73 @@ def read(
         The types that text files are read in; what is a dictionary here is one as Parquet is read, too.
     exact : names
         Columns whose values must be the digits that a text file writes: keys.
-    declared : names
-        Columns whose types were declared: nothing is checked.
+    reading : ReadOptions
+        Of columns whose types it gives no digits are checked.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
         yield from data.to_batches(columns=[n for n in columns if n in data.schema.names], batch_size=1 << 17)
     elif kind_of(file) == "json":
         schema = pa.schema([wanted.field(name) for name in columns])
-        with _json_stream(file, encoding) as stream:
+        with _json_stream(file, reading) as stream:
             options = pajson.ReadOptions(block_size=_INFERRED_BYTES)
             for batch in pajson.open_json(stream, options, _json_lines(schema)):
-                yield check_floats(batch, declared, file, encoding)
+                yield without_nothing(check_floats(batch, file, reading), reading.null)
     else:
-        yield from _read_csv(file, columns, wanted, exact, declared, encoding)
+        yield from _read_csv(file, columns, wanted, exact, reading)
 
 
 def _read_csv(
-    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], declared: Sequence[str], encoding: str
+    file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    present = own_schema(file, encoding).names
+    present = own_schema(file, reading).names
     names = [name for name in columns if name in present]
-    guessed = {name: wanted.field(name).type for name in names if name not in declared}
-    texts = {
-        name
-        for name, kind in guessed.items()
-        if pa.types.is_floating(kind) or (name in exact and canonical(kind) is not None)
-    }
-    schema = pa.schema(pa.field(name, pa.string() if name in texts else wanted.field(name).type) for name in names)
-    with _open(file) as stream:
-        for batch in _csv(stream, file, encoding, schema):
-            yield _as_read(batch, wanted, texts, exact, file)
+    kinds = {name: wanted.field(name).type for name in names}
+    texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, exact, reading)}
+    schema = pa.schema(pa.field(name, pa.string() if name in texts else kinds[name]) for name in names)
+    with open_text(file) as stream:
+        for batch in open_csv(stream, file, reading, schema):
+            batch = without_nothing(batch, ["", *reading.null], texts)
+            for place, name in enumerate(batch.schema.names):
+                if name in texts:
+                    values, written = from_text(batch.column(place), kinds[name], reading)
+                    if name not in reading.declared:
+                        check_digits(values, written, name, file, name in exact, reading)
+                    batch = batch.set_column(place, name, values)
+            yield batch
 
 
-def _as_read(
-    batch: pa.RecordBatch, wanted: pa.Schema, texts: Collection[str], exact: Sequence[str], file: Path
-) -> pa.RecordBatch:
-    """Read the numbers of columns that came as text; in others that are text, only what is empty is null."""
-    arrays = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        kind = wanted.field(name).type
-        if name in texts:
-            column = from_text(column, kind, name, file, exact=name in exact)
-        elif pa.types.is_string(kind):
-            column = pc.if_else(pc.equal(column, ""), None, column)
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+def _comes_as_text(name: str, kind: pa.DataType, exact: Sequence[str], reading: ReadOptions) -> bool:
+    """Say whether a column is read as text first: to see its digits, or as its numbers are written in their own way."""
+    if reading.own_numbers and is_number(kind):
+        return True
+    guessed = name not in reading.declared
+    return guessed and (pa.types.is_floating(kind) or (name in exact and canonical(kind) is not None))
 
 
-def _csv(stream: pa.NativeFile, file: Path, encoding: str, schema: pa.Schema | None = None) -> pacsv.CSVStreamingReader:
+def without_nothing(batch: pa.RecordBatch, nothing: Sequence[str], but: Collection[str] = ()) -> pa.RecordBatch:
+    """Give null for texts that stand for nothing, but for columns that are not texts in the end."""
+    for place, field in enumerate(batch.schema) if nothing else ():
+        if pa.types.is_string(field.type) and field.name not in but:
+            column = batch.column(place)
+            given = pc.if_else(pc.is_in(column, pa.array(nothing)), None, column)
+            batch = batch.set_column(place, field.name, given)
+    return batch
+
+
+def open_csv(
+    stream: pa.NativeFile, file: Path, reading: ReadOptions, schema: pa.Schema | None = None
+) -> pacsv.CSVStreamingReader:
     """Begin to read a CSV file: all columns, in types that are inferred, or those of a schema."""
-    parse = pacsv.ParseOptions(delimiter=delimiter_of(file), newlines_in_values=True)
-    reading = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=encoding)
-    names = None if schema is None else schema.names
-    convert = pacsv.ConvertOptions(null_values=NO_NUMBER, column_types=schema, include_columns=names)
-    return pacsv.open_csv(stream, reading, parse, convert)
+    parse = pacsv.ParseOptions(delimiter=delimiter_of(file, reading), newlines_in_values=True)
+    options = pacsv.ReadOptions(block_size=_INFERRED_BYTES, encoding=reading.encoding)
+    convert = pacsv.ConvertOptions(
+        null_values=[*NO_NUMBER, *reading.null],
+        column_types=schema,
+        include_columns=None if schema is None else schema.names,
+        decimal_point=reading.point,
+    )
+    return pacsv.open_csv(stream, options, parse, convert)
 
 
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
@@ -129,13 +160,21 @@ def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     return ds.dataset(file, format=ds.ParquetFileFormat(dictionary_columns=coded))
 
 
-def _open(file: Path) -> pa.NativeFile:
+def open_text(file: Path) -> pa.NativeFile:
+    """Open a text file, which may be compressed."""
     return pa.input_stream(file, compression="detect")
 
 
-def _json_stream(file: Path, encoding: str) -> pa.NativeFile:
-    stream = _open(file)
-    return stream if encoding == "utf-8" else pa.transcoding_input_stream(stream, encoding, "utf-8")
+def _json_stream(file: Path, reading: ReadOptions) -> pa.NativeFile:
+    with _decoded(file, reading) as begun:
+        array = is_array(begun.read(_HEAD))
+    stream = _decoded(file, reading)
+    return pa.PythonFile(ArrayLines(stream, str(file)), "r") if array else stream
+
+
+def _decoded(file: Path, reading: ReadOptions) -> pa.NativeFile:
+    stream = open_text(file)
+    return stream if reading.encoding == "utf-8" else pa.transcoding_input_stream(stream, reading.encoding, "utf-8")
 
 
 def _json_lines(schema: pa.Schema | None) -> pajson.ParseOptions:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
-from aggr.arguments import shown
+from aggr.expression import columns_in
 from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, normalized_type
-from tiltframe.event_time import INSTANT, event_times
-from tiltframe.files.column_types import DeclaredTypes
+from tiltframe.event_time import INSTANT
 from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.soundness import check_text
+from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_json, wrong_value
 from tiltframe.store_folders import is_store
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
-_NOTHING = DeclaredTypes({})
-_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
+_NOTHING = ReadOptions()
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,18 @@ class Source:
     """Files of any of the formats, read with one schema.
 
     ``schema`` has every column of every file, each in the type that holds all of them, or that was declared; ``time``
-    names the column of event times; ``keys`` the columns whose values must be what a text file writes.
+    names the column of event times; ``keys`` the columns whose values must be what a text file writes. ``timezone`` is
+    of the clock that expressions of ``reading`` read times on; ``own`` has the columns before the time is computed, if
+    it is.
     """
 
     files: tuple[Path, ...]
     schema: pa.Schema
     time: str
     keys: tuple[str, ...] = ()
-    declared: DeclaredTypes = _NOTHING
-    encoding: str = "utf-8"
+    reading: ReadOptions = _NOTHING
+    timezone: str = "UTC"
+    own: pa.Schema | None = None
 
     @property
     def bytes(self) -> int:
@@ -67,27 +71,46 @@ class Source:
 
     def batches_of(self, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read some columns of every row of one file."""
-        schema = pa.schema([self.schema.field(name) for name in columns])
+        own = rows_before(columns, self.schema, self.own, self.time, self.reading)
         before = file.stat()
+        wanted = self._read_as(file, own)
         try:
-            _check_sound(file, self.encoding)
-            for batch in read(file, columns, self._read_as(file), self.keys, tuple(self.declared.types), self.encoding):
-                yield self._widened(batch, schema, file)
+            _check_sound(file, self.reading)
+            for batch in read(file, own.names, wanted, self.keys, self.reading):
+                yield prepared(self._widened(batch, own, file), columns, self.time, self.reading, self.timezone)
         except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            raise ValueError(f"cannot read {file}: {_first_line(error)}{_hint(error)}") from None
+            kinds = dict(zip(wanted.names, wanted.types, strict=True))
+            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading)) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
 
-    def _read_as(self, file: Path) -> pa.Schema:
+    def check(self, check: Callable[[pa.Schema], None]) -> None:
+        """Check the schema; where a column is text for a value that is no number, say which it is, and its line."""
+        try:
+            check(self.schema)
+        except (TypeError, ValueError):
+            for place, column in enumerate(self.schema):
+                if not pa.types.is_string(column.type) or not _passes(check, self.schema, place):
+                    continue
+                for file in self.files:
+                    if wrong := no_numbers(file, column.name, self.reading):
+                        raise wrong from None
+            raise
+
+    def _read_as(self, file: Path, own: pa.Schema) -> pa.Schema:
         """Say in which types a text file is read: its times as text, unless they are numbers."""
-        own = own_schema(file, self.encoding)
         at = own.get_field_index(self.time)
-        whole = at >= 0 and pa.types.is_integer(own.field(at).type) and not _is_text(self.declared.types.get(self.time))
-        kind = pa.int64() if whole else pa.string()
-        return self.schema.set(self.schema.get_field_index(self.time), pa.field(self.time, kind))
+        if at < 0 or self.reading.time is not None or kind_of(file) == "parquet":
+            return own
+        if (fraction := self.reading.fraction(self.time)) is not None:
+            return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
+        theirs = own_schema(file, self.reading)
+        place, given = theirs.get_field_index(self.time), self.reading.declared.get(self.time)
+        whole = place >= 0 and pa.types.is_integer(theirs.field(place).type) and not _is_text(given)
+        return own.set(at, pa.field(self.time, pa.int64() if whole else pa.string()))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
         """Give a batch every column of the schema, null where its file has none."""
@@ -99,30 +122,37 @@ class Source:
                 column = batch.column(name)
             else:
                 column = normalize(batch.column(name))
-                if name == self.time:
+                if name == self.time and self.reading.time is None:
                     column = self._times(column, kind, file)
             columns.append(_cast(column, kind))
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
         """Read event times, whole numbers in the unit that was declared."""
-        if pa.types.is_integer(column.type):
-            if self.declared.unit is not None:
-                column = column.cast(pa.int64()).cast(pa.timestamp(self.declared.unit))
-            elif self.time not in self.declared.types and kind_of(file) != "parquet":
-                _refuse_seconds(column, self.time, file)
+        if pa.types.is_integer(column.type) and self.time not in self.reading.declared and kind_of(file) != "parquet":
+            _refuse_seconds(column, self.time, file, self.reading)
         try:
-            return column if column.type == kind else pa.array(event_times(column, self.time)).cast(kind)
+            return column if column.type == kind else times_in(column, self.time, self.reading).cast(kind)
         except ValueError as error:
-            raise ValueError(f"{file}: {error}") from None
+            found = None
+            if kind_of(file) in ("csv", "tsv"):
+                found = first_unread(file, {self.time: self._times_alone}, self.reading)
+            raise ValueError(f"{file}{'' if found is None else f', line {found[0]:,}'}: {error}") from None
+
+    def _times_alone(self, texts: pa.Array) -> pa.Array:
+        """Read times of a CSV file by themselves, as `_times` does."""
+        texts = pc.if_else(pc.is_in(texts, pa.array(["", *self.reading.null])), None, texts)
+        with suppress(pa.ArrowInvalid):
+            texts = texts if _is_text(self.reading.declared.get(self.time)) else texts.cast(pa.int64())
+        return times_in(texts, self.time, self.reading)
 
 
 def open_source(
     inputs: Sequence[str | Path],
     time: str,
     keys: Sequence[str] = (),
-    declared: DeclaredTypes = _NOTHING,
-    encoding: str = "utf-8",
+    reading: ReadOptions = _NOTHING,
+    timezone: str = "UTC",
 ) -> Source:
     """Find the files of inputs and agree on a schema.
 
@@ -134,10 +164,10 @@ def open_source(
         The column of event times, which may be written in another way in each file.
     keys : column names
         Whose values must be the digits that a text file writes.
-    declared : types of columns
-        What is not declared is inferred.
-    encoding : str
-        Of text files, as Python names it.
+    reading : ReadOptions
+        What is not given is inferred.
+    timezone : str
+        Of the clock that expressions among them read times on.
 
     Raises
     ------
@@ -146,7 +176,6 @@ def open_source(
     ValueError
         If a folder has no data, a format is unknown, a file is empty or damaged, or two files do not fit.
     """
-    encoding = checked_encoding(encoding)
     files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
     here = Path.cwd()
     files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
@@ -155,31 +184,22 @@ def open_source(
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
-            own = _schema(file, time, declared, encoding)
+            own = _schema(file, time, reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            _check_sound(file, encoding)
-            raise ValueError(f"cannot read {file}: {_first_line(error)}") from None
+            _check_sound(file, reading)
+            raise _explained(file, error, partial(wrong_json, file, error, reading)) from None
         try:
             schema = own if schema is None else pa.unify_schemas([schema, own], promote_options="permissive")
         except pa.ArrowException as error:
-            raise ValueError(f"{file} does not fit the files before it: {_first_line(error)}{_hint(error)}") from None
+            raise ValueError(
+                f"{file} does not fit the files before it: {_first_line(error)}{_hint(error, reading)}"
+            ) from None
     assert schema is not None
     at = schema.get_field_index(time)
-    if at >= 0 and pa.types.is_null(schema.field(at).type):  # no rows, or no times
+    if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # no rows, or no times
         schema = schema.set(at, pa.field(time, INSTANT))
-    return Source(tuple(files), schema, time, tuple(keys), declared, encoding)
-
-
-def checked_encoding(name: str) -> str:
-    """Return an encoding's own name; raises ``ValueError`` for one that is of no text, or of Python's literals."""
-    try:
-        own = codecs.lookup(name).name
-        "a".encode(own)  # a codec of bytes, such as base64, refuses
-    except (LookupError, ValueError):
-        own = ""
-    if not own or own.replace("_", "-") in _NO_FILES:
-        raise ValueError(f"there is no encoding {shown(name)}; give one such as utf-8, latin-1 or utf-16")
-    return own
+    own = None if reading.time is None else schema
+    return Source(tuple(files), with_time(schema, time, reading), time, tuple(keys), reading, timezone, own)
 
 
 def _files(path: Path) -> list[Path]:
@@ -218,9 +238,10 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield path
 
 
-def _schema(file: Path, time: str, declared: DeclaredTypes, encoding: str) -> pa.Schema:
+def _schema(file: Path, time: str, reading: ReadOptions) -> pa.Schema:
     """Read a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
-    own = own_schema(file, encoding)
+    own = own_schema(file, reading)
+    of_time = () if reading.time is None else columns_in(reading.time, own.names)
     for name in own.names:
         if own.names.count(name) > 1:
             raise ValueError(f"{file} has two columns {name!r}; give each a name of its own")
@@ -228,13 +249,18 @@ def _schema(file: Path, time: str, declared: DeclaredTypes, encoding: str) -> pa
     for name, given in zip(own.names, own.types, strict=True):
         kind = given if pa.types.is_null(given) else normalized_type(given)
         if pa.types.is_binary(kind) and kind_of(file) != "parquet":
-            _check_sound(file, encoding)
-        declared_kind = declared.types.get(name)
-        if name == time:
-            if declared.unit or _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind):
+            _check_sound(file, reading)
+        declared_kind = reading.declared.get(name)
+        if reading.time is None and name == time:
+            of_text = _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)
+            if reading.unit(time) or reading.time_format is not None or of_text:
                 kind = INSTANT
+            elif pa.types.is_floating(kind):
+                _refuse_fractions(file, time, reading)
         elif declared_kind is not None:
             kind = declared_kind
+        elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
+            kind = pa.string()  # the expression puts texts together
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
 
@@ -250,13 +276,29 @@ def _is_text(kind: pa.DataType | None) -> bool:
     return kind is not None and not pa.types.is_integer(kind)
 
 
-def _check_sound(file: Path, encoding: str) -> None:
+def _check_sound(file: Path, reading: ReadOptions) -> None:
     if kind_of(file) != "parquet":
         with suppress(OSError, pa.ArrowException):  # what is damaged says so when it is read
-            check_text(file, encoding, delimiter_of(file))
+            check_text(file, reading.encoding, delimiter_of(file, reading))
 
 
-def _refuse_seconds(column: pa.Array, name: str, file: Path) -> None:
+def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -> bool:
+    """Say whether a schema would do if a column were of numbers."""
+    try:
+        check(schema.set(place, schema.field(place).with_type(pa.float64())))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _refuse_fractions(file: Path, name: str, reading: ReadOptions) -> None:
+    raise ValueError(
+        f"{file}: the time column {name!r} holds numbers with fractions; say what they are since 1970: "
+        f"{reading.say(name, 'seconds')}, or milliseconds, microseconds or nanoseconds"
+    )
+
+
+def _refuse_seconds(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
     """Refuse whole numbers that are seconds or dates by all appearances, for milliseconds they would be 1970."""
     span = pc.min_max(column).as_py()
     if span["min"] is None:
@@ -269,16 +311,24 @@ def _refuse_seconds(column: pa.Array, name: str, file: Path) -> None:
         return
     raise ValueError(
         f"{file}: the whole numbers in the time column {name!r}, such as {span['min']}, would be milliseconds of 1970, "
-        f"and look like {seen}; say which with --type {name}={say}, or --type {name}=milliseconds"
+        f"and look like {seen}; say which with {reading.say(name, say)}, or {reading.say(name, 'milliseconds')}"
     )
+
+
+def _explained(file: Path, error: Exception, wrong: Callable[[], ValueError | None]) -> ValueError:
+    """Name the value that a file cannot be read for, where it is one."""
+    with suppress(pa.ArrowException, OSError, UnicodeError):
+        if kind_of(file) != "parquet" and isinstance(error, pa.ArrowInvalid) and (found := wrong()):
+            return found
+    return ValueError(f"cannot read {file}: {_first_line(error)}")
 
 
 def _first_line(error: Exception) -> str:
     return re.sub(r"^Error creating dataset.*?\?: ", "", str(error).splitlines()[0]).rstrip(". ")
 
 
-def _hint(error: Exception) -> str:
+def _hint(error: Exception, reading: ReadOptions) -> str:
     """Say the way out where it is the type of a column."""
     of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
-    hint = "; say what a column is with --type COL=TYPE, or --text COL"
+    hint = f"; say what a column is with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
     return hint if any(words in str(error) for words in of_type) else ""

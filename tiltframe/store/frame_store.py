@@ -13,6 +13,7 @@ from aggr import Measure
 from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, listed, shown
 from aggr.states.flat_results import flattened
 from aggr.states.result_names import check_having
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
@@ -261,6 +262,7 @@ class FrameStore(Maintenance):
         commit: int,
         made_from: Mapping[str, int] | None = None,
         max_bytes: int = HELD_BYTES,
+        reading: ReadOptions | None = None,
     ) -> bool:
         """Roll up rows and add their states as `append` does, in memory that grows neither with rows nor windows.
 
@@ -275,6 +277,8 @@ class FrameStore(Maintenance):
             As `append` takes them.
         max_bytes : int
             Of states that are held at once; the process takes some times as much.
+        reading : ReadOptions, optional
+            As `tiltframe.rollup` takes it.
 
         Returns
         -------
@@ -300,7 +304,8 @@ class FrameStore(Maintenance):
         """
         check_writer(writer, commit)
         check_made_from(made_from, writer)
-        with spilled(row_batches(data, self.frame), self.frame, checked_whole(max_bytes, "max_bytes", 1)) as slices:
+        batches = row_batches(data, self.frame, reading)
+        with spilled(batches, self.frame, checked_whole(max_bytes, "max_bytes", 1)) as slices:
             return self.append_spilled(slices, writer, commit, made_from) is not None
 
     def append_spilled(

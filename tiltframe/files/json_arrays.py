@@ -1,0 +1,101 @@
+"""JSON arrays: a file that is one array of objects, as the lines that Arrow reads, chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+_CHUNK = 1 << 22
+_BLANK = b" \t\r\n"
+
+
+class Readable(Protocol):
+    """Bytes in UTF-8."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Give the next bytes, none at the end."""
+
+
+def is_array(head: bytes) -> bool:
+    """Say whether a text begins as an array does.
+
+    >>> is_array(b' [{"a": 1}]'), is_array(b'{"a": [1]}')
+    (True, False)
+    """
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip(_BLANK).startswith(b"[")
+
+
+class ArrayLines:
+    """Reads one array of objects as JSON lines: what parts two objects becomes the end of a line, and nothing else is.
+
+    Examples
+    --------
+    >>> import io
+    >>> ArrayLines(io.BytesIO(b'[{"a": "x,]"},\\n {"a":\\n [1, 2]}]'), "a.json").read().split()
+    [b'{"a":', b'"x,]"}', b'{"a":', b'[1,', b'2]}']
+    """
+
+    closed = False
+
+    def __init__(self, source: Readable, name: str) -> None:
+        """Begin before the first bracket."""
+        self._source, self._name = source, name
+        self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False
+        self._held = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Give the next bytes of the lines; raises ``ValueError`` for an array that is not closed, or goes on."""
+        parts, length = [self._held], len(self._held)
+        while size < 0 or length < size:
+            chunk = self._source.read(_CHUNK)
+            if not chunk:
+                if self._depth or self._inside:
+                    raise ValueError(f"{self._name}: its array of objects is not closed; the file is not whole")
+                break
+            parts.append(self._lines(chunk))
+            length += len(parts[-1])
+        data = b"".join(parts)
+        given, self._held = (data, b"") if size < 0 else (data[:size], data[size:])
+        return given
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is held open here."""
+
+    def _lines(self, chunk: bytes) -> bytes:
+        if not self._begun:
+            self._begun, chunk = True, chunk.removeprefix(b"\xef\xbb\xbf")
+        codes = np.frombuffer(chunk, np.uint8).copy()
+        outside = ~self._in_strings(codes)
+        opening = outside & ((codes == ord("[")) | (codes == ord("{")))
+        closing = outside & ((codes == ord("]")) | (codes == ord("}")))
+        depth = self._depth + np.cumsum(opening.astype(np.int64) - closing)  # after each byte
+        beyond = outside & (depth - opening + closing == 0) & ~np.isin(codes, np.frombuffer(_BLANK + b"[", np.uint8))
+        arrays = int(np.count_nonzero(opening & (depth == 1)))
+        if beyond.any() or (depth < 0).any() or self._arrays + arrays > 1:
+            raise ValueError(f"{self._name}: something follows its array of objects; leave it out, or write JSON lines")
+        parting = outside & (depth == 1) & (codes == ord(","))
+        codes[outside & ((codes == 10) | (codes == 13))] = 32
+        codes[(opening & (depth == 1)) | (closing & (depth == 0))] = 32
+        codes[parting] = 10
+        self._depth, self._arrays = int(depth[-1]), self._arrays + arrays
+        return codes.tobytes()
+
+    def _in_strings(self, codes: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Say of each byte whether it is within quotes; closing ones count as within, opening ones do not."""
+        places = np.arange(len(codes))
+        last = np.maximum.accumulate(np.where(codes != ord("\\"), places, -1))  # the last byte that is no backslash
+        run = places - np.concatenate([[-1], last[:-1]]) - 1  # backslashes just before
+        odd = (run % 2 == 1) ^ (self._escaped & (run == places))
+        quotes = (codes == ord('"')) & ~odd
+        inside: NDArray[Any] = (np.cumsum(quotes) + self._inside) % 2 == 1
+        trailing = len(codes) - 1 - int(last[-1])
+        self._escaped = bool((trailing % 2 == 1) ^ (self._escaped and trailing == len(codes)))
+        before = np.concatenate([[self._inside], inside[:-1]])
+        self._inside = bool(inside[-1])
+        return before

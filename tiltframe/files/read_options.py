@@ -1,0 +1,190 @@
+"""Read options: what files, or rows, do not say of themselves: types, signs of numbers and times, which rows count."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+
+import pyarrow as pa
+
+from aggr import predicate
+from aggr.arguments import checked_list, checked_mapping, shown
+from aggr.expression import may_read
+from tiltframe.files.time_format import check_format
+
+_TYPES = {
+    "text": pa.string(),
+    "int64": pa.int64(),
+    "uint64": pa.uint64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
+_UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
+_NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What files, or rows, do not say of themselves; the command line has an option of each name.
+
+    Parameters
+    ----------
+    types : column -> type
+        Of CSV and JSON: ``text``, ``int64``, ``uint64``, ``float64``, ``decimal(digits, fraction)``, ``bool``, ``date``
+        or ``timestamp``; of numbers in the time column ``seconds``, ``milliseconds``, ``microseconds`` or
+        ``nanoseconds``, which may have a fraction. What is not given is inferred.
+    encoding : str
+        Of CSV and JSON, as Python names it.
+    delimiter : str, optional
+        What parts the fields of CSV: one character; otherwise the file's ending tells.
+    decimal_comma : bool
+        Whether numbers in CSV are written with a comma, ``1,5``.
+    thousands : str, optional
+        What parts groups of three digits in CSV: ``.`` in ``1.234,5``.
+    null : texts
+        What stands for nothing in CSV and JSON, beside what is empty: ``["-", "n/a"]``.
+    time_format : str, optional
+        How texts in the time column are written, as `datetime.strptime` has it: ``%d.%m.%Y %H:%M``; ISO 8601 otherwise.
+    time : str, optional
+        An expression that computes the time column: ``day || 'T' || clock``.
+    where : str, optional
+        A condition: only rows for which it is true count.
+
+    Raises
+    ------
+    ValueError
+        For an option that cannot be read, or contradicts another.
+
+    Examples
+    --------
+    >>> ReadOptions({"zip": "text"}, delimiter=";", decimal_comma=True).delimiter
+    ';'
+    """
+
+    types: Mapping[str, str] = field(default_factory=dict)
+    encoding: str = "utf-8"
+    delimiter: str | None = None
+    decimal_comma: bool = False
+    thousands: str | None = None
+    null: Sequence[str] = ()
+    time_format: str | None = None
+    time: str | None = None
+    where: str | None = None
+
+    def __post_init__(self) -> None:
+        """Check each option, and that numbers can be told."""
+        checked_mapping(self.types, "types", "column -> type, say {'zip': 'text'}")
+        object.__setattr__(self, "null", tuple(checked_list(self.null, "null", "texts, say ['-', 'n/a']")))
+        object.__setattr__(self, "encoding", _encoding(self.encoding))
+        for text in self.null:
+            if not isinstance(text, str):
+                raise ValueError(f"null is a list of texts, say ['-', 'n/a']; got {shown(text)} in it")
+        for name, sign in (("delimiter", self.delimiter), ("thousands", self.thousands)):
+            if sign is not None and (not isinstance(sign, str) or len(sign) != 1 or sign in '"\r\n+-0123456789'):
+                raise ValueError(f"{name} is one character, neither a quote, a sign nor a digit; got {shown(sign)}")
+        if self.delimiter is not None and not self.delimiter.isascii():
+            raise ValueError(f"delimiter is one ASCII character; got {shown(self.delimiter)}")
+        if self.thousands == self.point:
+            raise ValueError(f"thousands and fractions are both parted by {self.point!r}; give another for one of them")
+        if self.time_format is not None:
+            check_format(self.time_format)
+        if self.where is not None:
+            predicate.check_condition(self.where)
+        if self.time is not None:
+            predicate.columns_of(self.time, "expression")
+        assert self.declared is not None
+
+    @property
+    def point(self) -> str:
+        """What parts a number from its fraction."""
+        return "," if self.decimal_comma else "."
+
+    @property
+    def own_numbers(self) -> bool:
+        """Whether numbers are written in another way than Arrow reads them."""
+        return self.decimal_comma or self.thousands is not None
+
+    @cached_property
+    def declared(self) -> dict[str, pa.DataType]:
+        """The types that were given."""
+        return {name: self._type(name, kind) for name, kind in self.types.items()}
+
+    def unit(self, time: str) -> str | None:
+        """Name the unit of numbers in the time column, where it was given."""
+        return _UNITS.get(self.types.get(time, ""))
+
+    def fraction(self, time: str) -> pa.DataType | None:
+        """Give the type of numbers of JSON in the time column, if they may have a fraction; None otherwise."""
+        return pa.float64() if self.unit(time) in ("s", "ms") else None
+
+    def reads(self) -> tuple[str, ...]:
+        """Name the columns that the options themselves may read."""
+        of_time = () if self.time is None else may_read(self.time)
+        asked = [name for text in predicate.columns_of(self.where) for name in may_read(text)]
+        return (*of_time, *asked)
+
+    def given(self) -> list[str]:
+        """Name the options that are not as they are by default."""
+        return [
+            f.name.removesuffix("s")
+            for f in fields(self)
+            if getattr(self, f.name) not in ({}, (), "utf-8", None, False)
+        ]
+
+    def check(self, time: str, columns: Iterable[str]) -> None:
+        """Raise ``ValueError`` for the type of a column that is not read, or that is no type of times."""
+        read = {*columns, *self.reads()}
+        for name, kind in self.types.items():
+            given = self.say(name, kind)
+            if name not in read:
+                raise ValueError(f"{given}: no key, measure or time reads a column {name!r}; leave it out")
+            if kind in _UNITS and name != time:
+                raise ValueError(f"{given}: only the time column, {time!r}, is in {kind}")
+        of_time = self.declared.get(time)
+        if of_time is None or self.time is not None:
+            return
+        if not (pa.types.is_string(of_time) or pa.types.is_temporal(of_time) or of_time == pa.int64()):
+            raise ValueError(
+                f"{self.say(time, self.types[time])}: the time column is text, date, timestamp, int64 (Unix "
+                f"milliseconds), or one of {', '.join(_UNITS)}"
+            )
+
+    def say(self, name: str, kind: str) -> str:
+        """Write the type of a column as users give it."""
+        return f"types={{{name!r}: {kind!r}}}"
+
+    def say_option(self, option: str, value: object) -> str:
+        """Write another option as users give it."""
+        return f"{option}={value!r}"
+
+    def _type(self, name: str, kind: str) -> pa.DataType:
+        given = self.say(name, kind)
+        decimal = re.fullmatch(r"decimal\(\s*([0-9]{1,2})\s*(?:,\s*([0-9]{1,2})\s*)?\)", str(kind))
+        if decimal:
+            digits, fraction = int(decimal[1]), int(decimal[2] or 0)
+            if not 1 <= digits <= 38 or fraction > digits:
+                raise ValueError(f"{given}: a decimal has 1 to 38 digits, and at most as many of them a fraction")
+            return pa.decimal128(digits, fraction)
+        if kind in _UNITS:
+            return pa.int64()
+        if kind not in _TYPES:
+            raise ValueError(f"{given}: there is no type {kind!r}; there are {_ALLOWED}")
+        return _TYPES[kind]
+
+
+def _encoding(name: str) -> str:
+    """Return an encoding's own name; raises ``ValueError`` for one that is of no text, or of Python's literals."""
+    try:
+        own = codecs.lookup(name).name
+        "a".encode(own)  # a codec of bytes, such as base64, refuses
+    except (LookupError, ValueError, TypeError):
+        own = ""
+    if not own or own.replace("_", "-") in _NO_FILES:
+        raise ValueError(f"there is no encoding {shown(name)}; give one such as utf-8, latin-1 or utf-16")
+    return own

@@ -1,0 +1,86 @@
+"""Rows as they are read: their times, computed and in the units that were given, and the rows that count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from aggr import predicate
+from aggr.arguments import nearest, shown
+from aggr.expression import columns_in, values_in
+from aggr.kernels import compute as pc
+from aggr.kernels.normalize import filterable
+from aggr.predicate.types import is_number
+from tiltframe.event_time import INSTANT, event_times
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.time_format import fractional, read_format
+
+
+def with_time(schema: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
+    """Give the schema of rows once their time is computed, if it is."""
+    if reading.time is None:
+        return schema
+    computed = pa.field(time, INSTANT)
+    at = schema.get_field_index(time)
+    return schema.append(computed) if at < 0 else schema.set(at, computed)
+
+
+def rows_before(
+    columns: Sequence[str], schema: pa.Schema, own: pa.Schema | None, time: str, reading: ReadOptions
+) -> pa.Schema:
+    """Say which columns are read, so that `prepared` gives those of these names: of ``own`` before time is computed."""
+    before = schema if own is None else own
+    read = [name for name in columns if name != time or reading.time is None]
+    if reading.time is not None:
+        read += columns_in(reading.time, before.names)
+    for name in predicate.columns_of(reading.where):
+        column = predicate.column_in(name, schema.names)
+        if column is None:
+            raise ValueError(f"the data has no column {shown(name)}, which where reads; {nearest(name, schema.names)}")
+        read += [column] if column != time or reading.time is None else []
+    return pa.schema([(before if name == time else schema).field(name) for name in dict.fromkeys(read)])
+
+
+def prepared(
+    rows: pa.RecordBatch, columns: Sequence[str], time: str, reading: ReadOptions, timezone: str
+) -> pa.RecordBatch:
+    """Compute the time of rows, leave out those that do not count, and give the columns of these names."""
+    if reading.time is not None:
+        times = times_in(values_in(reading.time, rows, timezone), time, reading).cast(INSTANT)
+        at = rows.schema.get_field_index(time)
+        rows = rows.append_column(time, times) if at < 0 else rows.set_column(at, time, times)
+    if reading.where is not None:
+        chosen = predicate.rows_where(reading.where, rows, timezone)
+        rows = filterable(rows).filter(pa.array(chosen))
+    return rows.select(list(columns))
+
+
+def times_in(column: pa.Array, time: str, reading: ReadOptions) -> pa.Array:
+    """Read event times, numbers in the unit that was given, with fractions or without, texts in their format.
+
+    Raises ``ValueError`` for what is none.
+    """
+    unit, kind = reading.unit(time), column.type
+    if unit is not None and (is_number(kind) or pa.types.is_string(kind)):
+        try:
+            column = _since_1970(column, unit)
+        except pa.ArrowException as error:
+            raise ValueError(f"cannot read the time column {time!r} as numbers: {str(error).splitlines()[0]}") from None
+    elif reading.time_format is not None and pa.types.is_string(kind):
+        read = read_format(column, reading.time_format)
+        wrong = column.filter(pc.and_(pc.is_null(read), pc.is_valid(column)))
+        if len(wrong):
+            raise ValueError(
+                f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} is not written as "
+                f"{reading.time_format!r}"
+            )
+        column = read
+    return pa.array(event_times(column, time))
+
+
+def _since_1970(numbers: pa.Array, unit: str) -> pa.Array:
+    try:
+        return numbers.cast(pa.int64()).cast(pa.timestamp(unit))
+    except pa.ArrowInvalid:  # some have a fraction
+        return fractional(numbers, unit)

@@ -1,0 +1,146 @@
+"""Time formats: texts that are written as a format says, ``%d.%m.%Y %H:%M``, as instants; whole columns at once."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from decimal import Decimal
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.kernels import compute as pc
+
+_MONTHS = [name.lower() for name in calendar.month_abbr[1:]]
+_SHORT = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M"}
+_PARTS = {
+    "Y": "[0-9]{4}",
+    "y": "[0-9]{2}",
+    **dict.fromkeys("mdHIMS", "[0-9]{1,2}"),
+    "j": "[0-9]{1,3}",
+    "f": "[0-9]{1,9}",
+    **dict.fromkeys("bB", "[a-zA-Z]{3,9}"),
+    "p": "[aApP][mM]",
+    "z": "[Zz]|[+-][0-9]{2}:?[0-9]{2}",
+}
+_LEFT_OUT = {"a": "[a-zA-Z]+", "A": "[a-zA-Z]+"}  # the day of the week follows from the date
+_DIRECTIVES = ", ".join(f"%{sign}" for sign in (*_PARTS, *_LEFT_OUT, *_SHORT))
+
+
+def check_format(text: str) -> None:
+    """Raise ``ValueError`` for a format that is not read, or that does not say the day."""
+    signs = _signs(_regex(text))
+    if not ("Y" in signs or "y" in signs) or not ("j" in signs or ("d" in signs and signs & set("mbB"))):
+        raise ValueError(f"the time format {shown(text)} does not say the day; write one such as %d.%m.%Y %H:%M:%S")
+    if ("I" in signs) != ("p" in signs):
+        raise ValueError(f"the time format {shown(text)} has one of %I and %p; hours of twelve need both")
+
+
+def read_format(texts: pa.Array, form: str) -> pa.Array:
+    """Read texts as microseconds UTC; without an offset they count as UTC. What is none of the format is null.
+
+    >>> read_format(pa.array(["01.05.2024 10:00", "May 1"]), "%d.%m.%Y %H:%M").cast(pa.int64()).to_pylist()
+    [1714557600000000, None]
+    """
+    regex = _regex(form)
+    found = pc.extract_regex(pc.utf8_trim_whitespace(texts), regex)
+    parts = {sign: pc.struct_field(found, sign) for sign in _signs(regex)}
+
+    def number(sign: str, absent: int = 0) -> pa.Array:
+        return parts[sign].cast(pa.int64()) if sign in parts else pc.if_else(pc.is_valid(found), absent, None)
+
+    year = number("Y") if "Y" in parts else _century(number("y"))
+    month = _named(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
+    hour = number("H") if "I" not in parts else _of_twelve(number("I"), parts["p"])
+    date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")
+    clock = _joined([hour, number("M"), number("S")], [2, 2, 2], ":")
+    fraction = pc.utf8_slice_codeunits(pc.binary_join_element_wise(parts.get("f", ""), "000000", ""), 0, 6)
+    times = _valid(pc.binary_join_element_wise(date, "T", clock, ".", fraction, "")).cast(pa.timestamp("us"))
+    micros = times.cast(pa.int64())
+    if "j" in parts:
+        day = number("j")
+        inside = pc.and_(pc.greater(day, 0), pc.less(day, 367))
+        micros = pc.if_else(inside, pc.add(micros, pc.multiply(pc.subtract(day, 1), 86_400_000_000)), None)
+    if "z" in parts:
+        micros = pc.subtract(micros, _offset(parts["z"]))
+    return micros.cast(pa.timestamp("us", "UTC"))
+
+
+def fractional(numbers: pa.Array, unit: str) -> pa.Array:
+    """Read numbers of a unit, with fractions, as microseconds UTC; what is finer is rounded down.
+
+    >>> fractional(pa.array([0.25, 1714521600.123456, -0.5]), "s").cast(pa.int64()).to_pylist()
+    [250000, 1714521600123456, -500000]
+    """
+    texts = pc.utf8_trim_whitespace(numbers.cast(pa.string()))  # of a double its shortest text, so that .1 is .1
+    cut = pc.replace_substring_regex(texts, r"^([^.eE]*\.[0-9]{12})[0-9]+$", r"\1")
+    exact = cut.cast(pa.decimal256(60, 25))
+    steps = pa.scalar(Decimal({"s": 10**6, "ms": 10**3, "us": 1}.get(unit, 1)), pa.decimal256(8, 0))
+    micros = pc.floor(pc.multiply(exact, steps) if unit != "ns" else pc.divide(exact, pa.scalar(Decimal(1000))))
+    return micros.cast(pa.decimal256(60, 0)).cast(pa.int64()).cast(pa.timestamp("us", "UTC"))
+
+
+def _regex(form: str) -> str:
+    """Write a format as a regular expression with a group for each part."""
+    if not isinstance(form, str):
+        raise ValueError(f"a time format is text, say '%d.%m.%Y %H:%M'; got {shown(form)}")
+    form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)
+    pattern, seen = "", set[str]()
+    for piece in re.findall(r"%.|%|\s+|[^%\s]", form, re.DOTALL):
+        sign = piece[1:]
+        if piece[0] != "%":
+            pattern += r"\s+" if piece.isspace() else re.escape(piece)
+        elif sign == "%":
+            pattern += "%"
+        elif sign in _LEFT_OUT:
+            pattern += _LEFT_OUT[sign]
+        elif sign not in _PARTS or sign in seen:
+            said = "twice" if sign in seen else f"and there are {_DIRECTIVES}"
+            raise ValueError(f"the time format {shown(form)} has {piece} {said}")
+        else:
+            pattern += f"(?P<{sign}>{_PARTS[sign]})"
+            seen.add(sign)
+    return f"^{pattern}$"
+
+
+def _signs(regex: str) -> set[str]:
+    return set(re.findall(r"\(\?P<(\w)>", regex))
+
+
+def _century(year: pa.Array) -> pa.Array:
+    return pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as POSIX
+
+
+def _named(names: pa.Array) -> pa.Array:
+    short = pc.utf8_slice_codeunits(pc.utf8_lower(names), 0, 3)
+    return pc.add(pc.index_in(short, pa.array(_MONTHS)).cast(pa.int64()), 1)
+
+
+def _of_twelve(hour: pa.Array, half: pa.Array) -> pa.Array:
+    inside = pc.and_(pc.greater(hour, 0), pc.less(hour, 13))
+    late = pc.if_else(pc.equal(pc.utf8_lower(half), "pm"), 12, 0)
+    return pc.if_else(inside, pc.add(pc.if_else(pc.equal(hour, 12), 0, hour), late), None)
+
+
+def _joined(numbers: list[pa.Array], widths: list[int], sign: str) -> pa.Array:
+    texts = [pc.utf8_lpad(n.cast(pa.string()), w, "0") for n, w in zip(numbers, widths, strict=True)]
+    return pc.binary_join_element_wise(*texts, sign)
+
+
+def _valid(texts: pa.Array) -> pa.Array:
+    """Give null for days and hours that there are not, half by half."""
+    try:
+        texts.cast(pa.timestamp("us"))
+        return texts
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return pa.nulls(1, pa.string())
+        half = len(texts) // 2
+        return pa.concat_arrays([_valid(texts[:half]), _valid(texts[half:])])
+
+
+def _offset(zone: pa.Array) -> pa.Array:
+    digits = pc.replace_substring_regex(pc.replace_substring_regex(zone, "^[Zz]$", "+0000"), ":", "")
+    hours = pc.utf8_slice_codeunits(digits, 1, 3).cast(pa.int64())
+    minutes = pc.add(pc.multiply(hours, 60), pc.utf8_slice_codeunits(digits, 3, 5).cast(pa.int64()))
+    return pc.multiply(pc.if_else(pc.starts_with(digits, "-"), pc.negate(minutes), minutes), 60_000_000)

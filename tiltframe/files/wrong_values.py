@@ -1,0 +1,186 @@
+"""Wrong values: the first one in a text file that is not of the type of its column, with its line and a way out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.kernels.normalize import one_array
+from tiltframe.files.digits import from_text
+from tiltframe.files.formats import delimiter_of, kind_of, open_csv, open_text
+from tiltframe.files.read_options import ReadOptions
+
+_NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
+_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
+_GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:(?P<sign>[., '_])[0-9]{3})+(?P<fraction>[.,][0-9]+)?")
+_KINDS = {"number": pa.float64(), "string": pa.string(), "boolean": pa.bool_(), "object": pa.struct([])}
+_KINDS |= {"array": pa.list_(pa.null())}
+_NAMES = {"double": "float64", "date32[day]": "date", "timestamp[us]": "timestamp", "string": "text"}
+_NAMES |= {"struct<>": "object", "list<item: null>": "array"}
+
+
+def wrong_value(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+    """Find the first value that is not of its column's type, among columns that are no text; None where all are."""
+    if kind_of(file) == "json":
+        return _in_json(file, wanted, reading)
+    read = {name: _reader(kind, reading) for name, kind in wanted.items() if not pa.types.is_string(kind)}
+    found = first_unread(file, read, reading)
+    return None if found is None else _said(file, *found, wanted[found[1]], reading)
+
+
+def wrong_json(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
+    """Find the line of a JSON file at which Arrow fails while it infers types."""
+    if kind_of(file) != "json":
+        return None
+    found = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
+    kinds = {found[1]: _KINDS[found[2]]} if found and found[2] in _KINDS else {}
+    return _in_json(file, kinds, reading)
+
+
+def first_unread(
+    file: Path, read: Mapping[str, Callable[[pa.Array], object]], reading: ReadOptions
+) -> tuple[int, str, str | None] | None:
+    """Find the first value of a CSV file that a reader of its column refuses: its line, its column, and its text."""
+    row = 0
+    texts = pa.schema([(name, pa.string()) for name in read])
+    with open_text(file) as stream:
+        for batch in open_csv(stream, file, reading, texts):
+            places = {name: _first(one_array(batch.column(name)), read[name]) for name in read}
+            there = {name: place for name, place in places.items() if place is not None}
+            if there:
+                name = min(there, key=lambda column: there[column])
+                return _line_of(file, row + there[name], reading), name, batch.column(name)[there[name]].as_py()
+            row += batch.num_rows
+    return None
+
+
+def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None:
+    """Name the first value for which a column was taken for text; None where that has another cause."""
+    if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
+        return None
+    return wrong_value(file, {name: pa.float64()}, reading)
+
+
+def _reader(kind: pa.DataType, reading: ReadOptions) -> Callable[[pa.Array], object]:
+    return lambda column: from_text(column, kind, reading)
+
+
+def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
+    """Find the first value that cannot be read, half by half."""
+
+    def fails(some: pa.Array) -> bool:
+        try:
+            read(some)
+        except (pa.ArrowException, ValueError):
+            return True
+        return False
+
+    if not fails(column):
+        return None
+    at = 0
+    while len(column) > 1:
+        half = len(column) // 2
+        left = fails(column[:half])
+        at, column = (at, column[:half]) if left else (at + half, column[half:])
+    return at
+
+
+def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
+    """Find the line in which a row of a CSV file begins; lines without anything are no rows."""
+    with open_text(file) as stream:
+        lines = io.TextIOWrapper(stream, reading.encoding, newline="")
+        rows = csv.reader(lines, delimiter=str(delimiter_of(file, reading)))
+        before, seen = 0, -1  # the first row is the header
+        for fields in rows:
+            if fields:
+                if seen == row:
+                    return before + 1
+                seen += 1
+            before = rows.line_num
+    return before
+
+
+def _said(file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions) -> ValueError:
+    """Say what is wrong, and the way out that works."""
+    way_out = _way_out(str(text), name, reading)
+    return ValueError(
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(kind)}; {way_out}"
+    )
+
+
+def _named(kind: pa.DataType) -> str:
+    return _NAMES.get(str(kind), str(kind))
+
+
+def _way_out(text: str, name: str, reading: ReadOptions) -> str:
+    bare = text.strip()
+    grouped = _GROUPED.fullmatch(bare)
+    comma = [reading.say_option("decimal_comma", True)] * (not reading.decimal_comma)
+    if reading.thousands is None and grouped and grouped["fraction"] and grouped["fraction"][0] != grouped["sign"]:
+        of_groups = reading.say_option("thousands", grouped["sign"])
+        return f"say {' and '.join([of_groups, *(comma if grouped['fraction'][0] == ',' else [])])}"
+    if comma and reading.thousands != "," and _COMMA.fullmatch(bare):
+        of_groups = f", or {reading.say_option('thousands', ',')}" if grouped else ""
+        return f"say {comma[0]}{of_groups}"
+    as_text = f"{reading.say(name, 'text')} and TRY_CAST({name} AS DOUBLE), which gives null for it"
+    if _NOTHING.fullmatch(bare):
+        return f"if it stands for nothing say {reading.say_option('null', bare)}; else {as_text}"
+    return f"say {as_text}"
+
+
+def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+    """Look at one object after the other."""
+    for line, row in _objects(file, reading):
+        if not isinstance(row, dict):
+            what = "is no JSON object" if row is None else "is JSON, but no object"
+            return ValueError(f"cannot read {file}: line {line:,} {what}; mend it, or leave it out")
+        for name, kind in wanted.items():
+            value = row.get(name)
+            if value is not None and not _fits(value, kind):
+                return ValueError(
+                    f"{file}: {shown(value)} in line {line:,}, of {name!r}, is no {_named(kind)}, as values before it "
+                    "are; a column of JSON has one type: mend it, or write null"
+                )
+    return None
+
+
+def _objects(file: Path, reading: ReadOptions) -> Iterator[tuple[int, Any]]:
+    with open_text(file) as stream:
+        text = stream.read().decode(reading.encoding).removeprefix("\ufeff")
+    if not text.lstrip().startswith("["):
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    yield number, json.loads(line)
+                except ValueError:
+                    yield number, None
+        return
+    at, decoder = text.index("[") + 1, json.JSONDecoder()
+    while found := re.compile(r"[\s,]*([^\s,\]])").match(text, at):
+        line = text.count("\n", 0, found.start(1)) + 1
+        try:
+            row, at = decoder.raw_decode(text, found.start(1))
+        except ValueError:
+            yield line, None
+            return
+        yield line, row
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    if pa.types.is_boolean(kind):
+        return isinstance(value, bool)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and not isinstance(value, bool)
+    if pa.types.is_floating(kind):
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if pa.types.is_struct(kind) or pa.types.is_list(kind):
+        return isinstance(value, dict if pa.types.is_struct(kind) else list)
+    return isinstance(value, str) or not pa.types.is_string(kind)
