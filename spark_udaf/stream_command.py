@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_NEVER = {"dropped": None}  # what Spark is told by options of its source, and what it cannot do
+_NEVER = {"dropped": None, "bad_rows": "fail"}  # what Spark is told by options of its source, and what it cannot do
 _OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys": None, "shards": None}
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 

@@ -19,9 +19,10 @@ from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar
 from tiltframe.event_time import event_times
+from tiltframe.files.bad_rows import BadRows, file_batches
 from tiltframe.files.inputs import Source
 from tiltframe.frame import LEVEL, START, TiltFrame
-from tiltframe.level_chain import rollup_batches
+from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store import Expired, FrameStore
 from tiltframe.store.core.backend import Range
@@ -41,7 +42,12 @@ class _Seen:
 
 
 def append_new(
-    source: Source, filed: Sequence[Filed], store: FrameStore, writable: Callable[[], FrameStore], max_bytes: int
+    source: Source,
+    filed: Sequence[Filed],
+    store: FrameStore,
+    writable: Callable[[], FrameStore],
+    bad: BadRows | None,
+    max_bytes: int,
 ) -> None:
     """Add the rows of files that the store does not hold yet; note the others' names."""
     for one in filed:
@@ -59,7 +65,7 @@ def append_new(
         return
     seen = _Seen()
     with (
-        _reading(replace(source, files=tuple(one.file for one in came)), store.frame, seen) as batches,
+        _reading(replace(source, files=tuple(one.file for one in came)), store.frame, seen, bad) as batches,
         spilled(batches, store.frame, max_bytes) as slices,
     ):
         for one in came:
@@ -81,12 +87,17 @@ def append_new(
 
 
 def replace_in(
-    source: Source, filed: Sequence[Filed], within: str, store: FrameStore, writable: Callable[[], FrameStore]
+    source: Source,
+    filed: Sequence[Filed],
+    within: str,
+    store: FrameStore,
+    writable: Callable[[], FrameStore],
+    bad: BadRows | None,
 ) -> None:
     """Derive a range anew from files; those that have rows in it are held by the store from now on."""
     span = read_time_range(within, store.frame.timezone)
     once = list({one.content: one for one in filed}.values())
-    states, seen = _rolled(replace(source, files=tuple(one.file for one in once)), once, store.frame, span)
+    states, seen = _rolled(replace(source, files=tuple(one.file for one in once)), once, store.frame, span, bad)
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
     inside = _within(finest, span)
     if not inside.num_rows:
@@ -111,10 +122,12 @@ def replace_in(
             click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
 
 
-def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range) -> tuple[pa.Table, _Seen]:
+def _rolled(
+    source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range, bad: BadRows | None
+) -> tuple[pa.Table, _Seen]:
     """Roll up files, and see where their windows are."""
     seen = _Seen()
-    with _reading(source, frame, seen, span) as batches:
+    with _reading(source, frame, seen, bad, span) as batches:
         states = rollup_batches(batches, frame)
     for one in filed:
         unchanged(one)
@@ -122,20 +135,27 @@ def _rolled(source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Rang
 
 
 @contextmanager
-def _reading(source: Source, frame: TiltFrame, seen: _Seen, span: Range = (0, 0)) -> Iterator[Iterator[pa.RecordBatch]]:
+def _reading(
+    source: Source, frame: TiltFrame, seen: _Seen, bad: BadRows | None, span: Range = (0, 0)
+) -> Iterator[Iterator[pa.RecordBatch]]:
     """Read the batches of files, with a bar that shows how far, and see when their rows were."""
     with progress_bar("rolling up", source.bytes) as progress:
-        yield _watched(source.coded(plain_keys(frame.keyed_by)), frame, span, seen, progress)
+        yield _watched(source.coded(plain_keys(frame.keyed_by)), frame, span, seen, bad, progress)
 
 
 def _watched(
-    source: Source, frame: TiltFrame, span: Range, seen: _Seen, progress: Callable[[int, int], None]
+    source: Source,
+    frame: TiltFrame,
+    span: Range,
+    seen: _Seen,
+    bad: BadRows | None,
+    progress: Callable[[int, int], None],
 ) -> Iterator[pa.RecordBatch]:
     """Let the batches of files pass, at least one, and see when their rows were."""
     columns = frame.columns_in(source.schema.names)
     yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in columns]))
     for file in source.files:
-        for batch in source.batches_of(file, columns):
+        for batch in file_batches(source, file, columns, lambda rows: reduce_rows(rows, frame), bad):
             if batch.num_rows:
                 times = event_times(batch.column(frame.time), frame.time)
                 low, high = widened((int(times.min()), int(times.max()) + 1), frame.levels[0])

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
@@ -13,8 +14,10 @@ import click
 
 from aggr.arguments import shown
 from tiltframe.cli.measure_parser import keys_from, measures_from
+from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
+from tiltframe.regular_files import not_a_file
 from windows import read_windows
 
 _FRAME = (
@@ -51,6 +54,30 @@ _READING = (
     click.option("--time-format", metavar="FORMAT", help="Of times, if not ISO 8601: '%d.%m.%Y %H:%M'."),
     click.option("--where", metavar="CONDITION", help="Only rows for which it is true count: 'status < 500'."),
 )
+
+
+with_bad_rows = click.option(
+    "--bad-rows",
+    default="fail",
+    show_default=True,
+    metavar="fail|skip|FILE",
+    help="What becomes of rows that cannot be read: FILE takes them, with line and reason, as JSON lines.",
+)
+
+
+def read_bad_rows(given: str, once: bool = True) -> BadRows | None:
+    """Read what becomes of bad rows; None where the first one ends the command."""
+    if given == "fail":
+        return None
+    if given == "skip":
+        return BadRows()
+    file = Path(given)
+    if not given.strip() or not file.parent.is_dir() or (there := not_a_file(file)):
+        what = f": there is {there}" if given.strip() and file.parent.is_dir() else ""
+        raise ValueError(
+            f"cannot keep bad rows in {shown(given)}{what}; give fail, skip, or a file in a folder there is"
+        )
+    return BadRows(file, once)
 
 
 class Typed(ReadOptions):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -11,9 +12,10 @@ from aggr.arguments import shown
 from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
-from tiltframe.cli.options import memory_bytes, with_frame, with_store
+from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
+from tiltframe.files.bad_rows import open_sampled
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -39,6 +41,7 @@ _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its row
 @click.option(
     "--replace-within", metavar="START,END", help="Derive this range anew, from the inputs alone, instead of adding."
 )
+@with_bad_rows
 @click.option(
     "--memory",
     callback=memory_bytes,
@@ -55,6 +58,7 @@ def rollup(
     retention: str | None,
     replace_within: str | None,
     durable: bool,
+    bad_rows: str,
     memory: int,
     input_format: str | None,
 ) -> None:
@@ -67,6 +71,7 @@ def rollup(
     TYPE is text, int64, uint64, float64, decimal(digits, fraction), bool, date or timestamp; of whole numbers in the
     time column seconds, milliseconds, microseconds or nanoseconds.
     """
+    bad = read_bad_rows(bad_rows)
     store = FrameStore(uri, frame, name=name, durable=durable)
     kept = read_retention(retention)
     if kept is not None:
@@ -79,15 +84,19 @@ def rollup(
         return FrameStore(uri, frame, name=name, retention=kept, durable=durable)
 
     with with_standard_input(inputs, input_format) as (given, piped):
-        source = open_source(given, frame.time, columns_keys_may_read(frame.keyed_by), reading, frame.timezone)
+        keys = columns_keys_may_read(frame.keyed_by)
+        opened = partial(open_source, given, frame.time, keys, reading, frame.timezone)
+        source = opened() if bad is None else open_sampled(opened, reading)
         source.check(frame.check)
         source = replace(source, schema=settled(source.schema, frame, store))
         store.check_states(store.frame.states_schema(source.schema))
         filed = look_up(source.files, store, piped)
         if replace_within is None:
-            append_new(source, filed, store, writable, max(memory // _A_STATE_TAKES, 1))
+            append_new(source, filed, store, writable, bad, max(memory // _A_STATE_TAKES, 1))
         else:
-            replace_in(source, filed, replace_within, store, writable)
+            replace_in(source, filed, replace_within, store, writable, bad)
+        if bad is not None and (told := bad.told()):
+            click.echo(told, err=True)
 
 
 def read_retention(text: str | None) -> dict[str, str | None] | None:

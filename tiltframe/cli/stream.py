@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import time as clock
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tiltframe.cli.options import with_frame, with_store
+from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import as_moment
 from tiltframe.cli.progress import on_same_terminal
 from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
+from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.regular_files import not_a_file
@@ -55,6 +56,7 @@ _SHOWN_EVERY = 0.25  # seconds
 @click.option(
     "--dropped", type=click.Path(path_type=Path), metavar="FILE", help="Append events that are dropped, as JSON lines."
 )
+@with_bad_rows
 @click.option("--max-keys", type=int, metavar="N", help="How many distinct keys may be held at once.")
 @click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Go on from here, and save at the end.")
 @with_store(required=False)
@@ -108,6 +110,7 @@ def _run(
     durable: bool,
     stream_name: str | None,
     once: bool,
+    bad_rows: str,
 ) -> None:
     """Read the source until its end, or Ctrl-C."""
     behind = micros(disorder)
@@ -130,24 +133,41 @@ def _run(
         if stream_name is None:
             stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
         sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
-    rows: Lines | Arrivals = Lines(frame, reading, arrival)
+    bad = read_bad_rows(bad_rows, once=folder is not None)
+    rows: Lines | Arrivals = Lines(frame, reading, arrival, bad)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
-        rows = Arrivals(folder, frame, reading, store, once, notes.get("files", {}))
-    with _stopped_by_ctrl_c() as stopped, _live_line(sink) as show, side_output(dropped) as put_aside:
-        for arrived in rows.batches(stopped):
-            watermark = clock.time_ns() // 1000 - behind if arrival else None
-            if arrived.rows is not None and arrived.rows.num_rows:
-                put_aside(sink.add(arrived.rows))
-                watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
-            sink.tell(watermark)
-            if arrived.whole:
-                sink.settle(state, rows.notes)
-            show()
+        rows = Arrivals(folder, frame, reading, store, once, notes.get("files", {}), bad)
+    safe = sink.copy()
+    with _stopped_by_ctrl_c() as stopped, _live_line(sink, bad) as show, side_output(dropped) as put_aside:
+        try:
+            for arrived in rows.batches(stopped):
+                watermark = clock.time_ns() // 1000 - behind if arrival else None
+                if arrived.rows is not None and arrived.rows.num_rows:
+                    put_aside(sink.add(arrived.rows))
+                    watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
+                sink.tell(watermark)
+                if arrived.whole:
+                    sink.settle(state, rows.notes)
+                    safe = sink.copy()
+                show()
+        except Exception:
+            _save_first(safe, state, rows.notes)
+            raise
         if state is None and not stopped:
             sink.close()
         sink.settle(state, rows.notes, ended=True)
-    _end(sink, state, bool(stopped))
+    _end(sink, state, bool(stopped), bad)
+
+
+def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
+    """Keep what had come before an error: the rows of whole batches and files."""
+    if state is None:
+        click.echo("tiltframe: open windows are lost with the error that follows: --state FILE keeps them", err=True)
+        return
+    with suppress(Exception):  # the error that counts is the first
+        safe.settle(state, notes, ended=True)
+        click.echo(f"tiltframe: what came before the error that follows is kept in {state}", err=True)
 
 
 def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
@@ -178,8 +198,10 @@ def _closed(
     return closed
 
 
-def _end(sink: Output | IntoStore, state: Path | None, stopped: bool) -> None:
+def _end(sink: Output | IntoStore, state: Path | None, stopped: bool, bad: BadRows | None) -> None:
     """Say what else there is to say, and end."""
+    if bad is not None and (told := bad.told()):
+        click.echo(f"tiltframe: {told}", err=True)
     known = sink.windows.progress.committed_rows
     if known:
         click.echo(f"tiltframe: {known:,} rows of windows that are committed were not taken again", err=True)
@@ -212,7 +234,7 @@ def _stopped_by_ctrl_c() -> Iterator[list[bool]]:
 
 
 @contextmanager
-def _live_line(sink: Output | IntoStore) -> Iterator[Callable[[], None]]:
+def _live_line(sink: Output | IntoStore, bad: BadRows | None) -> Iterator[Callable[[], None]]:
     """Show a line on standard error, if that is a terminal: rows a second, watermark, open windows, late rows."""
     console, begun, first = Console(stderr=True), clock.monotonic(), sink.windows.progress.rows
     if not console.is_terminal:

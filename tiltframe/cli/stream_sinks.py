@@ -23,9 +23,14 @@ _EVERY = 1.0  # seconds between commits
 
 @dataclass
 class Output:
-    """Windows go to standard output as JSON lines."""
+    """Windows go to standard output as JSON lines, once the rows that they are emitted for have come whole."""
 
     windows: OpenWindows
+    _held: list[str] = field(default_factory=list)
+
+    def copy(self) -> Output:
+        """Give it as it is, before more comes."""
+        return Output(self.windows.copy(), list(self._held))
 
     def add(self, rows: pa.Table) -> pa.Table:
         """Take rows; return those that are dropped as late."""
@@ -42,11 +47,14 @@ class Output:
 
     def _write(self, emitted: pa.Table) -> None:
         if emitted.num_rows:
-            sys.stdout.write(json_lines(self.windows.results(emitted)))
-            sys.stdout.flush()
+            self._held.append(json_lines(self.windows.results(emitted)))
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Save the state at the end: what was written in between is not written again."""
+        """Write what was emitted; save the state at the end: what was written in between is not written again."""
+        if self._held:
+            sys.stdout.write("".join(self._held))
+            sys.stdout.flush()
+            self._held.clear()
         if state is not None and ended:
             save(state, extended(self.windows.to_ipc(), {"notes": dict(notes)}))
 
@@ -57,6 +65,10 @@ class IntoStore:
 
     closed: ClosedWindows
     _last: float = field(default_factory=clock.monotonic)
+
+    def copy(self) -> IntoStore:
+        """Give it as it is, before more comes."""
+        return IntoStore(self.closed.copy(), self._last)
 
     @property
     def windows(self) -> OpenWindows:

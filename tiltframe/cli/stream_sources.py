@@ -7,8 +7,9 @@ import os
 import select
 import sys
 import time as clock
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,19 @@ import pyarrow.json as pajson
 from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import content_of
 from tiltframe.cli.types_from_store import settled
+from tiltframe.event_time import event_times
+from tiltframe.files.bad_rows import ALL_BAD, UNREADABLE, BadRows, Line, file_batches, open_sampled, sound
 from tiltframe.files.formats import without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.frame import INSTANT, TiltFrame
+from tiltframe.level_chain import reduce_rows
 from tiltframe.store import FrameStore
 
 PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
 _GATHERED = 1 << 20  # bytes of a batch of lines, unless the input pauses before
+_STANDARD_INPUT = "standard input"
 _QUIET = 1.0  # seconds: a file that was written to since may not be whole
 
 
@@ -47,10 +52,13 @@ class Lines:
     With ``arrival`` the time of each is when it comes.
     """
 
-    def __init__(self, frame: TiltFrame, reading: ReadOptions, arrival: bool = False) -> None:
+    def __init__(
+        self, frame: TiltFrame, reading: ReadOptions, arrival: bool = False, bad: BadRows | None = None
+    ) -> None:
         """Read nothing yet."""
-        self.frame, self.reading, self.arrival = frame, reading, arrival
+        self.frame, self.reading, self.arrival, self.bad = frame, reading, arrival, bad
         self.schema: pa.Schema | None = None
+        self._number = 1  # of the next line
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -60,7 +68,48 @@ class Lines:
     def batches(self, stopped: list[bool]) -> Iterator[Arrived]:
         """Yield complete lines as they come, much at once where much is there."""
         for given in _gathered(sys.stdin.fileno(), stopped):
-            yield Arrived(self._read(given) if given else None)
+            if not given:
+                yield Arrived(None)
+                continue
+            try:
+                rows = self._read(given)
+                if self.bad is not None:  # what an expression or a function refuses is bad as well
+                    reduce_rows(rows, self.frame)
+            except UNREADABLE:
+                yield from self._one_by_one(given)
+            else:
+                yield Arrived(rows)
+            self._number += given.count(b"\n")
+
+    def _one_by_one(self, given: bytes) -> Iterator[Arrived]:
+        """Yield the lines that can be read: those before the first bad one, which raises its error, or all of them."""
+        begun = self.schema is not None
+        lines = [Line(number, text) for number, text in enumerate(given.splitlines(keepends=True), self._number)]
+        lines = [line for line in lines if line.text.strip()]
+        rows, unread = sound(lines, self._read_lines, lambda rows: reduce_rows(rows, self.frame))
+        if self.bad is None and unread:
+            first, error = unread[0]
+            if before := [line for line in lines if line.number < first.number]:
+                yield Arrived(self._read_lines(before))
+            raise ValueError(f"line {first.number:,} of standard input: {error}") from None
+        if len(unread) == len(lines) >= ALL_BAD and not begun:
+            raise ValueError(f"not one of {len(lines):,} lines of standard input can be read; {unread[0][1]}")
+        for line, error in unread:
+            assert self.bad is not None
+            self.bad.put(_STANDARD_INPUT, line, error)
+        if rows is not None:
+            yield Arrived(rows)
+
+    def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
+        before = self.schema
+        try:
+            rows = self._read(b"".join(line.text for line in lines))
+            if self.reading.where is None and rows.num_rows != len(lines):
+                raise ValueError(f"these are {rows.num_rows} rows in {len(lines)} lines; write one a line")
+        except UNREADABLE:
+            self.schema = before
+            raise
+        return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
         fraction = self.reading.fraction(self.frame.time)
@@ -91,7 +140,9 @@ class Lines:
         if reading.time is None and (reading.unit(time) is not None or reading.time_format is not None):
             at = batch.schema.get_field_index(time)
             batch = batch.set_column(at, time, times_in(batch.column(at), time, reading).cast(INSTANT))
-        return pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
+        found = pa.Table.from_batches([prepared(batch, read, time, reading, self.frame.timezone)])
+        event_times(found.column(time), time)
+        return found
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
         """Give rows the time at which they come."""
@@ -142,6 +193,7 @@ class Arrivals:
     store: FrameStore | None = None
     once: bool = False
     known: dict[str, list[int]] = field(default_factory=dict)
+    bad: BadRows | None = None
     _source: Source | None = None
 
     @property
@@ -195,7 +247,7 @@ class Arrivals:
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)
-        for batch in self._source.batches_of(path, columns):
+        for batch in file_batches(self._source, path, columns, lambda rows: reduce_rows(rows, self.frame), self.bad):
             if batch.num_rows:
                 yield Arrived(pa.Table.from_batches([batch]), whole=False)
         self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
@@ -204,7 +256,8 @@ class Arrivals:
     def _opened(self, path: Path) -> Source:
         """Take the types of the first file for those of all."""
         keys = columns_keys_may_read(self.frame.keyed_by)
-        source = open_source([path], self.frame.time, keys, self.reading, self.frame.timezone)
+        opened = partial(open_source, [path], self.frame.time, keys, self.reading, self.frame.timezone)
+        source = opened() if self.bad is None else open_sampled(opened, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
             source = replace(source, schema=settled(source.schema, self.frame, self.store))

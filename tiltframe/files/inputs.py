@@ -153,6 +153,7 @@ def open_source(
     keys: Sequence[str] = (),
     reading: ReadOptions = _NOTHING,
     timezone: str = "UTC",
+    sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
     """Find the files of inputs and agree on a schema.
 
@@ -168,6 +169,8 @@ def open_source(
         What is not given is inferred.
     timezone : str
         Of the clock that expressions among them read times on.
+    sample : function of a path
+        Gives what types are told by in place of a file.
 
     Raises
     ------
@@ -184,7 +187,7 @@ def open_source(
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
-            own = _schema(file, time, reading)
+            own = _schema(sample(file), time, reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_json, file, error, reading)) from None

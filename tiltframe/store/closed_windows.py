@@ -9,6 +9,7 @@ states of their own, for a store merges when it is read, so that no closed windo
 
 from __future__ import annotations
 
+import copy
 import uuid
 import warnings
 from collections.abc import Mapping
@@ -151,6 +152,17 @@ class ClosedWindows:
         end = self.windows.last_end
         if end is not None:
             self.advance(end + self._emit.delay_us)
+
+    def copy(self) -> ClosedWindows:
+        """Give the stream as it is now: what comes to one is not in the other.
+
+        Returns
+        -------
+        ClosedWindows
+        """
+        twin = copy.copy(self)
+        twin.windows = self.windows.copy()
+        return twin
 
     def to_ipc(self, notes: Mapping[str, Any] | None = None) -> bytes:
         """Write all that is held and on its way; `from_ipc` goes on from there.

@@ -10,6 +10,7 @@ caller's.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -324,6 +325,17 @@ class OpenWindows:
         """The latest end of the finest windows that are held, microseconds UTC; None where none is."""
         held = self._levels[0].held if self._levels else ()
         return int(self._levels[0].held.ends.max()) if len(held) else None
+
+    def copy(self) -> OpenWindows:
+        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other.
+
+        Returns
+        -------
+        OpenWindows
+        """
+        twin = copy.copy(self)
+        twin._counts = dict(self._counts)
+        return twin
 
     def to_ipc(self) -> bytes:
         """Write all that is held, and how it came to be, as Arrow IPC; `from_ipc` goes on from there."""

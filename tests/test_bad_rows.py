@@ -1,0 +1,215 @@
+"""Bad rows are left out and kept, with line and reason; without that, what came before the first is saved."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tiltframe import FrameStore
+from tiltframe.cli import main
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+FRAME = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--measure", "total=sum(ms)", "--levels", "10s,1m"]
+AFTER = '{"ts": "2030-01-01T00:00:00Z", "host": "a", "ms": 0}'
+BAD_JSON = [
+    "nonsense",
+    '{"ts": "2024-05-01T10:00:00Z", "host": "a", "ms": ',
+    '{"ts": null, "host": "a", "ms": 1}',
+    '{"host": "a", "ms": 1}',
+    '{"ts": "yesterday", "host": "a", "ms": 1}',
+    '{"ts": "2024-05-01T10:00:00Z", "host": "a", "ms": "x"}',
+    '{"ts": "2024-05-01T10:00:00Z", "host": ["a"], "ms": 1}',
+    '["2024-05-01T10:00:00Z"]',
+    "17",
+]
+BAD_CSV = ["yesterday,a,1", ",a,1", "2024-05-01T10:00:00Z,a,x", "2024-05-01T10:00:00Z,a", "2024-05-01T10:00:00Z,a,1,2"]
+
+
+def drawn(draws: random.Random, rows: int, form: str) -> tuple[list[str], dict[int, str], int]:
+    """Draw lines of which each tenth is bad: the lines, the bad ones by number, and the sum of the good ones."""
+    lines, bad, total = [], {}, 0
+    first = 2 if form == "csv" else 1
+    for number in range(first, rows + first):
+        at = dt.datetime(2024, 5, 1, 10) + dt.timedelta(seconds=(number - first) // 10)
+        if number % 10 == 3:
+            line = bad[number] = draws.choice(BAD_CSV if form == "csv" else BAD_JSON)
+        else:
+            ms, host = draws.randrange(1000), draws.choice("abc")
+            total += ms
+            row = {"ts": f"{at.isoformat()}Z", "host": host, "ms": ms}
+            line = f"{row['ts']},{host},{ms}" if form == "csv" else json.dumps(row)
+        lines.append(line)
+    return lines, bad, total
+
+
+def stream(given: str, *options: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from tiltframe.cli import main; main()", "stream", *options]
+    return subprocess.run(command, input=given, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def counted(out: str) -> tuple[int, int]:
+    rows = [json.loads(line) for line in out.splitlines()]
+    minutes = [row for row in rows if row["level"] == "1m"]
+    return sum(row["n"] for row in minutes), sum(row["total"] or 0 for row in minutes)
+
+
+@pytest.mark.slow
+def test_a_stream_of_which_each_tenth_line_is_bad_counts_all_others(tmp_path):
+    lines, bad, total = drawn(random.Random(SEED), 10_000, "json")
+    done = stream("\n".join(lines) + "\n", *FRAME, "--bad-rows", "bad.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert counted(done.stdout) == (10_000 - len(bad), total), SEED
+    assert "1,000 bad rows were left out, and kept in bad.jsonl" in done.stderr
+    kept = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    assert {row["line"]: row["text"] for row in kept} == bad, SEED
+    assert len(kept) == len(bad)
+    assert all(row["source"] == "standard input" and 0 < len(row["reason"]) <= 300 for row in kept)
+    assert not any("/" in row["reason"].split()[0] for row in kept)
+
+
+@pytest.mark.slow
+@pytest.mark.store
+def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
+    draws = random.Random(SEED)
+    lines, bad, total = drawn(draws, 10_000, "json")
+    (tmp_path / "in").mkdir()
+    lines += [AFTER]  # closes all windows before
+    for number in range(41):
+        part = lines[number * 250 : number * 250 + 250]
+        (tmp_path / "in" / f"{number:02}.jsonl").write_text("\n".join(part) + "\n")
+    options = ["stream", "in", *FRAME, "--store", "st", "--state", "s", "--bad-rows", "bad.jsonl", "--once"]
+    command = [sys.executable, "-c", "from tiltframe.cli import main; main()", *options]
+    kills = 0
+    for _ in range(60):
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        if kills < 20:
+            known = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
+            while process.poll() is None:  # until it has read on a little
+                now = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
+                if now > known + 2000 * draws.random():
+                    process.kill()
+                time.sleep(0.001)
+            kills += process.wait() == -signal.SIGKILL
+        if process.wait() == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, process.stderr.read()
+    assert process.returncode == 0
+    assert kills >= 5  # the files may be through before the twentieth
+    found = FrameStore(str(tmp_path / "st")).query(within="2024", keys=[]).to_pylist()
+    assert [(row["n"], row["total"]) for row in found] == [(10_000 - len(bad), total)], SEED
+    kept = [json.loads(line) for line in (tmp_path / "bad.jsonl").read_text().splitlines()]
+    numbers = sorted(int(Path(row["source"]).stem) * 250 + row["line"] for row in kept)
+    assert numbers == sorted(bad), SEED
+
+
+def test_what_came_before_a_bad_line_is_saved(tmp_path):
+    lines, bad, total = drawn(random.Random(SEED), 100, "json")
+    done = stream("\n".join(lines) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "line 3 of standard input: " in done.stderr
+    assert "kept in s" in done.stderr
+    rest = [line for number, line in enumerate(lines, 1) if number > 3 and number not in bad]
+    done = stream("\n".join([*rest, AFTER]) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert counted(done.stdout) == (100 - len(bad), total), SEED
+
+
+@pytest.mark.store
+def test_files_before_a_bad_one_are_in_the_state_and_the_bad_one_is_not(tmp_path):
+    (tmp_path / "in").mkdir()
+    good = '{"ts": "2024-05-01T10:00:00Z", "host": "a", "ms": 1}\n'
+    (tmp_path / "in" / "1.jsonl").write_text(good * 3)
+    (tmp_path / "in" / "2.jsonl").write_text(good * 5 + "nonsense\n")
+    os.utime(tmp_path / "in" / "1.jsonl", (1, 1))
+    options = ["in", *FRAME, "--store", "st", "--state", "s", "--once"]
+    assert stream("", *options, cwd=tmp_path).returncode == 2
+    (tmp_path / "in" / "2.jsonl").write_text(good * 5)
+    later = '{"ts": "2024-05-01T11:00:00Z", "host": "a", "ms": 1}\n'
+    (tmp_path / "in" / "3.jsonl").write_text(later)
+    done = stream("", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [row["n"] for row in FrameStore(str(tmp_path / "st")).query("1m").to_pylist()] == [8]
+
+
+@pytest.mark.store
+@pytest.mark.parametrize("form", ["csv", "jsonl", "csv.gz"])
+def test_rollup_leaves_bad_rows_out_and_keeps_them_once(form, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines, bad, total = drawn(random.Random(SEED), 2000, form[:3] if form != "jsonl" else "json")
+    text = "\n".join((["ts,host,ms"] if "csv" in form else []) + lines) + "\n"
+    if form.endswith(".gz"):
+        import gzip
+
+        Path(f"rows.{form}").write_bytes(gzip.compress(text.encode()))
+    else:
+        Path(f"rows.{form}").write_text(text)
+    asked = ["rollup", f"rows.{form}", *FRAME, "--bad-rows", "bad.jsonl"]
+    main([*asked, "--store", "st"])
+    assert f"{len(bad)} bad rows were left out, and kept in bad.jsonl" in capsys.readouterr().err
+    main([*asked, "--store", "other"])
+    for store in ("st", "other"):
+        found = FrameStore(store).query(keys=[]).to_pylist()
+        assert [(row["n"], row["total"]) for row in found] == [(2000 - len(bad), total)], SEED
+    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert {row["line"]: row["text"] for row in kept} == bad, SEED
+    assert len(kept) == len(bad)
+
+
+@pytest.mark.store
+def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["x,1", "2024-05-01,n/a", "2024-05-01,-5", *["2024-05-01,7"] * 30, '"open,1']
+    Path("rows.csv").write_text("\n".join(["ts,ms", *rows]) + "\n")
+    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "p=hdr(ms)", "--levels", "1d", "--store", "st"]
+    main([*asked, "--bad-rows", "bad.jsonl"])
+    assert FrameStore("st").query("1d", flat=True)["p_count"].to_pylist() == [30]
+    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    assert [(row["line"], row["text"]) for row in kept] == [
+        (2, "x,1"),
+        (3, "2024-05-01,n/a"),
+        (4, "2024-05-01,-5"),
+        (35, '"open,1'),
+    ]
+
+
+@pytest.mark.store
+def test_rows_of_parquet_without_a_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"ts": pa.array([0, None, 2, None], pa.timestamp("ms")), "ms": [1, 2, 4, 8]})
+    pq.write_table(rows, "rows.parquet")
+    asked = ["rollup", "rows.parquet", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
+    main([*asked, "--bad-rows", "bad.jsonl"])
+    assert FrameStore("st").query("1d")["s"].to_pylist() == [5]
+    assert [json.loads(line)["line"] for line in Path("bad.jsonl").read_text().splitlines()] == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("ts,ms\n" + "no,1\n" * 20, ["--bad-rows", "skip"], "not one of 20 rows can be read"),
+        ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "nowhere/bad"], "cannot keep bad rows in 'nowhere/bad'"),
+        ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "."], "there is a folder"),
+        ("ts,ms\n2024-05-01,1\n", ["--bad-rows", ""], "cannot keep bad rows in ''"),
+        ("ts,ms\n2024-05-01,1\n", ["--bad-rows", "skip", "--encoding", "utf-16"], "utf-16"),
+    ],
+)
+def test_what_is_read_in_the_wrong_way_is_said(text, options, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text(text)
+    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
+    with pytest.raises(SystemExit) as end:
+        main([*asked, *options])
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not Path("st").exists()
