@@ -144,8 +144,22 @@ def name_of(column: sql.Column) -> str:
 
 
 def column_in(name: str, names: Collection[str]) -> str | None:
-    """Find the column that a name reads: itself, or the one whose field it is; None where neither is there.
+    """Find the column that a name reads: itself, or the one whose field it is.
 
+    Parameters
+    ----------
+    name : str
+        Such as ``http.status``.
+    names : collection of str
+        The columns that there are.
+
+    Returns
+    -------
+    str or None
+        None where neither is there.
+
+    Examples
+    --------
     >>> column_in("http.status", ["http", "ms"]), column_in("ms", ["ms"]), column_in("http.status", ["ms"])
     ('http', 'ms', None)
     """

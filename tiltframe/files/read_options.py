@@ -116,11 +116,30 @@ class ReadOptions:
         return {name: self._type(name, kind) for name, kind in self.types.items()}
 
     def unit(self, time: str) -> str | None:
-        """Name the unit of numbers in the time column, where it was given."""
+        """Name the unit of numbers in the time column.
+
+        Parameters
+        ----------
+        time : str
+
+        Returns
+        -------
+        str or None
+            ``s``, ``ms``, ``us`` or ``ns``; None where it was not given.
+        """
         return _UNITS.get(self.types.get(time, ""))
 
     def fraction(self, time: str) -> pa.DataType | None:
-        """Give the type of numbers of JSON in the time column, if they may have a fraction; None otherwise."""
+        """Give the type of numbers of JSON in the time column, if they may have a fraction.
+
+        Parameters
+        ----------
+        time : str
+
+        Returns
+        -------
+        pa.DataType or None
+        """
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
     def reads(self) -> tuple[str, ...]:
@@ -138,7 +157,19 @@ class ReadOptions:
         ]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
-        """Raise ``ValueError`` for the type of a column that is not read, or that is no type of times."""
+        """Refuse the type of a column that is not read, and a time column of no type of times.
+
+        Parameters
+        ----------
+        time : str
+        columns : names
+            Of what a frame may read.
+
+        Raises
+        ------
+        ValueError
+            Names the column.
+        """
         read = {*columns, *self.reads()}
         for name, kind in self.types.items():
             given = self.say(name, kind)
@@ -156,11 +187,30 @@ class ReadOptions:
             )
 
     def say(self, name: str, kind: str) -> str:
-        """Write the type of a column as users give it."""
+        """Write the type of a column as users give it, for messages.
+
+        Parameters
+        ----------
+        name, kind : str
+
+        Returns
+        -------
+        str
+        """
         return f"types={{{name!r}: {kind!r}}}"
 
     def say_option(self, option: str, value: object) -> str:
-        """Write another option as users give it."""
+        """Write another option as users give it, for messages.
+
+        Parameters
+        ----------
+        option : str
+        value : object
+
+        Returns
+        -------
+        str
+        """
         return f"{option}={value!r}"
 
     def _type(self, name: str, kind: str) -> pa.DataType:
