@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, BinaryIO, TextIO
 from zoneinfo import ZoneInfo
 
+import click
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -31,10 +32,24 @@ _GAPS_SHOWN = 5
 FORMATS = ("table", "csv", "json", "parquet")
 
 
+class Form(click.Choice[str]):
+    """One of the forms; who asks for a spreadsheet is told how to get one."""
+
+    def __init__(self) -> None:
+        """Offer all of them."""
+        super().__init__(FORMATS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Take a form by its name."""
+        if value in ("xlsx", "xls", "excel"):
+            self.fail("results are not written as spreadsheets; give --format csv, which Excel opens", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
     """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
 
-    - ``csv``: records as plain columns, ``latency_p99``
+    - ``csv``: records as plain columns, ``latency_p99``; lists as JSON
     - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
     - ``parquet``: as they are
     """
@@ -45,7 +60,7 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
                 out.write(json_lines(results).encode())
                 continue
             results = results if several else results.drop_columns([LEVEL])
-            results = _plain_columns(results) if form == "csv" else results
+            results = _cells(flattened(results)) if form == "csv" else results
             writer = writer or opened.enter_context(_writer(out, form, results.schema))
             writer.write_table(results)
 
@@ -58,15 +73,6 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(out, schema)
 
 
-def _plain_columns(results: pa.Table) -> pa.Table:
-    """Give records as plain columns, and windows as ISO 8601."""
-    flat = flattened(results)
-    for i, field in enumerate(flat.schema):
-        if field.name in (START, END):
-            flat = flat.set_column(i, field.name, iso_moments(flat.column(i)))
-    return flat
-
-
 def iso_moments(moments: pa.ChunkedArray) -> pa.ChunkedArray:
     """Write moments in microseconds as ISO 8601 UTC.
 
@@ -77,9 +83,28 @@ def iso_moments(moments: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(pc.replace_substring_regex(texts, r"\.0+$", ""), "Z", "")
 
 
+def _cells(flat: pa.Table) -> pa.Table:
+    """Write what is no cell of CSV as text: times of windows as ISO 8601, lists as JSON, bytes as hex digits."""
+    for i, field in enumerate(flat.schema):
+        if field.name in (START, END):
+            texts = iso_moments(flat.column(i))
+        elif pa.types.is_nested(field.type):
+            texts = pa.array([None if v is None else _json(v) for v in flat.column(i).to_pylist()], pa.string())
+        elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
+            texts = pa.array([_plain(v) for v in flat.column(i).to_pylist()], pa.string())
+        else:
+            continue
+        flat = flat.set_column(i, field.name, texts)
+    return flat
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
 def json_lines(table: pa.Table) -> str:
     """Write every column of a table as JSON lines: times as ISO 8601 UTC, NaN and infinities as text."""
-    lines = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) for row in table.to_pylist())
+    lines = (_json(row) for row in table.to_pylist())
     return "".join(line + "\n" for line in lines)
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from aggr import Measure
 from aggr.arguments import because, nearest, shown
 from tiltframe.cli.measure_parser import measures_from
-from tiltframe.cli.output import FORMATS, print_table, write_results
+from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import Expired, FrameStore
 
@@ -63,7 +63,7 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
 @click.option("--name", metavar="NAME", help="Which store of a database.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)
+@click.option("--format", "form", type=Form(), default="table", show_default=True)
 @click.option(
     "--out", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False), help="Write here instead of printing."
 )
