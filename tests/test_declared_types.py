@@ -181,7 +181,7 @@ TYPES = {
     "a time of floats": (["--type", "ts=float64"], "the time column is text, date, timestamp, int64"),
     "a decimal too long": (["--type", "k=decimal(39)"], "a decimal has 1 to 38 digits"),
     "a decimal without": (["--type", "k=decimal"], "the type 'k=decimal'; there are"),
-    "what cannot be": (["--type", "k=int64"], "say what a column is with --type COL=TYPE"),
+    "what cannot be": (["--type", "k=int64"], "'a' in line 2, in the column 'k', is no int64; say --text k"),
 }
 
 
@@ -218,7 +218,7 @@ def test_dates_without_dashes(desk, capfd):
     arguments = ["--time", "ts", "--measure", "n=count()", "--levels", "1d", "--store", "st"]
     status, _, err = call(capfd, "rollup", "a.csv", *arguments)
     assert status == 2
-    assert "look like dates without dashes; say which with --type ts=text" in err
+    assert "look like dates without dashes; say which with --text ts" in err
     assert call(capfd, "rollup", "a.csv", *arguments, "--text", "ts")[0] == 0
     out = call(capfd, "query", "st", "--per", "1d", "--format", "json")[1]
     assert [json.loads(x)["window_start"][:10] for x in out.splitlines()] == ["2024-05-01", "2024-05-02"]
@@ -240,7 +240,9 @@ def test_every_form_of_time_in_one_column(desk, capfd):
     Path("c.csv").write_text("ts\n2024-05-01T10:00:00Z\n2024-W18-3\n")
     status, _, err = call(capfd, "rollup", "c.csv", *arguments)
     assert status == 2
-    assert "c.csv: cannot read the time column 'ts': '2024-W18-3' is no time that is read; write ISO 8601" in err
+    assert (
+        "c.csv, line 3: cannot read the time column 'ts': '2024-W18-3' is no time that is read; write ISO 8601" in err
+    )
 
 
 FILES = {
@@ -250,13 +252,17 @@ FILES = {
     "words after numbers": (
         "a.csv",
         "ts,k,x\n" + "0,a,1\n" * 3_000_000 + "0,a,one\n",
-        "conversion error to int64: invalid value 'one'",
+        "'one' in line 3,000,002, in the column 'x', is no int64; say --text x",
     ),
-    "another type in JSON": ("a.jsonl", '{"ts":0,"k":"a"}\n{"ts":0,"k":1}\n', "changed from string to number"),
+    "another type in JSON": (
+        "a.jsonl",
+        '{"ts":0,"k":"a"}\n{"ts":0,"k":1}\n',
+        "1 in line 2, of 'k', is no text, as values before it are",
+    ),
     "a name twice in JSON": ("a.jsonl", '{"ts":0,"k":"a","k":"b"}\n', "was specified twice"),
     "beyond doubles in JSON": ("a.jsonl", '{"ts":0,"k":"a","x":1e400}\n', "too big to be stored in double"),
     "zeros before numbers in JSON": ("a.jsonl", '{"ts":0,"k":007}\n', "cannot read a.jsonl"),
-    "a list of rows in JSON": ("a.json", '[{"ts":0,"k":"a"}]\n', "cannot read a.json"),
+    "a list that is not closed": ("a.json", '[{"ts":0,"k":"a"}\n', "its array of objects is not closed"),
     "nothing, compressed": ("a.csv.gz", gzip.compress(b""), "cannot read a.csv.gz"),
     "not compressed at all": ("a.csv.gz", "ts,k\n0,a\n", "cannot read a.csv.gz"),
     "Parquet that is none": ("a.parquet", "ts,k\n0,a\n", "cannot read a.parquet"),

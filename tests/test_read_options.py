@@ -243,6 +243,21 @@ def test_what_is_no_option_is_one_sentence(given, said, tmp_path):
     assert len(str(told.value)) <= 300
 
 
+def test_fields_of_structs_have_types_too(tmp_path, capfd, monkeypatch):
+    path, most = tmp_path / "a.jsonl", 2**64 - 1
+    path.write_text("".join(f'{{"ts": {i}, "http": {{"id": {n}}}}}\n' for i, n in enumerate([1, most, most - 1])))
+    read = TiltFrame(["1m"], "ts", {"n": aggr.count()}, ["http.id"])
+    with pytest.raises(ValueError, match=f"{most - 1}|{most} in the column 'http.id' would lose digits") as told:
+        rollup(path, read)
+    assert "types={'http.id': 'uint64'}" in str(told.value)
+    assert rollup(path, read, ReadOptions({"http.id": "uint64"}))["http.id"].to_pylist() == [1, most - 1, most]
+    arguments = ["--time", "ts", "--key", "http.id", "--levels", "1m", "--measure", "n=count()"]
+    with path.open() as given:
+        monkeypatch.setattr("sys.stdin", given)
+        _, out, _ = call(capfd, "stream", *arguments, "--type", "http.id=uint64")
+    assert [json.loads(line)["http.id"] for line in out.splitlines()] == [1, most - 1, most]
+
+
 def test_tables_take_no_options_of_files():
     with pytest.raises(ValueError, match="of reading only time and where are of tables"):
         rollup(pa.table({"ts": [0], "host": ["a"], "ms": [1]}), frame(), ReadOptions(delimiter=";"))

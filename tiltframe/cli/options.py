@@ -85,7 +85,8 @@ class Typed(ReadOptions):
 
     def say(self, name: str, kind: str) -> str:
         """Write the type of a column as an option."""
-        return f"--text {quote(name)}" if kind == "text" else f"--type {quote(name)}={quote(kind)}"
+        name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
+        return f"--text {name}" if kind == "text" else f"--type {name}={kind}"
 
     def say_option(self, option: str, value: object) -> str:
         """Write another option."""

@@ -112,16 +112,19 @@ class Lines:
         return rows
 
     def _declared(self) -> dict[str, pa.DataType]:
+        """Give the types of columns that are known before the first lines; of what may be a field they tell."""
         fraction = self.reading.fraction(self.frame.time)
-        return {**self.reading.declared, **({} if fraction is None else {self.frame.time: fraction})}
+        known = {name: kind for name, kind in self.reading.declared.items() if "." not in name}
+        return {**known, **({} if fraction is None else {self.frame.time: fraction})}
 
     def _read(self, given: bytes) -> pa.Table:
         """Read complete lines; raises ``ValueError`` for what is no JSON, or of other types."""
         known = self.schema or pa.schema(list(self._declared().items()))
-        behavior = "infer" if self.schema is None else "ignore"
-        options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=behavior)
         try:
-            rows = pajson.read_json(io.BytesIO(given), parse_options=options)
+            rows = _parsed(given, known, "infer" if self.schema is None else "ignore")
+            if self.schema is None and any("." in name for name in self.reading.declared):
+                typed = [f.with_type(self.reading.typed(f.name, f.type)) for f in rows.schema]
+                rows = _parsed(given, pa.schema(typed), "ignore")
         except pa.ArrowException as error:
             raise ValueError(
                 f"cannot read standard input as JSON lines: {str(error).splitlines()[0]}; the types of columns are "
@@ -153,6 +156,11 @@ class Lines:
         now = pa.repeat(pa.scalar(clock.time_ns() // 1000).cast(INSTANT), rows.num_rows)
         there = [name for name in rows.column_names if name != self.frame.time]
         return rows.select(there).append_column(self.frame.time, now)
+
+
+def _parsed(given: bytes, known: pa.Schema, beside: str) -> pa.Table:
+    options = pajson.ParseOptions(explicit_schema=known, unexpected_field_behavior=beside)
+    return pajson.read_json(io.BytesIO(given), parse_options=options)
 
 
 def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:

@@ -128,22 +128,24 @@ def _number(text: str) -> str:
 def check_floats(batch: pa.RecordBatch, file: Path, reading: ReadOptions) -> pa.RecordBatch:
     """Let a batch of JSON pass, unless doubles in it, or in its structs, stand for whole numbers that they round."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if name not in reading.declared:
-            _check_doubles(column, name, file, reading)
+        _check_doubles(column, name, file, reading)
     return batch
 
 
 def _check_doubles(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
+    if name in reading.declared:
+        return
     if pa.types.is_struct(column.type):
         for field in column.type:
-            _check_doubles(pc.struct_field(column, [field.name]), field.name, file, reading)
+            _check_doubles(pc.struct_field(column, [field.name]), f"{name}.{field.name}", file, reading)
     elif pa.types.is_floating(column.type) and (most := largest(column)) is not None and most >= _EXACT:
         _look_for_whole(file, name, reading)
 
 
 def _look_for_whole(file: Path, name: str, reading: ReadOptions) -> None:
     """Search a file of JSON lines for whole numbers in a column that a double rounds."""
-    number = re.compile(re.escape(json.dumps(name, ensure_ascii=False)) + r"\s*:\s*(-?[0-9]{16,})(?![0-9.eE])")
+    last = name.rpartition(".")[2]  # of a field of a struct
+    number = re.compile(re.escape(json.dumps(last, ensure_ascii=False)) + r"\s*:\s*(-?[0-9]{16,})(?![0-9.eE])")
     with pa.input_stream(file, compression="detect") as stream:
         text = stream.read().decode(reading.encoding)
     for found in number.finditer(text):

@@ -82,7 +82,7 @@ class Source:
             raise KeyboardInterrupt from None
         except (pa.ArrowException, OSError, UnicodeError) as error:
             kinds = dict(zip(wanted.names, wanted.types, strict=True))
-            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading)) from None
+            raise _explained(file, error, lambda: wrong_value(file, kinds, self.reading, self.keys)) from None
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
@@ -254,6 +254,7 @@ def _schema(file: Path, time: str, reading: ReadOptions) -> pa.Schema:
         if pa.types.is_binary(kind) and kind_of(file) != "parquet":
             _check_sound(file, reading)
         declared_kind = reading.declared.get(name)
+        kind = kind if declared_kind is not None else reading.typed(name, kind)
         if reading.time is None and name == time:
             of_text = _is_text(declared_kind) or pa.types.is_string(kind) or pa.types.is_temporal(kind)
             if reading.unit(time) or reading.time_format is not None or of_text:

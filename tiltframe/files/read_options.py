@@ -142,6 +142,23 @@ class ReadOptions:
         """
         return pa.float64() if self.unit(time) in ("s", "ms") else None
 
+    def typed(self, path: str, inferred: pa.DataType) -> pa.DataType:
+        """Give the type of a column, or of a struct with the types of its fields, as given or inferred.
+
+        Parameters
+        ----------
+        path : str
+            Of a field after its struct's, ``http.status``.
+        inferred : pa.DataType
+
+        Returns
+        -------
+        pa.DataType
+        """
+        if path in self.declared or not pa.types.is_struct(inferred):
+            return self.declared.get(path, inferred)
+        return pa.struct([f.with_type(self.typed(f"{path}.{f.name}", f.type)) for f in inferred])
+
     def reads(self) -> tuple[str, ...]:
         """Name the columns that the options themselves may read."""
         of_time = () if self.time is None else may_read(self.time)
@@ -174,7 +191,7 @@ class ReadOptions:
         for name, kind in self.types.items():
             given = self.say(name, kind)
             if name not in read:
-                raise ValueError(f"{given}: no key, measure or time reads a column {name!r}; leave it out")
+                raise ValueError(f"{given}: no key, measure or time reads a column {shown(name)}; leave it out")
             if kind in _UNITS and name != time:
                 raise ValueError(f"{given}: only the time column, {time!r}, is in {kind}")
         of_time = self.declared.get(time)
@@ -197,7 +214,7 @@ class ReadOptions:
         -------
         str
         """
-        return f"types={{{name!r}: {kind!r}}}"
+        return f"types={{{shown(name)}: {shown(kind)}}}"
 
     def say_option(self, option: str, value: object) -> str:
         """Write another option as users give it, for messages.
@@ -224,7 +241,7 @@ class ReadOptions:
         if kind in _UNITS:
             return pa.int64()
         if kind not in _TYPES:
-            raise ValueError(f"{given}: there is no type {kind!r}; there are {_ALLOWED}")
+            raise ValueError(f"{given}: there is no type {shown(kind)}; there are {_ALLOWED}")
         return _TYPES[kind]
 
 

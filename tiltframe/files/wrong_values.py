@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,15 @@ _NAMES = {"double": "float64", "date32[day]": "date", "timestamp[us]": "timestam
 _NAMES |= {"struct<>": "object", "list<item: null>": "array"}
 
 
-def wrong_value(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
+def wrong_value(
+    file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions, keys: Collection[str] = ()
+) -> ValueError | None:
     """Find the first value that is not of its column's type, among columns that are no text; None where all are."""
     if kind_of(file) == "json":
         return _in_json(file, wanted, reading)
     read = {name: _reader(kind, reading) for name, kind in wanted.items() if not pa.types.is_string(kind)}
     found = first_unread(file, read, reading)
-    return None if found is None else _said(file, *found, wanted[found[1]], reading)
+    return None if found is None else _said(file, *found, wanted[found[1]], reading, found[1] in keys)
 
 
 def wrong_json(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
@@ -108,9 +110,11 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
     return before
 
 
-def _said(file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions) -> ValueError:
+def _said(
+    file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions, key: bool
+) -> ValueError:
     """Say what is wrong, and the way out that works."""
-    way_out = _way_out(str(text), name, reading)
+    way_out = f"say {reading.say(name, 'text')}" if key else _way_out(str(text), name, reading)
     return ValueError(
         f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(kind)}; {way_out}"
     )
