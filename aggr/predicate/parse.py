@@ -16,7 +16,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
-from aggr.arguments import shortened, shown
+from aggr.arguments import is_unicode, shortened, shown
 from aggr.predicate.grammar import unread
 
 Builder = Callable[[list[Any]], sql.Expr]
@@ -117,6 +117,8 @@ def _parsed(text: str, what: str) -> sql.Expr:
     given = shortened(text)
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {given!r} has {len(text):,}")
+    if not is_unicode(text):
+        raise ValueError(f"{_A[what]} is Unicode text, without halves of letters; got {given!r}")
     try:
         tree = _tree(text)
         problem = unread(tree, _A[what])

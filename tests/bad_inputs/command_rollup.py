@@ -227,6 +227,50 @@ TEXTS = {
     "long": "x" * 5000,
     "a number is summed": "bytes",
 }
+SIGNS = {
+    "empty": "",
+    "two": ";;",
+    "a quote": '"',
+    "a digit": "1",
+    "a sign": "-",
+    "long": ";" * 5000,
+    "a lone surrogate": LONE,
+}
+FORMATS = {
+    "empty": "",
+    "without a day": "%H:%M",
+    "without a year": "%d.%m.",
+    "unknown": "%Y-%m-%d %Q",
+    "twice": "%Y-%m-%d %Y",
+    "half a directive": "%Y-%m-%d %",
+    "twelve hours alone": "%Y-%m-%d %I",
+    "half of the day alone": "%Y-%m-%d %H %p",
+    "not that of the file": "%d/%m/%Y",
+    "long": "%Y-%m-%d" + "x" * 5000,
+    "a lone surrogate": "%Y-%m-%d" + LONE,
+}
+CHOICES = {
+    "empty": "",
+    "blank": " ",
+    "no SQL": "bytes >",
+    "no condition": "bytes + 1",
+    "of text": "host > 1",
+    "unknown column": "nope > 1",
+    "near miss": "hots = 'a'",
+    "no field": "host.name = 'a'",
+    "unknown function": "boo(bytes)",
+    "a subquery": "bytes > (SELECT 1)",
+    "long": "bytes > 1 AND nope = '" + "x" * 5000 + "'",
+    "a lone surrogate": f"host = '{LONE}'",
+}
+COMPUTED = {
+    "no SQL": "when=bytes +",
+    "no name": "=bytes",
+    "no expression": "when=",
+    "unknown column": "when=nope || 'x'",
+    "no time": "when=bytes > 1",
+    "text that is no time": "when=host || 'x'",
+}
 ENCODINGS = {
     "empty": "",
     "blank": " ",
@@ -330,6 +374,11 @@ CASES = [
     *options("rollup", {**GOOD, "--measure": "b=sum(bytes)"}, "--type", TYPES, "type|column"),
     *options("rollup", {**GOOD, "--measure": "b=sum(bytes)"}, "--text", TEXTS, "type|column|text"),
     *options("rollup", GOOD, "--encoding", ENCODINGS),
+    *options("rollup", GOOD, "--delimiter", SIGNS, "delimiter"),
+    *options("rollup", GOOD, "--thousands", {**SIGNS, "the point": "."}, "thousands"),
+    *options("rollup", GOOD, "--time-format", FORMATS, "time|day"),
+    *options("rollup", GOOD, "--where", CHOICES),
+    *options("rollup", GOOD, "--time", COMPUTED),
     *options("rollup", {**GOOD, "": "{root}/words.csv", "--measure": "b=sum(bytes)"}, "--type", {"not that of the file": "bytes=int64"}, "words.csv.*many"),
     *options("rollup", {**GOOD, "": "{root}/latin.csv"}, "--encoding", {"not that of the CSV": "utf-8", "ascii for letters": "ascii"}, "latin.csv"),
     Line("rollup --type twice", "rollup", GOOD, ("--type", "host=text", "--type", "host=int64"), ("host", "twice")),

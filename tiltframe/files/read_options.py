@@ -11,7 +11,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from aggr import predicate
-from aggr.arguments import checked_list, checked_mapping, shown
+from aggr.arguments import checked_list, checked_mapping, is_unicode, shown
 from aggr.expression import may_read
 from tiltframe.files.time_format import check_format
 
@@ -26,6 +26,7 @@ _TYPES = {
 }
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
+_NO_SIGNS = '"\r\n+-0123456789'
 _NO_FILES = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")  # names and literals are in them
 
 
@@ -86,7 +87,9 @@ class ReadOptions:
             if not isinstance(text, str):
                 raise ValueError(f"null is a list of texts, say ['-', 'n/a']; got {shown(text)} in it")
         for name, sign in (("delimiter", self.delimiter), ("thousands", self.thousands)):
-            if sign is not None and (not isinstance(sign, str) or len(sign) != 1 or sign in '"\r\n+-0123456789'):
+            if sign is not None and (
+                not isinstance(sign, str) or len(sign) != 1 or sign in _NO_SIGNS or not is_unicode(sign)
+            ):
                 raise ValueError(f"{name} is one character, neither a quote, a sign nor a digit; got {shown(sign)}")
         if self.delimiter is not None and not self.delimiter.isascii():
             raise ValueError(f"delimiter is one ASCII character; got {shown(self.delimiter)}")

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from aggr.arguments import shown
+from aggr.arguments import is_unicode, shown
 from aggr.kernels import compute as pc
 
 _MONTHS = [name.lower() for name in calendar.month_abbr[1:]]
@@ -82,7 +82,7 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
 
 def _regex(form: str) -> str:
     """Write a format as a regular expression with a group for each part."""
-    if not isinstance(form, str):
+    if not isinstance(form, str) or not is_unicode(form):
         raise ValueError(f"a time format is text, say '%d.%m.%Y %H:%M'; got {shown(form)}")
     form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)
     pattern, seen = "", set[str]()
