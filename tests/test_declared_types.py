@@ -174,13 +174,13 @@ def test_latin_1_beyond_the_first_block(rollup):
 
 TYPES = {
     "no equals": (["--type", "k"], "cannot read the type 'k'"),
-    "no such type": (["--type", "k=string"], "the type 'k=string'; there are text, int64"),
+    "no such type": (["--type", "k=string"], "there is no type 'string'; there are text, int64"),
     "twice": (["--type", "k=int64", "--text", "k"], "the type of 'k' is given twice"),
     "no such column": (["--text", "kk"], "no key, measure or time reads a column 'kk'"),
     "a unit of a key": (["--type", "k=seconds"], "only the time column, 'ts', is in seconds"),
     "a time of floats": (["--type", "ts=float64"], "the time column is text, date, timestamp, int64"),
     "a decimal too long": (["--type", "k=decimal(39)"], "a decimal has 1 to 38 digits"),
-    "a decimal without": (["--type", "k=decimal"], "the type 'k=decimal'; there are"),
+    "a decimal without": (["--type", "k=decimal"], "there is no type 'decimal'; there are"),
     "what cannot be": (["--type", "k=int64"], "'a' in line 2, in the column 'k', is no int64; say --text k"),
 }
 
