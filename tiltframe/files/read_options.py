@@ -244,7 +244,7 @@ class ReadOptions:
         if kind in _UNITS:
             return pa.int64()
         if kind not in _TYPES:
-            raise ValueError(f"{given}: there is no type {shown(kind)}; there are {_ALLOWED}")
+            raise ValueError(f"{shown(name)}: there is no type {shown(kind)}; there are {_ALLOWED}")
         return _TYPES[kind]
 
 

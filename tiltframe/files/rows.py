@@ -73,7 +73,7 @@ def times_in(column: pa.Array, time: str, reading: ReadOptions) -> pa.Array:
         if len(wrong):
             raise ValueError(
                 f"cannot read the time column {time!r}: {shown(wrong[0].as_py())} is not written as "
-                f"{reading.time_format!r}"
+                f"{shown(reading.time_format)}"
             )
         column = read
     return pa.array(event_times(column, time))
