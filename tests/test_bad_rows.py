@@ -92,7 +92,8 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     command = [sys.executable, "-c", "from tiltframe.cli import main; main()", *options]
     kills = 0
     for _ in range(60):
-        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        with (tmp_path / "said").open("w") as said:
+            process = subprocess.Popen(command, cwd=tmp_path, stderr=said, stdout=said)
         if kills < 20:
             known = (tmp_path / "bad.jsonl").stat().st_size if (tmp_path / "bad.jsonl").exists() else 0
             while process.poll() is None:  # until it has read on a little
@@ -103,7 +104,7 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
             kills += process.wait() == -signal.SIGKILL
         if process.wait() == 0:
             break
-        assert process.returncode == -signal.SIGKILL, process.stderr.read()
+        assert process.returncode == -signal.SIGKILL, (tmp_path / "said").read_text()
     assert process.returncode == 0
     assert kills >= 5  # the files may be through before the twentieth
     found = FrameStore(str(tmp_path / "st")).query(within="2024", keys=[]).to_pylist()
