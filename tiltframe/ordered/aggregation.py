@@ -84,13 +84,15 @@ class RunningAggregation:
         made.query, made._schema, made._over = query, None, False
         return made
 
-    def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+    def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
         """Take a batch of rows, and return the results that it brings about.
 
         Parameters
         ----------
         batch : table or record batch
             Of the same schema every time; perhaps without rows.
+        until : int, optional
+            A moment, microseconds UTC, that no row of a later batch precedes: results at ticks before it come now.
 
         Returns
         -------
@@ -103,7 +105,7 @@ class RunningAggregation:
             If the data does not fit, a row of a key comes before one of an earlier batch, or `finish` was called; the
             batch then counts as not taken.
         """
-        return self._step(batch, last=False)
+        return self._step(batch, False, until)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
         """Take the last batch, and return the results that it and the end of the data bring about.
@@ -132,7 +134,7 @@ class RunningAggregation:
             batch = self._schema.empty_table()
         if end is not None and self._schema is not None:
             self._keys = self._keys._replace(end=max(self._keys.end, end))
-        return self._step(batch, last=True)
+        return self._step(batch, True)
 
     def _begin(self, schema: pa.Schema) -> None:
         self.query.check(schema)
@@ -147,7 +149,7 @@ class RunningAggregation:
         ]
         self._final: tuple[Ints, Ints, list[States]] | None = None
 
-    def _step(self, batch: pa.Table | pa.RecordBatch, last: bool) -> pa.Table:
+    def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
         table = as_table(batch)
@@ -157,7 +159,7 @@ class RunningAggregation:
             raise ValueError(f"batches must have the same columns; got {table.schema} after {self._schema}")
         query = self.query
         given = in_order(table, query.order, self._keys)
-        entries = with_ticks(given, query.reads, query.ticks, last)
+        entries = with_ticks(given, query.reads, query.ticks, given.keys.end + 1 if last else until)
         spread = [
             state.spread(given.places, given.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
@@ -176,6 +178,8 @@ class RunningAggregation:
             for part, state in zip(query.parts, spread, strict=True)
         ]
         self._keys, self._over = given.keys, last
+        if query.ticks and until is not None:  # their results have come
+            self._keys = given.keys._replace(latest=np.maximum(given.keys.latest, until))
         if not keep_none:
             self._window_states = [each.state for each in done if each.state is not None]
         if query.emit != "final":

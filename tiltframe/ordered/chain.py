@@ -195,13 +195,15 @@ class OrderedRollup:
         self._keys: Keys
         self._window_states: list[WindowState]
 
-    def add(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+    def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
         """Take a batch of rows, and return the states of the windows that it closes.
 
         Parameters
         ----------
         batch : table or record batch
             Of the same schema every time; perhaps without rows.
+        until : int, optional
+            Unused: there are no ticks in a chain. It is here because `RunningAggregation.add` takes one.
 
         Returns
         -------
@@ -220,7 +222,7 @@ class OrderedRollup:
         frame, names = self.frame, [column.name for column in self.frame.states]
         first = next(iter(frame.levels.values()))
         given = in_order(table, frame.order, self._keys)
-        entries = with_ticks(given, first.reads, (), last=False)
+        entries = with_ticks(given, first.reads, ())
         rows, key, tables, after = entries.rows, entries.key, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):

@@ -11,6 +11,7 @@ from tiltframe.streaming.emit import (
 )
 from tiltframe.streaming.late import Buffer, Drop, LatePolicy, TrueWindow, read_late
 from tiltframe.streaming.open_windows import OpenWindows
+from tiltframe.streaming.ordered_stream import OrderedStream
 from tiltframe.streaming.progress import Progress
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "LatePolicy",
     "OnUpdate",
     "OpenWindows",
+    "OrderedStream",
     "Periodic",
     "Progress",
     "TrueWindow",
