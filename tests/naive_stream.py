@@ -37,7 +37,6 @@ class Window:
     revision: int = 0
     touched: int | None = None  # None: since the clock was last told
     timed_out: int = -FOREVER  # the end at which a timeout closed it
-    said: list[Row] = field(default_factory=list)  # of a changelog: what stands
     times: list[int] = field(default_factory=list)  # at which rows lie, after a buffer has moved some
 
 
@@ -64,11 +63,13 @@ class NaiveStream:
         rows: int = 0,
         maxspan: int | None = None,
         only: bool = False,
+        latest: bool = False,
     ) -> None:
         self.levels, self.results, self.kind, self.lateness = levels, results, kind, lateness
         self.buffer, self.older, self.delay, self.timeout, self.mode = buffer, older, delay, timeout, mode
         self.having, self.clock, self.every, self.repeat, self.batch = having, clock, every, repeat, batch
-        self.count, self.maxspan, self.only = rows, maxspan, only
+        self.count, self.maxspan, self.only, self.latest = rows, maxspan, only, latest
+        self.stands: dict[tuple, list[Row]] = {}  # of a level and key what was said in a changelog, and not retracted
         self.held: list[list[Window]] = [[] for _ in levels]
         self.marks: list[int] = [-FOREVER] * len(levels)  # the watermark of each level
         self.watermark = self.now = self.looked = self.newest = None
@@ -145,7 +146,6 @@ class NaiveStream:
                     one.new += other.new
                     one.revision = max(one.revision, other.revision)
                     one.timed_out = max(one.timed_out, other.timed_out)
-                    one.said = other.said + one.said
                 else:
                     apart.append(other)
             self.held[0] = [*apart, one]
@@ -172,6 +172,11 @@ class NaiveStream:
             expired = shut if self.kind == "after_key_expire" else []
             held = [window for window in self.held[number] if not self._gone(window.end, number)]
             self.held[number] = [window for window in held if window not in expired]
+            if not self.latest:  # what is forgotten is not retracted any more
+                for (level, key), rows in self.stands.items():
+                    spans = [(w.start, w.end) for w in self.held[number] if level == number and w.key == key]
+                    kept = [row for row in rows if any(s <= row["start"] and row["end"] <= e for s, e in spans)]
+                    self.stands[level, key] = kept if level == number else rows
         if self.kind == "periodic" or (self.kind == "on_update" and self.batch is not None and early and due):
             self.looked = time
         return emitted
@@ -213,7 +218,7 @@ class NaiveStream:
         return self.now is not None and window.touched is not None and self.now >= window.touched + self.timeout
 
     def _look(self, number: int, due: bool, before: int) -> tuple[list[dict], bool]:
-        retracted, said, some = [], [], False
+        retracted, said, some, due_now = [], [], False, []
         for window in sorted(self.held[number], key=lambda w: (w.start, w.key is None, w.key or "")):
             if window.touched is None:
                 window.touched = self.now
@@ -225,15 +230,24 @@ class NaiveStream:
             some |= early
             if early or (reason is not None and window.new):
                 word = {"periodic": "period", "on_update": "update", "after_count": "count"}.get(self.kind, "")
-                back, told = self._say(number, window, reason or word, early)
-                retracted += back
-                said += told
-            if reason is not None:
+                due_now.append((window, *self._told(number, window, reason or word, early)))
+        if self.latest:
+            others = [other for other, _, meets in due_now if meets] + [w for w in self.held[number] if w.revision]
+            due_now = [
+                (window, row, meets and all(w.start <= window.start for w in others if w.key == window.key))
+                for window, row, meets in due_now
+            ]
+        for window, row, meets in sorted(due_now, key=lambda each: not each[2]):  # what is said retracts first
+            back, told = self._say(number, window, row, meets)
+            retracted += back
+            said += told
+        for window in self.held[number]:
+            if self._shut(window, number):
                 window.new = 0
         retracted.sort(key=lambda row: (row["start"], row["k"] is None, row["k"] or ""))
         return retracted + said, some
 
-    def _say(self, number: int, window: Window, reason: str, partial: bool) -> tuple[list[dict], list[dict]]:
+    def _told(self, number: int, window: Window, reason: str, partial: bool) -> tuple[dict, bool]:
         row = {"level": self.levels[number].name, "start": window.start, "end": window.end, "k": window.key}
         row |= self.results(window.rows) | {"reason": reason, "revision": window.revision, "partial": partial}
         meets = self.having is None or self.having(row)
@@ -243,16 +257,26 @@ class NaiveStream:
             over = self.maxspan is not None and row["span"] > self.maxspan
             row["reason"] = "over_span" if over else "expired"
             meets &= over or not self.only
+        return row, meets
+
+    def _say(self, number: int, window: Window, row: dict, meets: bool) -> tuple[list[dict], list[dict]]:
         back = []
         if self.mode == "changelog":
-            back = [{**each, "change": -1, "reason": row["reason"], "partial": partial} for each in window.said]
-            window.said, row["change"] = [], 1
+            told, stands = (
+                {name: row[name] for name in ("reason", "partial")},
+                self.stands.get((number, window.key), []),
+            )
+            if not (self.latest and meets):  # of the window itself alone; sessions that have united are one
+                stands = [each for each in stands if window.start <= each["start"] and each["end"] <= window.end]
+            back = [{**each, "change": -1, **told} for each in stands]
+            kept = [each for each in self.stands.get((number, window.key), []) if each not in stands]
+            self.stands[number, window.key], row["change"] = kept, 1
         if not meets:
             return back, []
         window.revision += 1
         window.new = 0
         if self.mode == "changelog":
-            window.said = [row]
+            self.stands[number, window.key].append(row)
         if self.mode == "discarding":
             window.rows = []
         return back, [row]

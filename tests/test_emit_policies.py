@@ -255,6 +255,7 @@ def test_a_restart_takes_more_measures_and_refuses_other_frames():
         ("periodic(1m, repeat, having='n > 3 AND k = ''a, b''')", Periodic("1m", True, having="n > 3 AND k = 'a, b'")),
         ("on_update(batch=2s, mode=changelog, clock=event)", OnUpdate("2s", mode="changelog", clock="event")),
         ("after_count(5)", AfterCount(5)),
+        ("on_update(latest)", OnUpdate(latest=True)),
         ("after_key_expire(1m, maxspan=5m, only)", AfterKeyExpire("1m", maxspan="5m", only=True)),
         ("after_key_expire(1m, span_of='my column')", AfterKeyExpire("1m", span_of="my column")),
     ],

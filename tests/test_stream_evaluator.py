@@ -85,6 +85,9 @@ def policies(draws: random.Random, kind: str, finest: str) -> tuple[str, str, di
         given["mode"] = draws.choice(["accumulating", "discarding", "changelog"])
         words.append(f"mode={given['mode']}")
         if draws.random() < 0.3:
+            given["latest"] = True
+            words.append("latest")
+        if draws.random() < 0.3:
             given["timeout"] = 4
             words.append("timeout=4s")
     if draws.random() < 0.3:

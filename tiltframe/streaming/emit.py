@@ -44,6 +44,9 @@ class EmitPolicy(Policy):
     having : str, optional
         A condition in SQL on the keys and results; what does not meet it is held back until it does. In a changelog
         a window that no longer meets it is retracted.
+    latest : bool
+        Of each level and key the latest window alone: none is emitted behind one that begins later. In a changelog it
+        retracts the one before.
 
     Raises
     ------
@@ -55,6 +58,7 @@ class EmitPolicy(Policy):
     timeout: str | None = field(default=None, kw_only=True, metadata=DURATION)
     mode: str = field(default="accumulating", kw_only=True)
     having: str | None = field(default=None, kw_only=True)
+    latest: bool = field(default=False, kw_only=True)
 
     name: ClassVar[str] = ""
     early_reason: ClassVar[str] = ""  # of what is emitted before a window is closed
@@ -69,6 +73,7 @@ class EmitPolicy(Policy):
                 object.__setattr__(self, each.name, checked_duration(given, each.name, int(each.name != "delay")))
         if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
+        checked_truth(self.latest, "latest")
         if self.having is not None:
             predicate.check_condition(self.having)
 
@@ -173,7 +178,7 @@ class AfterClose(EmitPolicy):
 
     Parameters
     ----------
-    delay, timeout, mode, having : str, optional
+    delay, timeout, mode, having, latest : optional
         As in `EmitPolicy`.
 
     Examples
@@ -199,7 +204,7 @@ class Periodic(EmitPolicy):
         Emit open windows even if they have not changed.
     clock : str
         ``arrival``, the clock that rows arrive by; ``event``, the watermark.
-    delay, timeout, mode, having : str, optional
+    delay, timeout, mode, having, latest : optional
         As in `EmitPolicy`.
 
     Examples
@@ -246,7 +251,7 @@ class OnUpdate(EmitPolicy):
         Emit at most once in so long by the clock, and then a window once for all its changes.
     clock : str
         Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
-    delay, timeout, mode, having : str, optional
+    delay, timeout, mode, having, latest : optional
         As in `EmitPolicy`.
 
     Examples
@@ -296,7 +301,7 @@ class AfterCount(EmitPolicy):
     ----------
     rows : int
         At least 1.
-    delay, timeout, mode, having : str, optional
+    delay, timeout, mode, having, latest : optional
         As in `EmitPolicy`.
 
     Examples
@@ -340,7 +345,7 @@ class AfterKeyExpire(EmitPolicy):
     clock : str
         ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
         its last event.
-    delay, mode, having : str, optional
+    delay, mode, having, latest : optional
         As in `EmitPolicy`; there is no mode but accumulating.
 
     Examples

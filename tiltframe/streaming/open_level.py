@@ -11,7 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import Function
+from aggr.kernels.groups import group_by
 from aggr.states.grouped_tables import finish_by
+from aggr.states.keys import key_column
 from aggr.states.result_names import check_having, results_where
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import labelled
@@ -172,6 +174,8 @@ class OpenLevel:
             meets = np.ones(len(at), np.bool_)
         if rules.emit.having is not None and len(at):
             meets &= results_where(rules.emit.having, rules.results(table), rules.frame.timezone)
+        if rules.emit.latest and len(at):
+            meets &= self._latest(at, meets, rules)
         level, retracted = self, table.slice(0, 0)
         if rules.emit.mode == "changelog":
             level, retracted = self._retract(out, meets, table, rules)
@@ -191,6 +195,15 @@ class OpenLevel:
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
         return replace(level, held=held), table
 
+    def _latest(self, at: NDArray[np.intp], meets: Mask, rules: Rules) -> Mask:
+        """Say behind which of the windows that are to be emitted no later one of its key is, or was, emitted."""
+        groups, _ = group_by([key_column(self.held.index.column(n)) for n in rules.frame.keys], len(self.held))
+        starts, last = self.held.starts, np.full(groups.n, LOWEST)
+        emitted = self.held.marks["revision"] > 0
+        emitted[at[meets]] = True
+        np.maximum.at(last, groups.ids[emitted], starts[emitted])
+        return np.asarray(starts[at] == last[groups.ids[at]])
+
     def check_having(self, rules: Rules) -> None:
         """Raise ``ValueError`` unless the condition can be evaluated on what is emitted, whose types are known now."""
         if rules.emit.having is not None:
@@ -203,6 +216,9 @@ class OpenLevel:
     def _retract(self, out: WindowTable, meets: Mask, table: pa.Table, rules: Rules) -> tuple[OpenLevel, pa.Table]:
         """Take back what was emitted before of windows that are emitted now, or meet the condition no longer."""
         placed = places(self.emitted, out, self.window, rules.frame.keys)
+        if rules.emit.latest and meets.any():
+            later = places(self.emitted, out.chosen(meets), self.window, rules.frame.keys, among_all=True)
+            placed = np.where(later >= 0, np.flatnonzero(meets)[later], placed)
         there = np.flatnonzero(placed >= 0)
         there = there[ordered(self.emitted.taken(there), rules.frame.keys)]
         back, by = self.emitted.taken(there), placed[there]
@@ -216,7 +232,7 @@ class OpenLevel:
         if not forgotten.any():
             return self
         emitted = self.emitted
-        if len(emitted):
+        if len(emitted) and not rules.emit.latest:
             placed = places(emitted, self.held.chosen(forgotten), self.window, rules.frame.keys)
             emitted = emitted.chosen(placed < 0)
         return replace(self, held=self.held.chosen(~forgotten), emitted=emitted)

@@ -317,12 +317,18 @@ def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: M
     return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
 
 
-def places(sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str]) -> NDArray[np.int64]:
-    """Find the window of ``among`` that each sought one is, or is part of; -1 where there is none."""
+def places(
+    sought: WindowTable, among: WindowTable, level: TimeWindow, keys: Sequence[str], *, among_all: bool = False
+) -> NDArray[np.int64]:
+    """Find the window of ``among`` that each sought one is, or is part of; -1 where there is none.
+
+    With ``among_all`` one of the same key, whatever its time.
+    """
     columns = [START, END, *keys]
     both = pa.concat_tables([t.index.select(columns) for t in (sought, among)])
     united = _united(WindowTable(both, {}), level, keys).index
-    groups, _ = group_by([key_column(united.column(name)) for name in (START, *keys)], len(both))
+    by = keys if among_all else (START, *keys)
+    groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
     found = np.full(groups.n, -1)
     found[groups.ids[len(sought) :]] = np.arange(len(among))
     placed: NDArray[np.int64] = found[groups.ids[: len(sought)]]
