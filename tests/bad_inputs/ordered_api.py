@@ -209,7 +209,7 @@ CASES = [
     *(case for name in ("daily", "monthly", "yearly") for case in [
         Bad(f"ordered.{name} = without a zone", lambda w, name=name: getattr(ordered, name)(), (f"{name}\\(\\) needs the time zone", "Europe/Paris")),
         *each(f"ordered.{name}(zone)", BAD_ZONES, lambda w, v, name=name: getattr(ordered, name)(v), "time zone")]),
-    *each("ordered.Tick(name)", {**not_text(), "weekly": "weekly", "empty": ""}, lambda w, v: ordered.Tick(v, "UTC"), "a tick is one of"),
+    *each("ordered.Tick(name)", {**not_text(), "fortnightly": "fortnightly", "empty": ""}, lambda w, v: ordered.Tick(v, "UTC"), "a tick is one of"),
     *(Bad(f"ordered.read_ordered(text) = {label}", lambda w, text=text: ordered.read_ordered(text)) for label, text in BAD_TEXTS.items()),
     *each("ordered.read_ordered(text)", TIME_TEXTS, lambda w, v: ordered.read_ordered(v), "time windows follow the clock"),
     *each("ordered.read_tick(text)", {**not_text(), "window": "count(2)", "word": "daily", "size": "1h", "empty": ""}, lambda w, v: ordered.read_tick(v), "cannot read"),
