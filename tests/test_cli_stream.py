@@ -271,7 +271,7 @@ def test_a_folder_is_watched(tmp_path):
         ("nowhere", "nowhere is no folder"),
         ("--once", "--once is of a folder or a Spark source"),
         ("--name a", "--name, --durable and --stream are of a store; give --store too"),
-        ("--format rate", "--format and --option are of a Spark source"),
+        ("--format rate", "--format, --option and --shards are of a Spark source"),
         ("--store s --emit on_update", "emit must be after_close, with delay= and timeout= alone"),
     ],
 )
