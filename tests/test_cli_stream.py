@@ -273,6 +273,7 @@ def test_a_folder_is_watched(tmp_path):
         ("--name a", "--name, --durable and --stream are of a store; give --store too"),
         ("--format rate", "--format, --option and --shards are of a Spark source"),
         ("--store s --emit on_update", "emit must be after_close, with delay= and timeout= alone"),
+        ("--store s --emit after_close(latest)", "emit must be after_close, with delay= and timeout= alone"),
     ],
 )
 def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkeypatch):

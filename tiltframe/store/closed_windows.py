@@ -353,7 +353,7 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     given = read_emit(emit)
-    if not isinstance(given, AfterClose) or given.having is not None or given.mode == "changelog":
+    if not isinstance(given, AfterClose) or given.having is not None or given.latest or given.mode == "changelog":
         raise ValueError(
             f"a store takes windows whole, once they are closed: emit must be after_close, with delay= and timeout= "
             f"alone; got {given}"
