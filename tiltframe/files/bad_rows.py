@@ -210,7 +210,7 @@ def _parquet_pieces(file: Path) -> Iterator[tuple[bytes, list[Line], _Write]]:
         def write(
             piece: Path, _: bytes, some: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun
         ) -> None:
-            rows = batch.slice(some[0].number - 1 - begun, len(some))
+            rows = batch.take([line.number - 1 - begun for line in some])
             pq.write_table(pa.Table.from_batches([rows]), piece)
 
         before += batch.num_rows
