@@ -69,8 +69,8 @@ def __getattr__(name: str) -> Callable[..., Measure]:
     if not name.startswith("_"):
         try:
             return caller(name)
-        except UnknownFunction:
-            pass
+        except UnknownFunction as error:
+            raise AttributeError(f"module 'aggr' has no attribute {name!r}: {error}") from None
     raise AttributeError(f"module 'aggr' has no attribute {name!r}")
 
 

@@ -18,6 +18,15 @@ from aggr.function import FUNCTION, VERSION, WEIGHT, Function, column_keywords
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
+_QUANTILES = (
+    "quantile quantiles percentile percentiles percentile_approx approx_percentile percentile_cont approxquantile"
+)
+_DISTINCT = "nunique n_unique approx_count_distinct countdistinct distinct approx_distinct"
+_ELSEWHERE = {  # what other tools call it, in small letters: what it is here
+    **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
+    **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly"),
+    "median": "dds(x, quantiles=[0.5])",
+}
 
 
 def register(function: type[Function]) -> type[Function]:
@@ -140,7 +149,9 @@ def get(name: str) -> type[Function]:
     """
     _load_others()
     if checked_name(name, "a function") not in _FUNCTIONS:
-        raise UnknownFunction(f"there is no function {shown(name)}; {nearest(name, names())}")
+        here = _ELSEWHERE.get(name.lower())
+        say = f"write {here}" if here else nearest(name, names())
+        raise UnknownFunction(f"there is no function {shown(name)}; {say}")
     return _FUNCTIONS[name]
 
 

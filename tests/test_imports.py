@@ -50,7 +50,7 @@ LAYERS = [
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
-    ["aggr.expression", "aggr.fields", "aggr.function", "aggr.parameters", "aggr.quantile", "aggr.registry"],
+    ["aggr.expression", "aggr.fields", "aggr.function", "aggr.parameters", "aggr.asked_quantiles", "aggr.registry"],
     ["aggr.measure", "aggr.state_plan"],
     ["aggr.functions"],
     ["aggr.states"],

@@ -217,7 +217,7 @@ def test_a_timed_function_of_ones_own_takes_by(registered):
     table = pa.table({"x": [1, 2], "y": [9, 3]})
     assert measure.function.finish(measure.reduce(table, Groups.single(2))).to_pylist() == [2]
     registered(Between)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'by'"):
+    with pytest.raises(TypeError, match="there is no parameter 'by'"):
         aggr.between("x", by="y")
 
 

@@ -101,7 +101,7 @@ for warning in caught: print(warning.message)
     said = run(code, environment)
     assert "the function 'broken' of aggr-broken is left out: No module named 'aggr_not_there'" in said
     assert (
-        "the function 'int' of aggr-broken is left out: register takes a subclass of aggr.Function; got <class 'int'>"
+        "the function 'int' of aggr-broken is left out: register takes a subclass of aggr.Function; got the class int"
         in said
     )
 

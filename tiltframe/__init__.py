@@ -15,6 +15,16 @@ from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered,
 from tiltframe.ordered.running import running
 from tiltframe.store import FrameStore, StoreError
 
+
+def __getattr__(name: str) -> str:
+    """Find the version, ``tiltframe.__version__``, in what is installed."""
+    if name == "__version__":
+        from importlib.metadata import version  # with all of email and zipfile
+
+        return version("tiltframe")
+    raise AttributeError(f"module 'tiltframe' has no attribute {name!r}")
+
+
 __all__ = [
     "FrameStore",
     "OrderedFrame",

@@ -18,6 +18,7 @@ from aggr.arguments import (
     checked_name,
     checked_type,
     nearest,
+    shortened,
     shown,
 )
 from aggr.kernels.normalize import normalized_type
@@ -426,10 +427,10 @@ class TiltFrame:
             if part == "measures":
                 for name in [*value, *theirs[part]]:
                     if value.get(name) != theirs[part].get(name):
-                        given = [str(f.measures.get(name, "missing")) for f in (self, other)]
+                        given = [shortened(str(f.measures.get(name, "missing"))) for f in (self, other)]
                         return f"measure {name!r} is {given[0]} {own} and {given[1]} {others}"
             elif part != "states" and value != theirs[part]:
-                return f"{part} is {value} {own} and {theirs[part]} {others}"
+                return f"{part} is {shortened(str(value))} {own} and {shortened(str(theirs[part]))} {others}"
         return None
 
     def __eq__(self, other: object) -> bool:

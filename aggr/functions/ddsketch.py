@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels import compute as pc
@@ -32,7 +33,6 @@ from aggr.kernels.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_s
 from aggr.kernels.rounding import quotient
 from aggr.kernels.superaccumulator import Limbs
 from aggr.kernels.weights import Weights, chosen, count_rows, float_parts
-from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, record
 
 
 @dataclass(frozen=True)

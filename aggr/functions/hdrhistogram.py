@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, refuse
 from aggr.kernels import compute as pc
@@ -26,7 +27,6 @@ from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.numbers import as_floats
 from aggr.kernels.weights import Weights, chosen, count_rows
-from aggr.quantile import DEFAULT, capped_ranks, check_quantiles, percentile, record
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]

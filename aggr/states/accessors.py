@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.arguments import shown
+from aggr.asked_quantiles import check_quantiles
 from aggr.function import Function
 from aggr.functions.moments import Avg, Stdev
 from aggr.kernels.normalize import normalize, with_nulls
-from aggr.quantile import check_quantiles
 from aggr.states.identify import function_of
 
 

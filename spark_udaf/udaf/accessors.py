@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column
 
+from aggr.asked_quantiles import check_quantiles
 from aggr.functions.moments import Stdev
-from aggr.quantile import check_quantiles
 from aggr.states import accessors
 from spark_udaf.udaf.typed_udf import arrow_udf, column
 

@@ -666,9 +666,10 @@ class FrameStore(Maintenance):
         assert self._manifest is not None
         difference = frame.difference(self._manifest.frame)
         if difference:
+            fixed = difference.startswith(("time", "keys"))  # what evolve does not change
+            evolved = "" if fixed else ", or FrameStore(uri).evolve(frame) to have the store be of this one"
             raise StoreError(
-                f"the store {self.place} is of another frame: {difference}; give another folder or name, or "
-                "FrameStore(uri).evolve(frame) to have the store be of this one"
+                f"the store {self.place} is of another frame: {difference}; give another folder or name{evolved}"
             )
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:

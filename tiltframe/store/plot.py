@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from aggr import Measure
 from aggr.arguments import nearest, shown
+from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
-from aggr.quantile import check_quantiles
 from aggr.states.flat_results import flattened
 from tiltframe.frame import TiltFrame
 from tiltframe.names import LEVEL, RESERVED, START
