@@ -155,3 +155,35 @@ def test_a_store_of_a_function_that_is_not_installed_says_so(tmp_path, capfd):
         assert FrameStore(str(tmp_path / "s")).query("1m")["low"].to_pylist() == [1]
     finally:
         aggr.unregister("least_of_mine")
+
+
+@pytest.mark.store
+def test_a_store_whose_function_refuses_its_parameters_now_is_not_called_damaged(tmp_path):
+    from dataclasses import dataclass
+
+    import pyarrow as pa
+
+    import aggr
+    from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+
+    @dataclass(frozen=True)
+    class Least(aggr.Min):
+        name = "least_of_mine"
+        floor: int = 0
+
+    @dataclass(frozen=True)
+    class Strict(Least):
+        def __post_init__(self):
+            if self.floor > 5:
+                raise ValueError(f"floor must be at most 5; got {self.floor}")
+
+    aggr.register(Least)
+    frame = TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x", floor=7)})
+    FrameStore(str(tmp_path / "s"), frame).append(rollup(pa.table({"ts": [0], "x": [1]}), frame), "w", 1)
+    aggr.unregister("least_of_mine")
+    aggr.register(Strict)
+    try:
+        with pytest.raises(StoreError, match=r"is whole, and its frame cannot be made here: .*floor must be at most 5"):
+            FrameStore(str(tmp_path / "s"))
+    finally:
+        aggr.unregister("least_of_mine")

@@ -112,13 +112,16 @@ class Manifest:
         except StoreError:
             raise
         except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-            if isinstance(error.__cause__, UnknownFunction) and described.get("checksum") == _checksum(described):
-                raise StoreError(
-                    f"the store {uri} keeps states of a function that is not installed here: "
-                    f"{str(error).partition(';')[0]}; install the distribution that brings it"
-                ) from None
-            said = f": {error}" if type(error) is ValueError else ""  # others are of what reads it
-            raise StoreError(f"the store {uri} is damaged: its description cannot be read{said}") from None
+            said = f": {error}" if isinstance(error, ValueError | TypeError) else ""
+            if described.get("checksum") == _checksum(described):  # it is as it was written: this is another cause
+                if isinstance(error.__cause__, UnknownFunction):
+                    raise StoreError(
+                        f"the store {uri} keeps states of a function that is not installed here: "
+                        f"{str(error).partition(';')[0]}; install the distribution that brings it"
+                    ) from None
+                raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{said}") from None
+            told = said if type(error) is ValueError else ""  # others are of what reads it
+            raise StoreError(f"the store {uri} is damaged: its description cannot be read{told}") from None
 
 
 def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
