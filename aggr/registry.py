@@ -53,7 +53,7 @@ def register(function: type[Function]) -> type[Function]:
     --------
     >>> register(int)
     Traceback (most recent call last):
-    TypeError: register takes a subclass of aggr.Function; got <class 'int'>
+    TypeError: register takes a subclass of aggr.Function; got the class int
     """
     if not (isinstance(function, type) and issubclass(function, Function)):
         raise TypeError(f"register takes a subclass of aggr.Function; got {shown(function)}")
