@@ -86,9 +86,10 @@ class BadRows:
 
 
 def reason(error: Exception) -> str:
-    """Say in one line why a row cannot be read, without the name of the piece it was read in."""
-    said = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", str(error))
-    return said.splitlines()[0][:_LONGEST] if said else type(error).__name__
+    """Say in one line why a row cannot be read, without where, and without what to do."""
+    said = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
+    said = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", said)
+    return said.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__
 
 
 def sound(
