@@ -105,3 +105,8 @@ def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
         return values
     known = valid.to_numpy(zero_copy_only=False)
     return values.take(pa.array(np.cumsum(known) - 1, mask=~known))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether a type is of numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

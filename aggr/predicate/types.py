@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.kernels.normalize import is_number
 from aggr.predicate.literals import read_text
 from aggr.predicate.term import NULL, Term, Value, apply, constant, null
 from aggr.predicate.zones import UTC, follows_clock, from_local
@@ -20,11 +21,6 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
 _UNITS = ("s", "ms", "us", "ns")
 _EXACT_FLOAT = 2**53  # whole numbers below it are doubles
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Say whether a type is of numbers."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def common(kinds: Sequence[pa.DataType]) -> pa.DataType:

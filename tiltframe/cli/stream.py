@@ -163,7 +163,8 @@ def _run(
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
     """Keep what had come before an error: the rows of whole batches and files."""
     if state is None:
-        click.echo("tiltframe: open windows are lost with the error that follows: --state FILE keeps them", err=True)
+        if safe.windows.progress.rows:
+            click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
         return
     with suppress(Exception):  # the error that counts is the first
         safe.settle(state, notes, ended=True)

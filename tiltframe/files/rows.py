@@ -10,8 +10,7 @@ from aggr import predicate
 from aggr.arguments import nearest, shown
 from aggr.expression import columns_in, values_in
 from aggr.kernels import compute as pc
-from aggr.kernels.normalize import filterable
-from aggr.predicate.types import is_number
+from aggr.kernels.normalize import filterable, is_number
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.time_format import fractional, read_format
