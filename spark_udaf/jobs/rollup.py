@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from aggr.states.keys import keyed, plain_keys
 from spark_udaf.jobs.exclusive_times import Span
+from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.two_phase import (
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 
 
-def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
+def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str = "fail") -> DataFrame:
     """Roll up a DataFrame: the states of every level of a tilt frame.
 
     Parameters
@@ -61,6 +62,8 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
     df : DataFrame, or Parquet files as `scan_parquet` gives them
         Of classic Spark or Spark Connect, with the frame's time, keys and the columns of its measures.
     frame : TiltFrame
+    on_null_time : str
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
 
     Returns
     -------
@@ -80,7 +83,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame) -> DataFrame:
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, given = source_of(df, check_frame(frame).columns_in)
+    source, given = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in)
     frame.check(given)
     return plan_rollup(source, given, frame, lambda levels: joined(levels, frame), frame.states_schema(given))
 

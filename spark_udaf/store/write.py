@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.states.grouped_tables import key_column
+from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.rollup import Levels, plan_rollup, with_coarsest
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.schema import as_schema
@@ -134,6 +135,7 @@ def rollup_into(
     writer: str,
     commit: int,
     made_from: Mapping[str, int] | None = None,
+    on_null_time: str = "fail",
 ) -> bool:
     """Roll up rows into a frame store: `append` of `rollup`, whose states never pass through the JVM.
 
@@ -149,6 +151,8 @@ def rollup_into(
         Grows from commit to commit of one writer.
     made_from : name -> number, optional
         What else counts as committed with it, as for `tiltframe.FrameStore.append`.
+    on_null_time : str
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
 
     Returns
     -------
@@ -172,7 +176,7 @@ def rollup_into(
     """
     check_store(store)
     check_writer(writer, commit)
-    source, given = source_of(rows, store.frame.columns_in)
+    source, given = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in)
     store.frame.check(given)
     kept = store.prepare(store.frame.states_schema(given))
     write = _write(store, kept, writer, commit)

@@ -20,6 +20,7 @@ from aggr.extras import MissingExtra
 from aggr.states.keys import plain_keys
 from aggr.states.result_names import check_having
 from spark_udaf.jobs.columns import check_distinct
+from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.rollup import check_frame
 from spark_udaf.jobs.schema import spark_schema
 from spark_udaf.jobs.session import prepare, shuffle_partitions
@@ -55,6 +56,7 @@ def stream(
     shards: int | None = None,
     max_keys: int | None = None,
     beyond: str = "error",
+    on_null_time: str = "fail",
 ) -> DataFrame:
     """Keep the windows of a stream open, and emit them as a policy says: a streaming DataFrame for any sink.
 
@@ -84,6 +86,8 @@ def stream(
         How many distinct keys one shard may hold at once.
     beyond : str
         What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
+    on_null_time : str
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
 
     Returns
     -------
@@ -118,7 +122,7 @@ def stream(
         emitted = su.stream(requests.withWatermark("ts", "10 seconds"), frame, emit="on_update(batch=2s)")
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
-    check_frame(frame)
+    df = with_times(df, check_frame(frame).time, on_null_time)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
     windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
     checked_truth(dropped, "dropped")

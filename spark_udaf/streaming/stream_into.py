@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
+from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.session import prepare
 from spark_udaf.jobs.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
@@ -43,6 +44,7 @@ def stream_into(
     checkpoint: str | os.PathLike[str],
     trigger: str | None = None,
     compact_every: int | None = COMPACT_EVERY,
+    on_null_time: str = "fail",
 ) -> StreamingQuery:
     """Start a query that rolls up a stream into a frame store, each row exactly once.
 
@@ -62,6 +64,8 @@ def stream_into(
         batch begins when the one before is done.
     compact_every : int, optional
         The store is compacted after so many batches, open windows too; None leaves that to `FrameStore.compact`.
+    on_null_time : str
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
 
     Returns
     -------
@@ -97,6 +101,7 @@ def stream_into(
     folder, starts = _checked_folder(checkpoint), _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
+    df = with_times(df, store.frame.time, on_null_time)
     _check_source(df, store)
     former = noted_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
