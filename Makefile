@@ -51,8 +51,8 @@ $(VENV)/.docs: $(READY)
 extras: java $(READY) ## Install each extra alone into an empty environment, and follow its section of docs/installing.md
 	@$(BIN)/python -m tests.extras
 
-pages: java ## Follow the how-tos word for word, each in a new environment (takes a network, and its time)
-	@$(PYTHON) tests/pages.py --fresh docs/index.md docs/start.md docs/dataframes.md docs/installing.md docs/how-to/*.md
+pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
+	@$(PYTHON) tests/pages.py --fresh docs/*.md docs/how-to/*.md
 
 bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

@@ -5,7 +5,8 @@ python tests/pages.py --fresh PAGE…    each in a new, empty environment, from 
 
 Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
 anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name.
-Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder.
+Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder; a page
+that has none of them needs the extra ``all``.
 """
 
 from __future__ import annotations
@@ -138,6 +139,8 @@ def follow(page: str, text: str, source: Path | None = None) -> None:
     """
     names: dict[str, Any] = {"__name__": "__main__"}
     with _in_a_new_folder():
+        if source and blocks(text) and not INSTALLS.search(text):
+            _run_command("pip install '.[all]'", "", page, source)
         for block in blocks(text):
             at = f"{page}, line {block.line}"
             if source is None and INSTALLS.search(block.text):
