@@ -133,7 +133,6 @@ def test_each_extra_has_its_lines():
     listed = page["installing"].partition("| extra | for |")[2]
     assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(told)
     assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in told)
-    assert "make extras" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("page", ["start.md", *(f"how-to/{path.name}" for path in ROOT.glob("docs/how-to/*.md"))])
