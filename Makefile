@@ -52,7 +52,7 @@ extras: java $(READY) ## Install each extra alone into an empty environment, and
 	@$(BIN)/python -m tests.extras
 
 pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
-	@$(PYTHON) tests/pages.py --fresh docs/*.md docs/how-to/*.md
+	@$(PYTHON) tests/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))
 
 bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
