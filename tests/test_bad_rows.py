@@ -18,6 +18,7 @@ import pytest
 
 from tiltframe import FrameStore
 from tiltframe.cli import main
+from tiltframe.files.bad_rows import Line, before_first_bad
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 FRAME = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--measure", "total=sum(ms)", "--levels", "10s,1m"]
@@ -124,6 +125,19 @@ def test_what_came_before_a_bad_line_is_saved(tmp_path):
     done = stream("\n".join([*rest, AFTER]) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert counted(done.stdout) == (100 - len(bad), total), SEED
+
+
+@pytest.mark.parametrize("bad", [0, 1, 36, 99])
+def test_the_first_bad_line_is_found_in_few_looks(bad):
+    looked = []
+
+    def read(some):
+        looked.append(some)
+        if any(line.number >= bad for line in some):
+            raise ValueError("bad")
+
+    assert before_first_bad([Line(number, b"") for number in range(100)], read) == bad
+    assert len(looked) <= 7  # the logarithm of 100
 
 
 @pytest.mark.store

@@ -20,7 +20,16 @@ from aggr.states.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import content_of
 from tiltframe.cli.types_from_store import settled
 from tiltframe.event_time import event_times
-from tiltframe.files.bad_rows import ALL_BAD, UNREADABLE, BadRows, Line, file_batches, open_sampled, sound
+from tiltframe.files.bad_rows import (
+    ALL_BAD,
+    UNREADABLE,
+    BadRows,
+    Line,
+    before_first_bad,
+    file_batches,
+    open_sampled,
+    sound,
+)
 from tiltframe.files.formats import without_nothing
 from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.read_options import ReadOptions
@@ -75,30 +84,39 @@ class Lines:
                 rows = self._read(given)
                 if self.bad is not None:  # what an expression or a function refuses is bad as well
                     reduce_rows(rows, self.frame)
-            except UNREADABLE:
-                yield from self._one_by_one(given)
+            except UNREADABLE as error:
+                yield from self._one_by_one(given, error)
             else:
                 yield Arrived(rows)
             self._number += given.count(b"\n")
 
-    def _one_by_one(self, given: bytes) -> Iterator[Arrived]:
+    def _one_by_one(self, given: bytes, error: Exception) -> Iterator[Arrived]:
         """Yield the lines that can be read: those before the first bad one, which raises its error, or all of them."""
         begun = self.schema is not None
         lines = [Line(number, text) for number, text in enumerate(given.splitlines(keepends=True), self._number)]
         lines = [line for line in lines if line.text.strip()]
+        if self.bad is None:
+            good = before_first_bad(lines, self._read_lines)
+            if good:
+                yield Arrived(self._read_lines(lines[:good]))
+            raise ValueError(
+                f"line {lines[good].number:,} of standard input: {self._why(lines[good], error)}"
+            ) from None
         rows, unread = sound(lines, self._read_lines, lambda rows: reduce_rows(rows, self.frame))
-        if self.bad is None and unread:
-            first, error = unread[0]
-            if before := [line for line in lines if line.number < first.number]:
-                yield Arrived(self._read_lines(before))
-            raise ValueError(f"line {first.number:,} of standard input: {error}") from None
         if len(unread) == len(lines) >= ALL_BAD and not begun:
             raise ValueError(f"not one of {len(lines):,} lines of standard input can be read; {unread[0][1]}")
-        for line, error in unread:
-            assert self.bad is not None
-            self.bad.put(_STANDARD_INPUT, line, error)
+        for line, why in unread:
+            self.bad.put(_STANDARD_INPUT, line, why)
         if rows is not None:
             yield Arrived(rows)
+
+    def _why(self, line: Line, error: Exception) -> Exception:
+        """Find why a line cannot be read: as it says alone, or as it was said of all."""
+        try:
+            self._read_lines([line])
+        except UNREADABLE as alone:
+            return alone
+        return error
 
     def _read_lines(self, lines: Sequence[Line]) -> pa.Table:
         before = self.schema

@@ -123,6 +123,19 @@ def sound(
         return (read(good) if good else None), sorted([*bad, *more], key=lambda each: each[0].number)
 
 
+def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> int:
+    """Count the lines before the first that cannot be read, of lines that cannot be read together, by halves."""
+    low, high = 0, len(lines)
+    while high - low > 1:
+        half = (low + high) // 2
+        try:
+            read(lines[low:half])
+            low = half
+        except UNREADABLE:
+            high = half
+    return low
+
+
 def _divided(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], object]
 ) -> tuple[list[Line], list[tuple[Line, Exception]]]:
