@@ -20,7 +20,7 @@ test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
 
 test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
-	@.venv-oldest/bin/python -m pytest tests/test_udaf.py
+	@.venv-oldest/bin/python -m pytest tests/spark/test_udaf.py
 
 .venv-oldest/.ready: pyproject.toml constraints-oldest.txt
 	@$(PYTHON) -m venv .venv-oldest
@@ -28,12 +28,12 @@ test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spa
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience (a minute)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store" --ignore tests/test_bad_inputs.py -x \
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store" --ignore tests/cli/test_bad_inputs.py -x \
 	  tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
-	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/test_fuzz.py tests/test_buckets.py tests/test_groups.py \
-	  tests/test_store_fuzz.py tests/test_store_damage.py -k "fuzz or buckets or groups or flipped"
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \
+	  tests/store/test_store_fuzz.py tests/store/test_store_damage.py -k "fuzz or buckets or groups or flipped"
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -5,4 +5,4 @@ import sys
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # what is tested is machine code, but for tests/test_compiled.py
+os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code

@@ -1,6 +1,6 @@
 """Arrow's functions, loaded when the first of them is called: ``pyarrow.compute`` takes longer than all of aggr.
 
-Modules that ``import tiltframe`` or the command line loads take them from here: ``tests/test_import_costs.py`` tells.
+Modules that ``import tiltframe`` or the command line loads take them from here (``tests/docs/test_import_costs.py``).
 
 >>> import pyarrow as pa
 >>> from aggr.kernels import compute as pc

@@ -1,0 +1,191 @@
+"""compiled: the same answers as the plain Python it is written in, whatever the arrays and wherever it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from aggr.kernels.jit import compiled
+
+ROOT = Path(__file__).parents[2]
+
+
+@compiled
+def twice(x):
+    return 2 * x
+
+
+@compiled
+def doubled(values):
+    out = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        out[i] = twice(values[i])
+    return out
+
+
+@compiled
+def busy(times):
+    total = 0
+    for i in range(times):
+        total ^= i * total + 1
+    return np.full(3, total)
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_loop_runs():
+    busy(1)
+    main = threading.main_thread().ident
+    alarm = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    alarm.start()
+
+    def for_long():
+        for _ in range(100):
+            busy(300_000_000)
+
+    with pytest.raises(KeyboardInterrupt):
+        for_long()
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_a_loop_is_compiled(tmp_path):
+    """LLVM calls back into Python, where an interrupt would be lost."""
+    text = "import numpy as np\nfrom aggr.kernels.jit import compiled\n"
+    for i in range(11):
+        text += f"@compiled\ndef sort_{i}(x):\n    return np.sort(x) + np.argsort(x) * {i}\n"
+    (tmp_path / "sorts.py").write_text(text)
+    script = """
+import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background may ignore it
+import numpy as np, sorts
+rows = np.arange(100_000.0)
+sorts.sort_0(rows)  # numba itself is loaded
+for i in range(1, 11):
+    begun = []
+    def interrupt():
+        time.sleep(i * 0.07)
+        begun and os.kill(os.getpid(), signal.SIGINT)
+    thread = threading.Thread(target=interrupt)
+    try:
+        begun.append(i)
+        thread.start()
+        getattr(sorts, f"sort_{i}")(rows)
+        begun.clear()
+        thread.join()
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    else:
+        print("in time" if not begun else "lost", flush=True)
+"""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=300)
+    assert done.stderr == ""
+    assert done.stdout.count("interrupted") > 2
+
+
+def test_one_calls_another():
+    assert doubled(np.array([1, -2])).tolist() == [2, -4]
+
+
+def test_arrays_of_all_kinds_share_one_compilation():
+    from aggr.kernels.jit import _machine_code
+
+    numbers = np.arange(6)
+    for given in (numbers, pa.array(numbers).to_numpy(), numbers[::2], numbers[1:3], np.zeros(0, np.int64)):
+        assert doubled(given).tolist() == [2 * value for value in given.tolist()]
+    assert len(_machine_code(doubled.__wrapped__).signatures) == 1
+    assert numbers.flags.writeable
+
+
+def test_where_nothing_can_be_written_each_process_compiles():
+    made = {}
+    exec("def thrice(x):\n    return 3 * x\n", made)  # no file to keep its code beside
+    assert compiled(made["thrice"])(14) == 42
+
+
+@pytest.mark.slow
+def test_without_the_compiler_the_loops_give_the_same():
+    """The loops are plain Python: run as such, every kernel gives the same bits."""
+    script = """
+import hashlib, numpy as np, pyarrow as pa, aggr
+from aggr.kernels.groups import Groups
+rng = np.random.default_rng(5)
+x = np.concatenate([rng.lognormal(3, 1, 400), -rng.lognormal(0, 2, 100), [0.0, -0.0, 1e300, 5e-324, 2**60, 1.0]])
+ids, halves = Groups.of(rng.integers(0, 7, len(x)), 7), Groups.of([*range(7)] * 2, 7)
+seen = hashlib.sha256()
+for function, values in [
+    *((f, x) for f in (aggr.Min(), aggr.Max(), aggr.Sum(), aggr.Var(), aggr.Dds(), aggr.Dds(max_bins=20))),
+    *((f, np.abs(x[:450]).astype(np.int64)) for f in (aggr.Hdr(), aggr.Hdr(digits=5), aggr.Var(), aggr.Max())),
+]:
+    some = Groups(ids.ids[: len(values)], 7)
+    state = function.reduce(pa.array(values), some)
+    merged = function.merge(pa.concat_arrays([state, state]), halves)
+    seen.update(repr(merged.to_pylist()).encode() + repr(function.finish(merged).to_pylist()).encode())
+print(seen.hexdigest())
+"""
+    answers = [
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script],
+            env={**os.environ, "NUMBA_DISABLE_JIT": off, "TILTFRAME_COMPILE_FROM": few},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for off, few in (("0", "0"), ("1", "0"), ("0", "8192"))
+    ]
+    assert len(answers[0].strip()) == 64
+    assert answers == answers[:1] * 3
+
+
+@pytest.mark.slow
+def test_few_rows_wait_for_no_compiler():
+    script = """
+import math, sys, numpy as np, pyarrow as pa, aggr
+from aggr.kernels.jit import _interpreter, compile_at_once
+x = np.random.default_rng(1).normal(0, 1e9, 1000)
+states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
+print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
+from aggr.kernels.superaccumulator import _balanced
+loop, other = _balanced.__compiled_loop__, lambda x: x
+print(_interpreter.takes(loop, [x]), _interpreter.takes(loop, [np.zeros(10**6)]), _interpreter.takes(loop, [7]))
+_interpreter.spent |= {loop: 1.0, other: 1.0}
+print(_interpreter.takes(loop, [x]))
+with compile_at_once():
+    print(_interpreter.takes(loop, [x]))
+    aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
+print(_interpreter.takes(loop, [x]), _interpreter.takes(other, [x]))
+_interpreter.left = 0.0
+print(_interpreter.takes(other, [x]))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TILTFRAME_COMPILE_FROM"}
+    said = subprocess.run(
+        [sys.executable, "-c", script], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    sums, first, loaded, at_once, kept, spent = said.splitlines()
+    assert sums == "True False"
+    assert first == "True False False"
+    assert loaded == "True", "numba is not loaded for it"
+    assert at_once == "False"
+    assert kept == "False True", "code that is on disk is loaded, and none is made"
+    assert spent == "False"
+
+
+def test_what_is_kept_on_disk_knows_what_it_calls():
+    from aggr.kernels.jit import _fingerprint
+
+    def outer(x):
+        return inner(x) + 1  # noqa: F821
+
+    made = [dict(outer.__globals__, inner=compiled(loop)) for loop in (lambda x: x, lambda x: 2 * x)]
+    loops = [type(outer)(outer.__code__, known) for known in made]
+    assert _fingerprint(loops[0]) != _fingerprint(loops[1])
+    assert _fingerprint(loops[0]) == _fingerprint(type(outer)(outer.__code__, dict(made[0])))
+    assert [compiled(loop)(20) for loop in loops] == [21, 41]

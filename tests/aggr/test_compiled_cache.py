@@ -1,0 +1,185 @@
+"""What is kept on disk of compiled loops is never stale, and workers are tuned only where that is wanted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba.core import caching
+
+ROOT = Path(__file__).parents[2]
+INNER = "from aggr.kernels.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
+OUTER = """
+from aggr.kernels.jit import compiled
+from loops_inner import STEP, inner
+@compiled
+def constant(x):
+    return x * STEP
+@compiled
+def calling(x):
+    return inner(x) * 10
+@compiled
+def twice_removed(x):
+    return calling(x) + 1
+"""
+ASK = """
+import loops_outer, numpy as np
+from aggr.kernels.jit import _machine_code
+print(loops_outer.constant(7), loops_outer.calling(7), loops_outer.twice_removed(7))
+made = [_machine_code(getattr(loops_outer, n).__compiled_loop__) for n in ("constant", "calling", "twice_removed")]
+print(sum(sum(f.stats.cache_hits.values()) for f in made))
+"""
+
+
+def ask(folder: Path, **more: str) -> list[int]:
+    environment = os.environ | {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", ASK],
+        env=environment | more,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+    )
+    return [int(word) for word in done.stdout.split()]
+
+
+@pytest.mark.slow
+def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_path):
+    """The outer file stays as it is, its time of change and all; numba alone would keep on using its old code."""
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    for step, sign, wanted in (
+        (2, "+", [14, 80, 81]), (2, "+", [14, 80, 81]), (3, "+", [21, 80, 81]), (3, "-", [21, 60, 61]),
+    ):  # fmt: skip
+        (tmp_path / "loops_inner.py").write_text(INNER.format(step=step, sign=sign))
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        *answers, hits = ask(tmp_path)
+        assert answers == wanted
+    assert hits == 1  # of the three, only the constant's loop was there as it is
+    assert ask(tmp_path) == [21, 60, 61, 3]
+
+
+@pytest.mark.slow
+def test_code_that_checks_indices_is_kept_apart(tmp_path):
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    assert [ask(tmp_path)[-1], ask(tmp_path, NUMBA_BOUNDSCHECK="1")[-1], ask(tmp_path)[-1]] == [0, 0, 3]
+
+
+@pytest.mark.slow
+def test_workers_are_tuned_unless_that_is_turned_off():
+    script = """
+import gc, os, pyarrow as pa
+pa.set_cpu_count(3)
+from spark_udaf.jobs.tune_worker import tune_worker
+tune_worker()
+print(pa.cpu_count(), gc.get_freeze_count() > 0)
+"""
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=os.environ | {"TILTFRAME_TUNE_WORKERS": tuned}, capture_output=True, text=True, check=True, cwd=ROOT,
+        ).stdout.split()
+        for tuned in ("1", "0")
+    ]  # fmt: skip
+    assert said == [["1", "True"], ["3", "False"]]
+
+
+@pytest.mark.slow
+def test_what_workers_have_loaded_is_frozen_before_the_tasks_1_2_4_and_8():
+    """Loops are loaded when they are first called, so that once would leave them to be collected after every task."""
+    script = """
+import gc
+from spark_udaf.jobs.tune_worker import tune_worker
+loaded = []
+for task in range(1, 10):
+    before = gc.get_freeze_count()
+    loaded.append([[] for _ in range(1000)])
+    tune_worker()
+    if gc.get_freeze_count() >= before + 1000:
+        print(task)
+"""
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ran.stdout.split() == ["1", "2", "4", "8"]
+
+
+COMPILING = """
+import sys, time
+from numba.core import event
+made, waiting = [], "--wait" in sys.argv
+class Seen(event.Listener):
+    def on_start(self, given):
+        if waiting:  # dies with the lock in its hands
+            print("compiling", flush=True)
+            time.sleep(600)
+        made.append(given.data["dispatcher"])
+    def on_end(self, given):
+        pass
+event.register("numba:compile", Seen())
+import loops_outer
+print(loops_outer.twice_removed(7), sum("loops" in loop.__module__ for loop in made))
+"""
+
+
+@pytest.mark.slow
+def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path):
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "NUMBA_CACHE_DIR": str(tmp_path / "all")}
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", COMPILING, *arguments]
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    dead = start("--wait")
+    assert dead.stdout is not None
+    assert dead.stdout.readline() == "compiling\n"
+    together = [start() for _ in range(3)]
+    with pytest.raises(subprocess.TimeoutExpired):
+        together[0].wait(3)
+    dead.kill()
+    dead.communicate()
+    said = [other.communicate(timeout=120)[0].split() for other in together]
+    assert [answer for answer, _ in said] == ["81"] * 3
+    assert sum(int(count) for _, count in said) == 3  # each of the three loops once, in whichever process
+    assert start().communicate(timeout=120)[0].split() == ["81", "0"]
+
+
+@pytest.mark.slow
+def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_path):
+    """What an image holds serves where the processor is said to be the same; a copied file has another time."""
+    (tmp_path / "loops_outer.py").write_text(OUTER)
+    (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
+    generic = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [0, 0]
+    if hasattr(caching, "_hash_source_file"):  # older numba tells files by their times
+        for file in tmp_path.glob("loops_*.py"):
+            os.utime(file, (1, 1))
+    assert [ask(tmp_path)[-1], ask(tmp_path, **generic)[-1]] == [3, 3]
+
+
+@pytest.mark.slow
+def test_what_is_warm_is_not_compiled_again(tmp_path):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    folders = python("-m", "tiltframe.cli", "warm", "count", "min").split()
+    assert folders
+    assert all(Path(folder).parent == tmp_path for folder in folders)
+    script = """
+import numpy as np, pyarrow as pa, aggr
+from numba.core import event
+with event.install_recorder("numba:compile") as seen:
+    for function in (aggr.Min(), aggr.Count()):
+        states = function.reduce(pa.array([2.0, -1.0, 5.0]), aggr.Groups.of([0, 1, 0], 2))
+        print(function.finish(function.merge(states, aggr.Groups.single(2)))[0])
+print(len(seen.buffer))
+"""
+    assert python("-c", script).split() == ["-1.0", "3", "0"]

@@ -1,0 +1,72 @@
+"""The doctor says what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from tests.cli.test_cli import call
+from tiltframe.doctor import examine
+
+PARTS = {"about", "ok", "found", "do"}
+
+
+def finding(about):
+    (found,) = [each for each in examine() if each.about == about]
+    return found
+
+
+def test_every_finding_has_the_same_parts(capfd, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/nowhere/python")
+    status, out = call(capfd, "doctor", "--format", "json")[:2]
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert all(row.keys() == PARTS for row in rows)
+    assert {"Python", "pyarrow", "pyspark", "Java", "memory", "cache of compiled loops"} <= {
+        row["about"] for row in rows
+    }
+    assert all(bool(row["do"]) != row["ok"] for row in rows)
+    assert status == 1
+    out = call(capfd, "doctor")[1]
+    assert "NO  Spark's Python workers: /nowhere/python does not run" in out
+    assert "    set PYSPARK_PYTHON=" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("said", "ok"), [("8", False), ("1.8.0_392", False), ("11.0.2", False), ("17", True), ("21.0.2", True)]
+)
+def test_java_by_what_it_says(said, ok, tmp_path, monkeypatch):
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{said}\"' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = finding("Java")
+    assert found.ok is ok
+    assert ("JAVA_HOME" in found.do) is not ok
+
+
+def test_no_java(monkeypatch):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "install Java 17" in finding("Java").do
+
+
+def test_workers_of_another_python(tmp_path, monkeypatch):
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.9 20.0.0\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    found = finding("Spark's Python workers")
+    assert not found.ok
+    assert "the driver is Python 3." in found.do
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    tmp_path.chmod(0o500)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    assert "NUMBA_CACHE_DIR" in finding("cache of compiled loops").do

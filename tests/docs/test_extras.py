@@ -1,0 +1,183 @@
+"""Extras: what is not installed is one sentence that names the extra, and the rest works without it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.extras import sections
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CORE = ("pyarrow", "numpy", "numba", "sqlglot", "tzdata")
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {names!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+"""
+OTHERS = (
+    "deltalake",
+    "adbc_driver_postgresql",
+    "click",
+    "rich",
+    "pandas",
+    "pyspark",
+    "matplotlib",
+    "ddsketch",
+    "hdrh",
+    "google",
+)
+
+
+SKETCHES = "import pyarrow as pa; from aggr import Dds; from aggr.interchange.ddsketch_proto import *"
+
+
+def run(script, *names):
+    done = subprocess.run([sys.executable, "-c", WITHOUT.format(names=names) + script], capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_core_is_what_local_frames_need():
+    assert sorted(text.partition(">")[0] for text in PROJECT["dependencies"]) == sorted(CORE)
+
+
+@pytest.mark.slow
+def test_frames_and_a_store_in_memory_need_the_core_alone():
+    script = """
+import aggr, pyarrow as pa, tiltframe
+from tiltframe.store.testing import MemoryBackend
+frame = tiltframe.TiltFrame(["1s", "1m"], "ts", {"n": aggr.count(), "x": aggr.hdr("x")}, ["k"])
+rows = pa.table({"ts": [0, 1500], "k": ["a", "b"], "x": [1, 2]})
+store = tiltframe.FrameStore(MemoryBackend("m"), frame)
+store.append(tiltframe.rollup(rows, frame), "w", 1)
+print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
+"""
+    assert run(script, *OTHERS) == (0, "[2]\n", "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "missing", "extra"),
+    [
+        ("import tiltframe; tiltframe.FrameStore('somewhere')", "deltalake", "delta"),
+        ("import tiltframe; tiltframe.FrameStore('postgresql://h/d')", "adbc_driver_postgresql", "postgres"),
+        ("from tiltframe.command import main; main()", "click", "cli"),
+        ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
+        ("import spark_udaf", "pyspark", "spark-local"),
+        ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
+        (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
+        (f"{SKETCHES}; from_dds_proto(pa.array([b'']), Dds())", "google", "sketches"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(script, missing, extra):
+    status, out, err = run(script, missing)
+    assert status != 0
+    assert out == ""
+    assert f"pip install 'tiltframe[{extra}]'" in err.splitlines()[-1]
+    assert extra in PROJECT["optional-dependencies"]
+
+
+NOT_OF_CLI = [name for name in OTHERS if name not in ("click", "rich", "deltalake")]
+
+
+@pytest.mark.slow
+def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
+    """Commands that other packages add are listed, and say what they need; nothing else of them is loaded."""
+    begin = "import sys; from tiltframe.command import main; sys.argv = "
+    status, out, err = run(f"{begin}['tiltframe', '--help']; main()", *NOT_OF_CLI)
+    assert (status, err) == (0, "")
+    assert re.search(r"^  demo +Not installed: the command demo needs the extra demo", out, flags=re.M)
+    for command in re.findall(r"^  ([a-z]+) ", out, flags=re.M):
+        status, _, err = run(f"{begin}['tiltframe', {command!r}, '--help']; main()", *NOT_OF_CLI)
+        assert (status, err) == (0, ""), command
+    status, out, err = run(f"{begin}['tiltframe', 'demo', 'somewhere']; main()", *NOT_OF_CLI)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"tiltframe: the command demo needs the extra demo: .*\n", err)
+
+
+@pytest.mark.slow
+def test_spark_needs_no_other_extra():
+    status, _, err = run("import spark_udaf", *(name for name in OTHERS if name not in ("pyspark", "pandas")))
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.slow
+def test_an_old_pyspark_is_one_sentence():
+    from spark_udaf.jobs.session import is_old
+
+    assert all(map(is_old, ("3.5.9", "4.0.5", "4.1.4")))
+    assert not any(map(is_old, ("4.2.0", "4.10.0.dev1", "5.0.0")))
+    status, out, err = run("import pyspark; pyspark.__version__ = '4.1.4'; import spark_udaf")
+    assert (status, out) == (1, "")
+    said = "ImportError: spark_udaf needs PySpark 4.2 or newer; this is 4.1.4: upgrade pyspark"
+    assert err.splitlines()[-1] == said
+
+
+def test_each_extra_has_its_lines():
+    """`make extras` follows them, each in an empty environment."""
+    told = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"}
+    page = sections()
+    assert set(page) == {"installing", *told}
+    listed = page["installing"].partition("| extra | for |")[2]
+    assert sorted(re.findall(r"^\| \[`([a-z-]+)`\]", listed, flags=re.M)) == sorted(told)
+    assert all(f"$ pip install '.[{extra}]'" in page[extra] for extra in told)
+
+
+@pytest.mark.parametrize("page", ["start.md", *(f"how-to/{path.name}" for path in ROOT.glob("docs/how-to/*.md"))])
+def test_each_page_installs_from_the_source(page):
+    text = (ROOT / "docs" / page).read_text()
+    asked = re.search(r"pip install '\.\[([a-z,-]+)\]'", text)
+    assert asked
+    assert set(asked[1].split(",")) <= set(PROJECT["optional-dependencies"])
+    assert text.index(asked[0]) < (text + "pip install 'tiltframe[").index("pip install 'tiltframe[")
+
+
+def test_the_constraints_pin_all_that_development_installs():
+    """Follow the requirements of the extras dev and bench, as they are installed here, to their ends."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", line) for line in lines)
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    extras = PROJECT["optional-dependencies"]
+    open_ends = [*PROJECT["dependencies"], *(text for name in extras for text in extras[name])]
+    seen = set()
+    while open_ends:
+        wanted = Requirement(open_ends.pop())
+        name = canonicalize_name(wanted.name)
+        if name == "tiltframe" or (name, *sorted(wanted.extras)) in seen:
+            continue
+        seen.add((name, *sorted(wanted.extras)))
+        assert name in pinned, f"constraints.txt has no {name}"
+        with suppress(PackageNotFoundError):  # of the extra bench, which `make bench` installs
+            asked = [Requirement(text) for text in requires(name) or ()]
+            sets = [{"extra": extra} for extra in ("", *wanted.extras)]
+            open_ends += [str(part) for part in asked if not part.marker or any(map(part.marker.evaluate, sets))]
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    pinned = dict(
+        line.split("==")
+        for line in (ROOT / "constraints-oldest.txt").read_text().splitlines()
+        if not line.startswith("#")
+    )
+    extras = PROJECT["optional-dependencies"]
+    asked = [
+        *PROJECT["dependencies"],
+        *(text for name in extras if name not in ("bench", "dev", "docs", "test") for text in extras[name]),
+    ]
+    for text in asked:
+        name, _, bound = text.partition(">=")
+        bound = bound.partition(",")[0]
+        if bound:
+            assert pinned[name.partition("[")[0]].startswith(bound), text

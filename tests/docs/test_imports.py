@@ -1,0 +1,248 @@
+"""The house: imports run downwards only, folder by folder, without circles; three of the four packages need no JVM."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STANDARD = sys.stdlib_module_names
+
+MAY_IMPORT = {
+    "aggr": {"pyarrow", "numpy", "numba", "sqlglot", "ddsketch", "google"},
+    "windows": {"pyarrow", "numpy", "aggr"},
+    "tiltframe": {
+        "pyarrow",
+        "numpy",
+        "click",
+        "rich",
+        "deltalake",
+        "adbc_driver_postgresql",
+        "matplotlib",
+        "aggr",
+        "windows",
+    },
+    "spark_udaf": {
+        "pyarrow",
+        "numpy",
+        "click",
+        "matplotlib",
+        "pyspark",
+        "pandas",
+        "google",
+        "aggr",
+        "windows",
+        "tiltframe",
+    },
+}
+
+# From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
+# the files directly in it, and for its folders where they are not named themselves.
+LAYERS = [
+    ["aggr.arguments", "aggr.duration", "aggr.extras"],
+    ["aggr.kernels"],
+    ["aggr.kernels.histogram"],
+    ["aggr.predicate"],
+    ["aggr.expression", "aggr.fields", "aggr.function", "aggr.parameters", "aggr.asked_quantiles", "aggr.registry"],
+    ["aggr.measure", "aggr.state_plan"],
+    ["aggr.functions"],
+    ["aggr.states"],
+    ["aggr.interchange"],
+    ["aggr.testing"],
+    ["aggr"],
+    ["windows.contract", "windows.timezone"],
+    ["windows.kinds"],
+    ["windows"],
+    ["windows.testing"],
+    ["windows.ordered"],
+    ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
+    ["tiltframe.store_folders"],
+    ["tiltframe.files"],
+    ["tiltframe.tabular"],
+    ["tiltframe.frame", "tiltframe.level_chain", "tiltframe.spilled_states"],
+    ["tiltframe.ordered"],
+    ["tiltframe.streaming"],
+    ["tiltframe.store.core"],
+    ["tiltframe.store.delta", "tiltframe.store.postgres"],
+    ["tiltframe.store.query"],
+    ["tiltframe.store"],
+    ["tiltframe.store.testing"],
+    ["tiltframe"],
+    ["tiltframe.cli"],
+    ["tiltframe.command"],
+    ["spark_udaf.jobs"],
+    ["spark_udaf.store"],
+    ["spark_udaf.streaming"],
+    ["spark_udaf.udaf"],
+    ["spark_udaf"],
+    ["spark_udaf.demo"],
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for package in MAY_IMPORT:
+        for file in (ROOT / package).rglob("*.py"):
+            parts = file.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+MODULES = modules()
+
+
+def imported(file: Path) -> set[str]:
+    """Name the modules that a file imports; of our own, the very module that is loaded."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative imports hide where they lead"
+            whole = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in whole}
+    return found
+
+
+def layer_of(module: str) -> int:
+    name = module
+    while name not in RANK:
+        name = name.rpartition(".")[0]
+    return RANK[name]
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_packages_import_what_they_may(package):
+    for module, file in MODULES.items():
+        if module.split(".")[0] == package:
+            extra = {name.split(".")[0] for name in imported(file)} - STANDARD - MAY_IMPORT[package] - {package}
+            assert not extra, f"{file.relative_to(ROOT)} imports {extra}"
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_run_downwards(module):
+    for name in imported(MODULES[module]) & MODULES.keys():
+        assert layer_of(name) <= layer_of(module), f"{module} imports {name}, which is above it"
+
+
+def test_no_circles():
+    TopologicalSorter({module: imported(file) & MODULES.keys() for module, file in MODULES.items()}).prepare()
+
+
+def folder_of(module: str) -> str:
+    return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
+
+
+def nested(one: str, other: str) -> bool:
+    return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
+
+
+def test_folders_make_no_circle():
+    graph: dict[str, set[str]] = {}
+    for module, file in MODULES.items():
+        if file.name != "__init__.py":  # a package's front door may lead anywhere below it
+            used = {folder_of(name) for name in imported(file) & MODULES.keys()}
+            graph.setdefault(folder_of(module), set()).update(u for u in used if not nested(u, folder_of(module)))
+    TopologicalSorter(graph).prepare()
+
+
+def kinds_of_window() -> set[str]:
+    """Name the classes of windows, from their base on: those that a class of windows/ derives from one."""
+    bases = {}
+    for file in (ROOT / "windows").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
+    found = {"TimeWindow"}
+    while more := {name for name, above in bases.items() if above & found} - found:
+        found |= more
+    return found
+
+
+KINDS = kinds_of_window()
+
+
+def asks_for_class(tree: ast.AST) -> Iterator[int]:
+    """Find the lines that tell windows apart by class: isinstance, issubclass, type(…) is, match, __class__."""
+    for node in ast.walk(tree):
+        asked: ast.AST | None = None
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            asked = node.args[1]
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            of_type = any(isinstance(s, ast.Call) and getattr(s.func, "id", "") == "type" for s in sides)
+            asked = node if of_type or any(getattr(s, "attr", "") in ("__class__", "__name__") for s in sides) else None
+        elif isinstance(node, ast.MatchClass):
+            asked = node.cls
+        names = [] if asked is None else list(ast.walk(asked))
+        said = {n.id for n in names if isinstance(n, ast.Name)} | {
+            n.attr for n in names if isinstance(n, ast.Attribute)
+        }
+        said |= {n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        if said & KINDS:
+            yield node.lineno
+
+
+@pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
+def test_nobody_asks_a_window_for_its_class(package):
+    assert {"TimeWindow", "Tumbling", "Hopping", "Session", "Whole"} <= KINDS
+    for file in (ROOT / package).rglob("*.py"):
+        lines = list(asks_for_class(ast.parse(file.read_text())))
+        assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} asks a window for its class"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "isinstance(w, Tumbling)",
+        "isinstance(w, windows.Hopping | Session)",
+        "issubclass(type(w), (int, Whole))",
+        "type(w) is Tumbling",
+        "Session == type(w)",
+        "w.__class__ is Whole",
+        "type(w).__name__ == 'Session'",
+        "match w:\n    case Tumbling(count=1): pass",
+        "match w:\n    case windows.Session(): pass",
+    ],
+)
+def test_asking_in_other_words_is_seen(text):
+    assert list(asks_for_class(ast.parse(text)))
+    assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|Whole", "Other", text))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["aggr", "windows", "tiltframe", "tiltframe.cli"])
+def test_no_pyspark_without_spark(package):
+    script = f"import sys, {package}; assert not {{'pyspark', 'py4j'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_nothing_touches_the_jvm():
+    for file in (ROOT / "spark_udaf").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in ("_jvm", "_jdf", "_jsparkSession", "sparkContext", "rdd"), file
+
+
+def test_files_are_named_by_a_concept():
+    for module in MODULES:
+        assert module.rpartition(".")[2] not in ("utils", "util", "common", "helpers", "misc"), module
+
+
+@pytest.mark.parametrize("package", sorted(name for name, file in MODULES.items() if file.name == "__init__.py"))
+def test_nothing_exported_hides_a_module(package):
+    tree = ast.parse(MODULES[package].read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    names = defined | {alias.asname or alias.name for node in imports for alias in node.names}
+    modules = {f"{node.module}.{alias.name}" for node in imports for alias in node.names} & MODULES.keys()
+    hidden = {name for name in names if f"{package}.{name}" in MODULES} - {name.rpartition(".")[2] for name in modules}
+    assert not hidden, f"{package} exports {hidden}, which are also modules of it"

