@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import StructField, StructType
 
 from aggr import Measure, from_description, get
 from aggr.function import column_keywords
@@ -22,19 +21,15 @@ from tiltframe.level_chain import labelled
 from tiltframe.store.core.backend import Backend, StoreError
 from tiltframe.store.core.manifest import Manifest
 from tiltframe.store.delta.folder import whole_path
-from tiltframe.store.open import is_address
-from tiltframe.store.postgres.address import secrets
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, requested_states
 
 STORAGE = "storage."
-NOTE = "tiltframe.options"  # the metadata of a column by which a table of the catalog keeps its options
 _ASKED = ("per", "within", "where", "keys", "measures", "fill", "flat", "states", "now")
-KNOWN = ("path", *_ASKED, "name", "rows_per_task", "pushdown")
+KNOWN = ("path", *_ASKED, "name", "rows_per_task")
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
-_TABLE = {"owner", "provider"}
-_CATALOG = (*_TABLE, "location", "comment", "collation", "external", "transient_lastddltime")
+_TABLE = {"owner", "provider"}  # options of a CREATE TABLE, with which Spark tells whose the table is
 
 
 @dataclass(frozen=True)
@@ -56,8 +51,6 @@ class StoreQuery:
         For `partial`; the clock's, when it is read.
     rows_per_task : int
         Rows of states, about.
-    pushdown : bool
-        Let filters narrow what is read.
     """
 
     backend: Backend
@@ -68,7 +61,6 @@ class StoreQuery:
     states: bool
     now: str | None
     rows_per_task: int
-    pushdown: bool
 
     @property
     def whole(self) -> bool:
@@ -134,15 +126,18 @@ def _names(what: str, names: Sequence[str] | None) -> str | None:
 
 def from_options(options: Mapping[str, str]) -> StoreQuery:
     """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
+    if options.keys() >= _TABLE:  # its reader would get the columns alone (PySpark 4.3, PythonDataSourceV2.getTable)
+        raise ValueError(
+            "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
+            "(path '…', per '…'), or su.read"
+        )
     unknown = [name for name in options if name not in KNOWN and not name.startswith(STORAGE)]
-    if is_of_table(options):  # Spark tells what its catalog keeps of it too, and options twice
-        unknown = [name for name in unknown if name not in _CATALOG and not name.startswith("option.")]
     if unknown:
         raise ValueError(f"there is no option {unknown[0]!r}; there are {', '.join(KNOWN)} and {STORAGE}…")
     if "path" not in options:
         raise ValueError(
-            "say where the store is: load(uri), or the option path; a table is made without columns, by CREATE TABLE "
-            "name USING tiltframe OPTIONS (path '…', per '…')"
+            "say where the store is: load(uri), or the option path; Spark's catalog keeps no options of tables: use "
+            "CREATE TEMPORARY VIEW name USING tiltframe OPTIONS (path '…', per '…')"
         )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
@@ -156,11 +151,11 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
     at = moment(options.get("now"), store.frame.timezone)
     plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
     rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    truths = ("fill", "flat", "states", "pushdown")
-    fill, flat, states, pushdown = (_truth(name, options.get(name, "false")) for name in truths)
+    truths = ("fill", "flat", "states")
+    fill, flat, states = (_truth(name, options.get(name, "false")) for name in truths)
     if states:
         _check_states(plan, [name for name in ("fill", "flat", "measures", "keys") if name in options])
-    return StoreQuery(store.backend, store.manifest, plan, fill, flat, states, options.get("now"), rows, pushdown)
+    return StoreQuery(store.backend, store.manifest, plan, fill, flat, states, options.get("now"), rows)
 
 
 def _check_states(plan: QueryPlan, beside: Sequence[str]) -> None:
@@ -168,37 +163,6 @@ def _check_states(plan: QueryPlan, beside: Sequence[str]) -> None:
     if beside:
         raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
     plan.frame.level(plan.per)
-
-
-def is_of_table(options: Mapping[str, str]) -> bool:
-    """Say whether these are the options of a ``CREATE TABLE``, with which Spark tells whose the table is."""
-    return options.keys() >= _TABLE
-
-
-def with_note(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Note a table's options at its first column; raises ``ValueError`` for what a catalog should not keep.
-
-    Of a table, Spark's catalog keeps options and columns, and gives its reader the columns alone (PySpark 4.3,
-    ``PythonDataSourceV2.getTable``). What a column says of itself goes wherever the column goes.
-    """
-    if "location" not in options:  # a managed table, whose folder goes when it is dropped
-        raise ValueError("say where the store is in OPTIONS (path '…') or by LOCATION '…', not in TBLPROPERTIES")
-    secret = [name for name in options if name.startswith(STORAGE)]
-    if secret or (is_address(options["path"]) and secrets(options["path"])):
-        raise ValueError(
-            f"a table of the catalog keeps no {secret[0] if secret else 'password'}, for its columns would carry it; "
-            "use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS (path …), or have Spark's environment say it"
-        )
-    note = json.dumps({name: options[name] for name in KNOWN if name in options})
-    first, *others = schema
-    noted = StructField(first.name, first.dataType, first.nullable, {**first.metadata, NOTE: note})
-    return StructType([noted, *others])
-
-
-def with_noted(options: Mapping[str, str], schema: StructType) -> Mapping[str, str]:
-    """Add the options of a table to those of one query of it, which prevail."""
-    notes = [field.metadata[NOTE] for field in schema if NOTE in (field.metadata or {})]
-    return {**json.loads(notes[0]), **options} if notes else options
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:

@@ -2,12 +2,10 @@
 
     spark.read.format("tiltframe").option("per", "1h").load("s3://bucket/path")
     CREATE TEMPORARY VIEW hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
-    CREATE TABLE hours USING tiltframe OPTIONS (path 's3://bucket/path', per '1h')
 
 Spark plans partitions of the range, and each task reads its own: what `tiltframe.FrameStore.query` gives for it.
-
-Filters are pushed down only where that is asked for, by the option ``pushdown``: what one scan has pushed down stays
-with the relation in PySpark 4.3, and other scans of the same DataFrame or view, even in one query, then miss rows.
+Filters of Spark's are not pushed down: PySpark 4.3 keeps what one scan has pushed down with the relation, and other
+scans of the same DataFrame or view then miss rows. ``within`` and ``where`` narrow what is read.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -41,23 +38,17 @@ from spark_udaf.store.options import (
     ROWS_PER_TASK,
     StoreQuery,
     from_options,
-    is_of_table,
     to_options,
-    with_note,
-    with_noted,
 )
 from spark_udaf.store.partitions import held, slices
-from spark_udaf.store.pushdown import bounds_of, with_filters
 from tiltframe.store import Expired
 from tiltframe.store.core.backend import Range
-from tiltframe.store.core.ranges import EVER, common
 from tiltframe.store.core.stored_types import stored, stored_schema
 from windows import TimeWindow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 _GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
 
@@ -71,19 +62,17 @@ class TiltframeSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
-        found = _spark_schema(from_options(self.options))
-        return with_note(found, self.options) if is_of_table(self.options) else found
+        return _spark_schema(from_options(self.options))
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        query = from_options(with_noted(self.options, schema))
+        query = from_options(self.options)
         given = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
                 raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
-        kind = PushingReader if query.pushdown else TiltframeReader
-        return kind(query, to_arrow_schema(schema, timezone="UTC"))
+        return TiltframeReader(query, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Say that this is no source of streams, as soon as Spark listens."""
@@ -161,33 +150,6 @@ class TiltframeReader(DataSourceReader):
         yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
 
-class PushingReader(TiltframeReader):
-    """Answers that filters narrow before anything is read."""
-
-    bounds: Range = EVER
-
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Read less where filters allow it; Spark evaluates all of them itself, so none is relied on.
-
-        The one result of a whole range, and windows that are filled, depend on what else is in the range.
-        """
-        query = self.query
-        if not query.whole:
-            self.bounds = bounds_of(filters)
-        if not query.fill:
-            query = replace(query, plan=with_filters(query.plan, query.manifest.schema, filters))
-        self.query = query
-        return filters
-
-    def partitions(self) -> list[InputPartition]:
-        """Leave out what lies outside the bounds."""
-        planned = super().partitions()
-        if self.query.whole:
-            return planned
-        spans = [each.within for each in planned if isinstance(each, Slice) and each.within is not None]
-        return [Slice(span) for each in spans for span in common([each], [self.bounds])] or [Slice((0, 0))]
-
-
 def _spark_schema(query: StoreQuery) -> StructType:
     return spark_schema(query.schema if query.states else stored_schema(query.schema))
 
@@ -212,7 +174,6 @@ def read(
     *,
     name: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
-    pushdown: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Read results of a frame store as a DataFrame.
@@ -245,16 +206,12 @@ def read(
         Of the object store, as deltalake names them.
     rows_per_task : int
         A task reads about so many rows of states.
-    pushdown : bool
-        Have filters on keys and window_start narrow what is read, which sets
-        ``spark.sql.python.filterPushdown.enabled``. Only for a DataFrame that is filtered once: PySpark 4.3 applies
-        the filters of one use to the others.
 
     Returns
     -------
     DataFrame
         level, window_start, window_end, keys, a column per measure, or per field of its records, partial. What it is
-        filtered by later is read all the same, without ``pushdown``: give ``within`` and ``where`` here.
+        filtered by later is read all the same: give ``within`` and ``where`` here.
 
     Raises
     ------
@@ -273,11 +230,8 @@ def read(
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
     given = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
-    more = {"rows_per_task": rows_per_task, "pushdown": pushdown}
-    options = to_options(uri, measures, keys, storage_options, **more, **given)
+    options = to_options(uri, measures, keys, storage_options, rows_per_task=rows_per_task, **given)
     register_source(spark)
-    if pushdown:
-        spark.conf.set(PUSH_DOWN, "true")
     with clear():
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = results.schema  # Connect looks at it only when it must

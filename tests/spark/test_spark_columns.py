@@ -91,7 +91,7 @@ def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
     store = FrameStore(tmp_path / "s", keys)
     assert su.rollup_into(odd, store, "w", 1)
     assert su.append(su.rollup(odd, keys), store, "v", 1)
-    read = su.read(spark, store.uri, per="1h", where="`a.b` = 'h1'", keys=["a.b"], pushdown=True)
+    read = su.read(spark, store.uri, per="1h", where="`a.b` = 'h1'", keys=["a.b"])
     assert read.where("`m.n` > 0").toArrow().column("m.n").to_pylist() == [2.0 * sum(range(1, 100, 3))]
     assert odd.agg(A.of(odd).sum("`x.y`")).first()[0] == 4950.0
     assert odd.agg(A.max("`q``z`", type="bigint", where="`x.y` < 50")).first()[0] == 49

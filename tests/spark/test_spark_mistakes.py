@@ -180,7 +180,6 @@ CALLS = {  # what is called -> how the sentence begins
     "su.read(spark, store.uri, '1h', now='soon')": "cannot read",
     "su.read(spark, store.uri, '1h', name=3)": "name must be text; got 3",
     "su.read(spark, store.uri, '1h', rows_per_task=0)": "rows_per_task must be a whole number from 1",
-    "su.read(spark, store.uri, '1h', pushdown='x')": "pushdown must be true or false; got 'x'",
     "su.read(spark, store.uri, '1h', storage_options='x')": "storage_options must be options by name; got 'x'",
 }
 
