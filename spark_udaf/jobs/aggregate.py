@@ -30,11 +30,11 @@ from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
     Batches,
+    RawRows,
     TwoPhases,
-    Unreduced,
     as_contents,
     as_states,
-    kept_keys,
+    keys_as_in_states,
     rows_schema,
     source_of,
 )
@@ -97,34 +97,34 @@ def aggregate(
     if window is not None and time is not None:
         return _by_window(df, keys, measures, window, time)
     states = plan(measures)
-    source, given = source_of(df, lambda names: columns_read(keys, states, names))
-    check_rows(given, keys, states, pa.timestamp("us", "UTC"))
-    schema = pa.schema(states_fields(given, keys, states))
+    source, input_schema = source_of(df, lambda names: columns_read(keys, states, names))
+    check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
+    schema = pa.schema(states_fields(input_schema, keys, states))
     functions = {c.name: c.measure.function for c in states}
-    columns = columns_read(keys, states, given.names)
-    needed = columns_read({}, states, given.names)
+    columns = columns_read(keys, states, input_schema.names)
+    needed = columns_read({}, states, input_schema.names)
 
     def reduce(rows: pa.Table) -> pa.Table:
         rows, _, groups = keyed(rows, keys, needed)
         return reduce_by(rows, groups, states)
 
-    def merge(held: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        return merge_by(held, _keys(held, list(keys)), functions, max_ratio, trusted=True)
+    def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
+        return merge_by(states_table, _keys(states_table, list(keys)), functions, max_ratio, trusted=True)
 
     def groups(rows: pa.Table) -> int:
-        _, places, found = keyed(rows, keys, ())
+        _, places, key_columns = keyed(rows, keys, ())
         if places is not None:  # of lists, rows cannot travel
             return 0
-        return group_by(list(found.values()), rows.num_rows)[0].n
+        return group_by(list(key_columns.values()), rows.num_rows)[0].n
 
     def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         merge_some = partial(merge, max_ratio=MAX_RATIO)
         return as_contents(adaptive_states(batches, reduce, merge_some, MOST_BYTES, groups))
 
-    def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
-        return rows, kept_keys(keyed(rows, keys, ()).keys)
+    def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
+        return rows, keys_as_in_states(keyed(rows, keys, ()).keys)
 
-    unreduced = Unreduced(rows_schema(given, columns), located, reduce)
+    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce)
     return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
 
 
@@ -138,11 +138,11 @@ def _by_window(
     """Roll up to one level, whose name is left out."""
     level = as_window(window)
     frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
-    source, given = source_of(df, frame.columns_in)
-    frame.check(given)
-    schema = frame.states_schema(given)
+    source, rows = source_of(df, frame.columns_in)
+    frame.check(rows)
+    schema = frame.states_schema(rows)
     result = schema.remove(schema.get_field_index(LEVEL))
-    return plan_rollup(source, given, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result)
+    return plan_rollup(source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result)
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -172,17 +172,18 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     The same bits as `aggregate` gives for the rows themselves.
     """
     keys = _names(by)
-    source, given = source_of(states, lambda names: keys)
-    kept = states_in(given)
-    if not kept:
-        raise ValueError(f"there are no states to merge among {', '.join(given.names)}; su.aggregate makes some")
-    check_rows(given, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
-    apart = [*keys, LEVEL] if LEVEL in given.names and LEVEL not in keys else keys
-    schema = pa.schema([given.field(name) for name in [*keys, *kept]])
-    shuffled = pa.schema([given.field(name) for name in [*apart, *kept]])
+    source, schema_of_states = source_of(states, lambda names: keys)
+    state_columns = states_in(schema_of_states)
+    if not state_columns:
+        names = ", ".join(schema_of_states.names)
+        raise ValueError(f"there are no states to merge among {names}; su.aggregate makes some")
+    check_rows(schema_of_states, {name: name for name in keys}, (), pa.timestamp("us", "UTC"))
+    apart = [*keys, LEVEL] if LEVEL in schema_of_states.names and LEVEL not in keys else keys
+    schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
+    shuffled = pa.schema([schema_of_states.field(name) for name in [*apart, *state_columns]])
 
     def combine(table: pa.Table, by: Sequence[str] = apart, *, trusted: bool = False) -> pa.Table:
-        functions = {name: function_of(table.column(name)) for name in kept}
+        functions = {name: function_of(table.column(name)) for name in state_columns}
         return merge_by(table, _keys(table, by), functions, trusted=trusted)
 
     def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
@@ -201,7 +202,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
             )
         return merged
 
-    return TwoPhases(source, [*apart, *kept], apart, first, shuffled, keys, second, schema).run()
+    return TwoPhases(source, [*apart, *state_columns], apart, first, shuffled, keys, second, schema).run()
 
 
 def results(states: pa.Table, measures: Mapping[str, Measure]) -> pa.Table:

@@ -42,18 +42,18 @@ def arrow_schema(df: DataFrame, read: Sequence[str] | None = None) -> pa.Schema:
         For one whose name another column has too.
     """
     fields = list(df.schema)
-    wanted = {f.name for f in fields} if read is None else set(read)
+    needed = {f.name for f in fields} if read is None else set(read)
     names = [f.name for f in fields]
     for name in names:
-        if name in wanted and names.count(name) > 1:
+        if name in needed and names.count(name) > 1:
             raise ValueError(f"the DataFrame has {names.count(name)} columns called {name!r}; rename all but one")
-    return pa.schema([_field(f, f.name in wanted) for f in fields])
+    return pa.schema([_field(f, f.name in needed) for f in fields])
 
 
 def _field(field: StructField, read: bool) -> pa.Field:
     try:
-        said = (field.metadata or {}).get(KEY.decode())  # what frame states are of
-        metadata = {KEY: said.encode()} if isinstance(said, str) else None
+        description = (field.metadata or {}).get(KEY.decode())  # what frame states are of
+        metadata = {KEY: description.encode()} if isinstance(description, str) else None
         return pa.field(field.name, to_arrow_type(field.dataType, timezone="UTC"), field.nullable, metadata)
     except PySparkException:
         if not read:
@@ -92,19 +92,19 @@ def map_columns(
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
 
 
-def _plain(names: Sequence[str], there: Sequence[str]) -> bool:
+def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
     """Say whether Spark reads names as what they are: every row is spared a copy under other names."""
-    known = [name.lower() for name in there]
-    return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and known.count(name.lower()) == 1 for name in names)
+    lower_names = [name.lower() for name in available]
+    return all(re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and lower_names.count(name.lower()) == 1 for name in names)
 
 
 def check_distinct(names: Sequence[str], spark: SparkSession) -> None:
     """Raise ``ValueError`` for names of a result that Spark takes for one."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
-    found: dict[str, str] = {}
+    first_names: dict[str, str] = {}
     for name in names:
-        other = found.setdefault(name.lower(), name)
+        other = first_names.setdefault(name.lower(), name)
         if other != name:
             raise ValueError(
                 f"Spark takes {other!r} and {name!r} for one name; rename one, or set spark.sql.caseSensitive to true"

@@ -67,13 +67,13 @@ def span_of(groups: Iterable[RowGroup], time: str, dtype: pa.DataType) -> Span |
     """
     if not (pa.types.is_timestamp(dtype) or pa.types.is_date(dtype) or pa.types.is_integer(dtype)):
         return None  # texts are not in the order of their times
-    found = []
+    times_by_file = []
     for file, its in groupby(groups, key=itemgetter(0)):
         times = _told(file, [group for _, group in its], time)
         if times is None:
             return None
-        found.append(times)
-    every = np.concatenate([np.empty(0, np.int64), *found])
+        times_by_file.append(times)
+    every = np.concatenate([np.empty(0, np.int64), *times_by_file])
     return (int(every.min()), int(every.max())) if len(every) else None
 
 
@@ -89,10 +89,10 @@ def _told(file: ds.ParquetFileFragment, groups: Sequence[int], time: str) -> NDA
         for group in map(metadata.row_group, groups):
             if not group.num_rows:
                 continue
-            told = group.column(place).statistics
-            if told is None or not told.has_min_max:
+            statistics = group.column(place).statistics
+            if statistics is None or not statistics.has_min_max:
                 return None
-            ends += (told.min, told.max)
+            ends += (statistics.min, statistics.max)
         return event_times(pa.array(ends, file.physical_schema.field(time).type), time)
     except (ValueError, OverflowError, pa.ArrowException):  # beyond what Python's or Arrow's types hold
         return None

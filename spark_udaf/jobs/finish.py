@@ -55,32 +55,32 @@ def finish(
         If these are not states of the measures; before any job starts.
     """
     if isinstance(measures, TiltFrame):
-        source, given = source_of(states, lambda names: measures.states_columns)
-        schema, read_table = measures.results_schema(given), partial(tiltframe.finish, frame=measures)
+        source, states_schema = source_of(states, lambda names: measures.states_columns)
+        schema, read_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
         names: Sequence[str] = measures.states_columns
     elif isinstance(measures, OrderedFrame):
         columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
-        source, given = source_of(states, lambda names: [name for name in columns if name in names])
+        source, states_schema = source_of(states, lambda names: [name for name in columns if name in names])
         read_table = partial(tiltframe.finish_ordered, frame=measures)
-        schema, names = read_table(given.empty_table()).schema, given.names
+        schema, names = read_table(states_schema.empty_table()).schema, states_schema.names
     else:
         checked_measures(measures)
-        source, given = source_of(states)
-        schema, read_table = results_schema(given, measures), partial(results, measures=measures)
-        names = given.names
+        source, states_schema = source_of(states)
+        schema, read_table = results_schema(states_schema, measures), partial(results, measures=measures)
+        names = states_schema.names
     schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
     check_distinct(schema.names, source.spark)
 
-    def given_table(table: pa.Table) -> pa.Table:
-        found = read_table(table)
-        return flattened(found) if flat else found
+    def finish_table(table: pa.Table) -> pa.Table:
+        results_table = read_table(table)
+        return flattened(results_table) if flat else results_table
 
     plan = plan_of(states)
     if plan is not None:
-        return plan.then(given_table, schema).run()
+        return plan.then(finish_table, schema).run()
 
     def read(batches: Batches, _: int) -> Batches:
         for batch in batches:
-            yield from as_schema(given_table(pa.Table.from_batches([batch])), schema).to_batches()
+            yield from as_schema(finish_table(pa.Table.from_batches([batch])), schema).to_batches()
 
     return source.map(names, [], read, schema)

@@ -84,11 +84,11 @@ def dataset_of(
     return factory.finish(factory.inspect(promote_options="permissive") if schema is None else schema)
 
 
-def paths_of(given: Any) -> list[str]:
+def paths_of(one_or_several: Any) -> list[str]:
     """Read one path, or several; raises ``TypeError`` or ``ValueError`` for what is none."""
-    paths = [given] if isinstance(given, str | os.PathLike) else given
+    paths = [one_or_several] if isinstance(one_or_several, str | os.PathLike) else one_or_several
     if not isinstance(paths, Sequence) or not all(isinstance(path, str | os.PathLike) for path in paths):
-        raise TypeError(f"paths must be a path or URI, or a list of them; got {given!r}")
+        raise TypeError(f"paths must be a path or URI, or a list of them; got {one_or_several!r}")
     if not all(os.fspath(path) for path in paths):
         raise ValueError("a path to scan is empty; name a file or folder")
     return [os.fspath(path) for path in paths]
@@ -113,12 +113,12 @@ def places_of(paths: list[str], filesystem: fs.FileSystem | None) -> tuple[list[
     if filesystem is not None:
         return paths, filesystem
     try:
-        found = [_place(path) for path in paths]
+        places = [_place(path) for path in paths]
     except (pa.ArrowException, ValueError, OSError) as error:
         raise ValueError(f"cannot reach {', '.join(paths)}: {str(error).splitlines()[0]}") from None
-    if any(other != found[0][0] for other, _ in found):
+    if any(other != places[0][0] for other, _ in places):
         raise ValueError(f"all paths of one scan must lie in one store; got {', '.join(paths)}")
-    return [place for _, place in found], found[0][0]
+    return [place for _, place in places], places[0][0]
 
 
 def _place(path: str) -> tuple[fs.FileSystem, str]:
@@ -146,12 +146,12 @@ def files_in(place: str, filesystem: fs.FileSystem) -> list[str]:
     return names
 
 
-def _partitioning(given: Partitioning) -> Any:
-    if given == "hive":
+def _partitioning(partitioning: Partitioning) -> Any:
+    if partitioning == "hive":
         return ds.HivePartitioning.discover(infer_dictionary=False)
-    if given is not None and not isinstance(given, ds.Partitioning | ds.PartitioningFactory):
-        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {given!r}")
-    return given
+    if partitioning is not None and not isinstance(partitioning, ds.Partitioning | ds.PartitioningFactory):
+        raise ValueError(f"partitioning must be 'hive', a pyarrow.dataset partitioning or None; got {partitioning!r}")
+    return partitioning
 
 
 def _coded(column: pa.Field) -> pa.Field:

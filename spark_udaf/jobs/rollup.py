@@ -24,11 +24,11 @@ from spark_udaf.jobs.shard_messages import Content
 from spark_udaf.jobs.two_phase import (
     MOST_BYTES,
     Batches,
+    RawRows,
     Source,
     TwoPhases,
-    Unreduced,
     as_contents,
-    kept_keys,
+    keys_as_in_states,
     rows_schema,
     source_of,
 )
@@ -83,9 +83,10 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str = "f
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, given = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in)
-    frame.check(given)
-    return plan_rollup(source, given, frame, lambda levels: joined(levels, frame), frame.states_schema(given))
+    source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in)
+    frame.check(input_schema)
+    result = frame.states_schema(input_schema)
+    return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result)
 
 
 def check_frame(frame: TiltFrame) -> TiltFrame:
@@ -97,7 +98,7 @@ def check_frame(frame: TiltFrame) -> TiltFrame:
 
 def plan_rollup(
     source: Source,
-    given: pa.Schema,
+    input_schema: pa.Schema,
     frame: TiltFrame,
     then: Callable[[Levels], pa.Table],
     result: pa.Schema,
@@ -108,7 +109,7 @@ def plan_rollup(
 
     Where ``finishes``, it gets windows that a partition alone has rows of before the shuffle.
     """
-    panes = [field for field in frame.states_schema(given) if field.name != LEVEL]
+    panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
     nested = frame.disjoint and frame.panes.aligned
     alone = source.exclusive_times(frame.time) if finishes and nested else None
@@ -122,12 +123,12 @@ def plan_rollup(
         for content, table in contents:
             yield content, with_coarsest(table, frame) if content is Content.STATES and together else table
 
-    def located(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
+    def shard_rows(rows: pa.Table) -> tuple[pa.Table, list[pa.Array]]:
         coarse = []
         if together:  # each row is in one window, of one shard; where windows overlap, a shard has whole keys
-            found = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
-            rows, coarse = taken(rows, found.rows), [pa.array(found.starts).cast(INSTANT)]
-        return rows, [*coarse, *kept_keys(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
+            windows = frame.levels[-1].assign(event_times(rows.column(frame.time), frame.time))
+            rows, coarse = taken(rows, windows.rows), [pa.array(windows.starts).cast(INSTANT)]
+        return rows, [*coarse, *keys_as_in_states(keyed(rows, frame.keyed_by, (), frame.timezone).keys)]
 
     def reduce_late(rows: pa.Table) -> pa.Table:
         states = reduce_rows(rows, frame)
@@ -138,8 +139,8 @@ def plan_rollup(
         finest, *coarser = _by_number(states, frame) if climbed else [states]
         return then(climb(merge_panes(finest, frame), frame, coarser))
 
-    columns, plain = frame.columns_in(given.names), plain_keys(frame.keyed_by)
-    unreduced = Unreduced(rows_schema(given, columns), located, reduce_late)
+    columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
+    unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_late)
     shards = [*together, *frame.keys]
     return TwoPhases(
         source, columns, plain, reduce, partial, shards, merge, result, unreduced, finishes=alone is not None

@@ -70,8 +70,8 @@ class ParquetScan:
         """Tell which event times each task alone reads; None where statistics do not tell, or no task has such."""
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype) for groups in self._shared_out]
-        known = [span for span in spans if span is not None]
-        found = exclusive_times(known) if len(known) == len(spans) else []
+        known_spans = [span for span in spans if span is not None]
+        found = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
         return found if any(found) else None
 
     @cached_property

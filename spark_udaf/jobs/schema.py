@@ -24,8 +24,8 @@ def spark_schema(schema: pa.Schema) -> StructType:
                 )
     fields = []
     for field, of_arrow in zip(from_arrow_schema(schema), schema, strict=True):
-        said = (of_arrow.metadata or {}).get(KEY)
-        metadata = field.metadata if said is None else {KEY.decode(): said.decode()}
+        description = (of_arrow.metadata or {}).get(KEY)
+        metadata = field.metadata if description is None else {KEY.decode(): description.decode()}
         fields.append(StructField(field.name, field.dataType, field.nullable, metadata))
     return StructType(fields)
 

@@ -48,9 +48,9 @@ def parallelism(spark: SparkSession) -> int | None:
 
     Settings alone are read, for a session of Spark Connect has no scheduler to ask.
     """
-    told = spark.conf.get("spark.default.parallelism", None)
-    if told:
-        return int(told)
+    setting = spark.conf.get("spark.default.parallelism", None)
+    if setting:
+        return int(setting)
     local = _LOCAL.fullmatch(spark.conf.get("spark.master", None) or "")
     if local:
         kind, first, second = local.groups()

@@ -22,8 +22,8 @@ def clear() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        said = _SAID.findall(str(error))
-        if not said:
+        sentences = _SAID.findall(str(error))
+        if not sentences:
             raise
-        kind, sentence = said[-1]
+        kind, sentence = sentences[-1]
         raise _KINDS[kind](sentence) from None

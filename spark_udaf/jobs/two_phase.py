@@ -21,6 +21,7 @@ import pyarrow as pa
 from aggr.kernels.groups import type_name
 from aggr.kernels.normalize import normalize, one_array
 from aggr.states.keys import key_type
+from spark_udaf.jobs.attachments import attach, attached
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.exclusive_times import Span
 from spark_udaf.jobs.hash_partition import shard_numbers
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
 _GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
-_PLAN = "_tiltframe_plan"  # where a DataFrame keeps the plan it was made by
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -99,44 +99,44 @@ class Rows:
 
 
 def source_of(
-    given: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
+    rows: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
 ) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
     ``read`` names, of the columns that there are, those that are going to be read, as for
     `spark_udaf.jobs.columns.arrow_schema`.
     """
-    if isinstance(given, ParquetScan):
-        prepare(given.spark)
-        return given, given.schema
-    if not hasattr(given, "mapInArrow") or isinstance(given, type):
-        raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type_name(given)}")
-    if given.isStreaming:
+    if isinstance(rows, ParquetScan):
+        prepare(rows.spark)
+        return rows, rows.schema
+    if not hasattr(rows, "mapInArrow") or isinstance(rows, type):
+        raise TypeError(f"give a Spark DataFrame, or files by su.scan_parquet; got {type_name(rows)}")
+    if rows.isStreaming:
         raise TypeError(
             "this is a streaming DataFrame; su.stream emits its windows, and su.stream_into writes it into a store; in "
             "foreachBatch each batch is an ordinary one"
         )
-    prepare(given.sparkSession)
-    return Rows(given), arrow_schema(given, None if read is None else read(given.columns))
+    prepare(rows.sparkSession)
+    return Rows(rows), arrow_schema(rows, None if read is None else read(rows.columns))
 
 
 @dataclass(frozen=True)
-class Unreduced:
+class RawRows:
     """How rows travel where reducing them would leave too many states.
 
     Parameters
     ----------
     schema : of the rows that travel, the columns that are read
-    located : rows -> the rows that count, and the columns that tell their shards, as those of their states would
+    shard_rows : rows -> the rows that count, and the columns that tell their shards, as those of their states would
     reduce : rows -> table of partial states
     """
 
     schema: pa.Schema
-    located: Callable[[pa.Table], tuple[pa.Table, list[pa.Array]]]
+    shard_rows: Callable[[pa.Table], tuple[pa.Table, list[pa.Array]]]
     reduce: Callable[[pa.Table], pa.Table]
 
 
-def as_it_is(merged: pa.Table) -> pa.Table:
+def identity(merged: pa.Table) -> pa.Table:
     """Read what is merged as it is."""
     return merged
 
@@ -153,7 +153,7 @@ class TwoPhases:
     reduce : batches of a partition, its number -> pairs of what a table's rows are, and the table: partial states, rows
         where ``unreduced`` is given, or where ``finishes``, what ``merge`` would make of states that meet no others
     partial : schema of the partial states
-    together : columns of ``partial``; rows that agree in them meet in one call of ``merge``
+    shard_by : columns of ``partial``; rows that agree in them meet in one call of ``merge``
     merge : table of partial states -> what is merged
     result : schema of the result
     unreduced : how rows travel; None where only states do
@@ -166,12 +166,12 @@ class TwoPhases:
     keys: Sequence[str]
     reduce: Callable[[Batches, int], Iterator[tuple[Content, pa.Table]]]
     partial: pa.Schema
-    together: Sequence[str]
+    shard_by: Sequence[str]
     merge: Callable[[pa.Table], pa.Table]
     result: pa.Schema
-    unreduced: Unreduced | None = None
+    unreduced: RawRows | None = None
     finishes: bool = False
-    read: Callable[[pa.Table], pa.Table] = as_it_is
+    read: Callable[[pa.Table], pa.Table] = identity
     sharded: DataFrame | None = None  # what comes together, where it is planned already
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
@@ -189,13 +189,13 @@ class TwoPhases:
         check_distinct(self.result.names, self.source.spark)
         sharded = _sharded(self) if self.sharded is None else self.sharded
         planned = sharded.mapInArrow(_second(self), spark_schema(self.result))
-        vars(planned)[_PLAN] = replace(self, sharded=sharded)
+        attach(planned, "plan", replace(self, sharded=sharded))
         return planned
 
 
 def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
     """Find the plan that a DataFrame was made by; None where there is none, or Spark keeps what came of it."""
-    plan: TwoPhases | None = vars(df).get(_PLAN)
+    plan: TwoPhases | None = attached(df, "plan")
     if plan is None or isinstance(df, ParquetScan):
         return None
     level = df.storageLevel
@@ -212,9 +212,9 @@ def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Conte
     return ((Content(reduced), table) for reduced, table in tables)
 
 
-def rows_schema(given: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+def rows_schema(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     """Return the schema in which rows travel: the columns that are read, dictionaries decoded."""
-    types = [(name, given.field(name).type) for name in columns]
+    types = [(name, schema.field(name).type) for name in columns]
     return pa.schema(
         [
             (name, getattr(dtype, "value_type", dtype) if pa.types.is_dictionary(dtype) else dtype)
@@ -223,18 +223,19 @@ def rows_schema(given: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     )
 
 
-def kept_keys(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
+def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
     """Give keys of rows as their states keep them, so that both are of one shard."""
     return [normalize(column).cast(key_type(column.type)) for column in keys.values()]
 
 
 def _sharded(plan: TwoPhases) -> DataFrame:
     """Plan all up to the second phase: messages of states and rows, ordered by shard in each partition."""
-    spark, known = plan.source.spark, plan.source.partitions
-    partitions = _partitions(spark) if known is None else min(known, max(_LEAST_SHARDS, _partitions(spark)))
+    partitions, known = _partitions(plan.source.spark), plan.source.partitions
+    if known is not None:
+        partitions = min(known, max(_LEAST_SHARDS, partitions))
     shards = partitions * -(-_LEAST_SHARDS // partitions)
     numbers = shard_numbers(shards, partitions)
-    reduce, partial, unreduced, together = plan.reduce, plan.partial, plan.unreduced, plan.together
+    reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
     read, result = plan.read, plan.result
 
     def first(batches: Batches, number: int) -> Batches:
@@ -245,9 +246,9 @@ def _sharded(plan: TwoPhases) -> DataFrame:
                 continue
             if content is Content.STATES or unreduced is None:
                 table = as_schema(table, partial)
-                columns = [one_array(table.column(name)) for name in together]
+                columns = [one_array(table.column(name)) for name in shard_by]
             else:
-                table, columns = unreduced.located(as_schema(table, unreduced.schema))
+                table, columns = unreduced.shard_rows(as_schema(table, unreduced.schema))
             yield from shard_messages(table, columns, numbers, content)
 
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
@@ -286,16 +287,16 @@ def _partitions(spark: SparkSession) -> int:
 
 def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, int]]]:
     """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
-    held: list[tuple[pa.Scalar, int]] = []
+    messages_of_shards: list[tuple[pa.Scalar, int]] = []
     size, last = 0, None
     for batch in batches:
         shards, messages, contents = batch.columns
         for shard, message, content in zip(shards.to_pylist(), messages, contents.to_pylist(), strict=True):
             if size >= MOST_BYTES and shard != last:
-                yield held
-                held, size = [], 0
-            held.append((message, content))
+                yield messages_of_shards
+                messages_of_shards, size = [], 0
+            messages_of_shards.append((message, content))
             size += message.as_buffer().size
             last = shard
-    if held:
-        yield held
+    if messages_of_shards:
+        yield messages_of_shards

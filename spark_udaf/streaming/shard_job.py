@@ -20,7 +20,7 @@ from aggr.states.keys import keyed
 from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.shard_messages import MESSAGE, Content, read_message, shard_messages
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, kept_keys, rows_schema
+from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, keys_as_in_states, rows_schema
 from spark_udaf.streaming.numbers import counted
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
@@ -203,7 +203,7 @@ class ShardJob:
             table = as_schema(table, self.partial)
             return table, [one_array(table.column(name)) for name in self.frame.keys]
         table = as_schema(table, self.rows)
-        return table, kept_keys(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
+        return table, keys_as_in_states(keyed(table, self.frame.keyed_by, (), self.frame.timezone).keys)
 
     def _newest(self, table: pa.Table, reduced: bool) -> int:
         """Find the start of the newest window of the finest level that states or rows are in."""

@@ -123,10 +123,10 @@ def count(states: Column | str) -> Column:
     return _read("bigint", states, accessors.count)
 
 
-def _read(dtype: str, states: Column | str, accessor: Callable[..., pa.Array], *given: Any) -> Column:
+def _read(dtype: str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:
     def read(values: pa.Array) -> pa.Array:
-        return accessor(values, *given)
+        return accessor(values, *arguments)
 
     read.__name__ = accessor.__name__  # what Spark names the column after
-    made: Column = arrow_udf(read, dtype)(column(states))
-    return made
+    results: Column = arrow_udf(read, dtype)(column(states))
+    return results

@@ -1,8 +1,9 @@
 """Functions as aggregate functions of Spark's own, for `groupBy().agg()`, windows and SQL.
 
-In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands of
-groups (`of_lists`). Over windows and in SQL Spark calls Python once a group, with its rows (`of_rows`), which costs
-some hundred microseconds each before anything is computed. Neither combines before the shuffle; `su.group_by` does.
+In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands
+of groups (`list_udf`). Over windows and in SQL Spark calls Python once a group, with its rows (`grouped_udaf`), which
+costs some hundred microseconds each before anything is computed. Neither combines before the shuffle; `su.group_by`
+does.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa
 
 
 @dataclass(frozen=True)
-class Reading:
+class UdafSpec:
     """How a UDAF reads its column.
 
     Parameters
@@ -63,7 +64,7 @@ class Reading:
     @property
     def result(self) -> pa.DataType:
         """The Arrow type of what comes out."""
-        dtype = self.dtype or accepted(self.function)[0]
+        dtype = self.dtype or input_kinds(self.function)[0]
         state = self.function.state_type(_input(self.function, dtype))
         return state if self.states else self.function.result_type(state)
 
@@ -73,13 +74,13 @@ class Reading:
             return self.results(columns, groups=groups)
         if groups is None:
             columns = columns.drop_null()  # the rows that a condition leaves out
-        kept = [columns.field(name) for name in self.function.inputs]
-        values = kept[0] if len(kept) == 1 else pa.StructArray.from_arrays(kept, names=list(self.function.inputs))
+        inputs = [columns.field(name) for name in self.function.inputs]
+        values = inputs[0] if len(inputs) == 1 else pa.StructArray.from_arrays(inputs, names=list(self.function.inputs))
         return self.results(values, columns.field(WEIGHT), groups)
 
     def results(self, values: pa.Array, weights: pa.Array | None = None, groups: Groups | None = None) -> pa.Array:
         """Aggregate values, and perhaps their weights, of one group unless groups are given: one answer a group."""
-        with naming(self.label):
+        with error_label(self.label):
             states = self.function.reduce(self._read(values), groups or Groups.single(len(values)), weights)
             return states if self.states else self.function.finish(states)
 
@@ -93,46 +94,46 @@ class Reading:
             return values
         if not self.states and self._same_result(values):
             return values
-        wanted = _input(self.function, self.dtype)
+        input_type = _input(self.function, self.dtype)
         if len(self.function.inputs) == 1:
-            return self._cast(values, wanted)
+            return self._cast(values, input_type)
         names = self.function.inputs
         parts = [self._cast(values.field(names[0]), self.dtype)]
         for name in names[1:]:  # results do not depend on the types of further inputs, states do
-            given = values.field(name)
+            part = values.field(name)
             if self.states:
-                given = _times(given) if name == EVENT_TIME else self._cast(given, wanted.field(name).type)
-            parts.append(given)
+                part = _times(part) if name == EVENT_TIME else self._cast(part, input_type.field(name).type)
+            parts.append(part)
         return pa.StructArray.from_arrays(parts, names=list(names), mask=values.is_null())
 
     def _same_result(self, values: pa.Array) -> bool:
         """Say whether numbers give a result of this type as they are, so that none has to be read as another's type."""
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
-        given = normalized_type(first.type)
-        return given == self.dtype or (
-            _is_number(given) and _is_number(self.dtype) and Reading(self.function, "", given).result == self.result
+        dtype = normalized_type(first.type)
+        return dtype == self.dtype or (
+            _is_number(dtype) and _is_number(self.dtype) and UdafSpec(self.function, "", dtype).result == self.result
         )
 
-    def _cast(self, values: pa.Array, wanted: pa.DataType) -> pa.Array:
-        given = normalized_type(values.type)
-        if given == wanted or pa.types.is_null(values.type):
-            return values.cast(wanted)
-        named = from_arrow_type(given).simpleString()
+    def _cast(self, values: pa.Array, target: pa.DataType) -> pa.Array:
+        dtype = normalized_type(values.type)
+        if dtype == target or pa.types.is_null(values.type):
+            return values.cast(target)
+        named = from_arrow_type(dtype).simpleString()
         say = f"; say type={named!r} (in SQL, a function that su.register makes for this type), or cast it"
-        rounds = pa.types.is_decimal(given) and pa.types.is_floating(wanted)
+        rounds = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
         if rounds or (
-            not (_is_number(given) and _is_number(wanted))
-            and not (pa.types.is_timestamp(given) and pa.types.is_timestamp(wanted))
+            not (_is_number(dtype) and _is_number(target))
+            and not (pa.types.is_timestamp(dtype) and pa.types.is_timestamp(target))
         ):
-            raise TypeError(f"the column holds {given}, and is read as {wanted}{say}")
+            raise TypeError(f"the column holds {dtype}, and is read as {target}{say}")
         try:
-            return values.cast(wanted)
+            return values.cast(target)
         except pa.ArrowInvalid as error:
-            raise ValueError(f"read as {wanted}, a value would change: {error}{say}") from None
+            raise ValueError(f"read as {target}, a value would change: {error}{say}") from None
 
 
 @contextmanager
-def naming(label: str) -> Iterator[None]:
+def error_label(label: str) -> Iterator[None]:
     """Name the call in an error of a worker, where nothing else tells which one it was."""
     try:
         yield
@@ -142,9 +143,9 @@ def naming(label: str) -> Iterator[None]:
         raise TypeError(f"{label}: {str(error).splitlines()[0]}") from None
 
 
-def reading(
+def udaf_spec(
     function: Function, label: str, type: DataType | str | None, states: bool = False, weighted: bool = False
-) -> Reading:
+) -> UdafSpec:
     """Choose what the column is read as: the given type; nothing in particular; or double, where all numbers give that.
 
     Raises ``TypeError`` for a type the function does not take, or where the result has the type of the column and none
@@ -153,26 +154,26 @@ def reading(
     if type is not None:
         dtype = arrow_type(type)
         function.check_input(_input(function, dtype))
-        return Reading(function, label, dtype, states, weighted)
-    kinds = [] if is_free(function, states) else accepted(function)
+        return UdafSpec(function, label, dtype, states, weighted)
+    kinds = [] if has_fixed_result_type(function, states) else input_kinds(function)
     if not kinds:
-        return Reading(function, label, None, states, weighted)
+        return UdafSpec(function, label, None, states, weighted)
     numbers = [dtype for dtype in kinds if _is_number(dtype)]
-    if not numbers or len({Reading(function, label, dtype, states).result for dtype in numbers}) > 1:
+    if not numbers or len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1:
         raise TypeError(
             f"the result of {label} has the type of its column, which Spark must know beforehand: "
             f"A.of(df).{function.name}(…) takes it from the DataFrame's schema, type= says it, such as type='string' "
             "or type='double', and su.group_by(df, …).agg(…) finds it by itself"
         )
-    return Reading(function, label, pa.float64(), states, weighted)
+    return UdafSpec(function, label, pa.float64(), states, weighted)
 
 
 @cache
-def is_free(function: Function, states: bool = False) -> bool:
+def has_fixed_result_type(function: Function, states: bool = False) -> bool:
     """Say whether what comes out has one type, whatever the type of the column."""
     if len(function.inputs) > 1:
         return False
-    return len({Reading(function, "", dtype, states).result for dtype in accepted(function)}) == 1
+    return len({UdafSpec(function, "", dtype, states).result for dtype in input_kinds(function)}) == 1
 
 
 def arrow_type(type: DataType | str) -> pa.DataType:
@@ -188,7 +189,7 @@ def arrow_type(type: DataType | str) -> pa.DataType:
 
 
 @cache
-def accepted(function: Function) -> list[pa.DataType]:
+def input_kinds(function: Function) -> list[pa.DataType]:
     """List the kinds of input that a function takes, one type each."""
     kinds = []
     for dtype in _KINDS:
@@ -210,17 +211,17 @@ def _input(function: Function, dtype: pa.DataType) -> pa.DataType:
     return pa.struct(list(zip(function.inputs, [dtype, *others], strict=True)))
 
 
-def _times(given: pa.Array) -> pa.Array:
+def _times(column: pa.Array) -> pa.Array:
     """Read event times as a frame does; null stays null."""
-    known = pa.array(event_times(given.drop_null(), EVENT_TIME)).cast(_TIME)
-    return with_nulls(known, given.is_valid())
+    times = pa.array(event_times(column.drop_null(), EVENT_TIME)).cast(_TIME)
+    return with_nulls(times, column.is_valid())
 
 
 def _is_number(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
-def of_rows(reading: Reading) -> Callable[[Column], Column]:
+def grouped_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
     """Make an Arrow UDAF: one call a group, with all of its rows."""
 
     def aggregate(values: pa.Array) -> pa.Scalar:
@@ -230,17 +231,17 @@ def of_rows(reading: Reading) -> Callable[[Column], Column]:
     return arrow_udf(aggregate, from_arrow_type(reading.result))
 
 
-def of_lists(reading: Reading) -> Callable[[Column], Column]:
+def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
     """Make a function of Spark's own lists of each group's values: one call for thousands of groups."""
 
     def aggregate(lists: pa.Array) -> pa.Array:
         return reading.of_each(lists)
 
     aggregate.__name__ = reading.function.name
-    made = arrow_udf(aggregate, from_arrow_type(reading.result))
+    aggregate_lists = arrow_udf(aggregate, from_arrow_type(reading.result))
 
     def call(values: Column) -> Column:
-        column: Column = made(F.collect_list(values)).alias(reading.label)
+        column: Column = aggregate_lists(F.collect_list(values)).alias(reading.label)
         return column
 
     return call

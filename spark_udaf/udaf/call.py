@@ -14,13 +14,19 @@ from pyspark.sql.types import DataType
 import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
+from spark_udaf.jobs.attachments import attach, attached
 from spark_udaf.udaf import typed_udf
-from spark_udaf.udaf.aggregate_function import Reading, arrow_type, is_free, of_lists, of_rows, reading
+from spark_udaf.udaf.aggregate_function import (
+    UdafSpec,
+    arrow_type,
+    grouped_udaf,
+    has_fixed_result_type,
+    list_udf,
+    udaf_spec,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_CALL = "_tiltframe_call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +75,10 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         type: DataType | str | None = None,
         **named: Any,
     ) -> Column:
-        given: list[Any] = [None if column is None else "value", *parameters]
+        positional: list[Any] = [None if column is None else "value", *parameters]
         takes = inspect.signature(measure_of)
         try:
-            arguments = takes.bind(*given, **named).arguments
+            arguments = takes.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
         others = {word: arguments[word] for word in words if arguments.get(word) is not None}
@@ -84,8 +90,8 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         columns = () if column is None else (typed_udf.column(column), *given_by.values())
         label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
-        asked = Call(function, columns, weight, condition, label)
-        return _column(asked, _reading(asked, type, df))
+        requested = Call(function, columns, weight, condition, label)
+        return _column(requested, _reading(requested, type, df))
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _describe(name)
@@ -95,8 +101,8 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
 
 def call_of(column: Any) -> tuple[Call, str] | None:
     """Read from a Column which call made it, and its name; None where no call of ours did."""
-    found: tuple[Call, str] | None = vars(column).get(_CALL) if isinstance(column, Column) else None
-    return found
+    call: tuple[Call, str] | None = attached(column, "call") if isinstance(column, Column) else None
+    return call
 
 
 def signature(name: str) -> inspect.Signature:
@@ -111,48 +117,48 @@ def signature(name: str) -> inspect.Signature:
     return inspect.Signature([*parameters, dtype], return_annotation="Column")
 
 
-def _reading(asked: Call, type: DataType | str | None, df: DataFrame | None) -> Reading:
+def _reading(call: Call, type: DataType | str | None, df: DataFrame | None) -> UdafSpec:
     """Choose what the column is read as, by the schema where that is known and nothing else was said."""
-    if type is None and df is not None and asked.columns:
-        found = df.select(asked.columns[0]).schema.fields[0].dataType
-        if not is_free(asked.function):
-            type = found
-        elif asked.function.name != "count":
-            asked.function.check_input(arrow_type(found))
-    return reading(asked.function, asked.label, type, weighted=asked.weight is not None)
+    if type is None and df is not None and call.columns:
+        column_type = df.select(call.columns[0]).schema.fields[0].dataType
+        if not has_fixed_result_type(call.function):
+            type = column_type
+        elif call.function.name != "count":
+            call.function.check_input(arrow_type(column_type))
+    return udaf_spec(call.function, call.label, type, weighted=call.weight is not None)
 
 
-def _column(asked: Call, read: Reading) -> Column:
+def _column(call: Call, read: UdafSpec) -> Column:
     """Make the Column; over a window it is another function of Spark's, for there are no lists there."""
 
     def over(window: Any) -> Column:
-        return of_rows(read)(asked.given).over(window)
+        return grouped_udaf(read)(call.given).over(window)
 
-    return _named(of_lists(read)(asked.given), asked, asked.label, over)
+    return _named(list_udf(read)(call.given), call, call.label, over)
 
 
-def _named(column: Column, asked: Call, name: str, over: Callable[[Any], Column]) -> Column:
+def _named(column: Column, call: Call, name: str, over: Callable[[Any], Column]) -> Column:
     """Note at a Column which call it is, so that `su.group_by` can plan the same by itself."""
-    made = column.alias
+    plain_alias = column.alias
 
     def alias(*names: str, **metadata: Any) -> Column:
-        return _named(made(*names, **metadata), asked, names[0] if names else name, over)
+        return _named(plain_alias(*names, **metadata), call, names[0] if names else name, over)
 
-    vars(column).update({_CALL: (asked, name), "alias": alias, "name": alias, "over": over})
+    attach(column, "call", (call, name), alias=alias, name=alias, over=over)
     return column
 
 
-def _condition(given: Column | str) -> Column:
-    if isinstance(given, str):
-        return F.expr(given)
-    if isinstance(given, Column):
-        return given
-    raise TypeError(f"where must be a Column or a condition in SQL; got {given!r}")
+def _condition(condition: Column | str) -> Column:
+    if isinstance(condition, str):
+        return F.expr(condition)
+    if isinstance(condition, Column):
+        return condition
+    raise TypeError(f"where must be a Column or a condition in SQL; got {condition!r}")
 
 
-def text_of(given: Column | str) -> str:
+def text_of(column: Column | str) -> str:
     """Write a column as Spark shows it."""
-    return given if isinstance(given, str) else str(given).removeprefix("Column<'").removesuffix("'>")
+    return column if isinstance(column, str) else str(column).removeprefix("Column<'").removesuffix("'>")
 
 
 def _describe(name: str) -> str:

@@ -76,19 +76,19 @@ class Grouped:
 
             su.group_by(df, "host").agg(aggr.max("ts"), errors=aggr.count(where="status >= 500"), having="errors > 9")
         """
-        asked = _named(calls, measures)
-        made = _Columns(self.df, asked.values())
-        keys = made.keys(self.keys)
-        check_distinct([*(key.name for key in keys), *asked], self.df.sparkSession)
-        for name in asked:
+        calls_by_name = _named(calls, measures)
+        evaluated = _Columns(self.df, calls_by_name.values())
+        keys = evaluated.keys(self.keys)
+        check_distinct([*(key.name for key in keys), *calls_by_name], self.df.sparkSession)
+        for name in calls_by_name:
             if name in {key.name for key in keys}:
                 raise ValueError(f"the name {name!r} is taken twice among keys and results; give one another")
-        wanted = {name: made.measure(call) for name, call in asked.items()}
-        made.check_inputs(self.keys)
-        rows, by = made.rows(), [part for key in keys for part in key.parts]
-        answers = finish(aggregate(rows, by, wanted), wanted)
+        measures_read = {name: evaluated.measure(call) for name, call in calls_by_name.items()}
+        evaluated.check_inputs(self.keys)
+        rows, by = evaluated.rows(), [part for key in keys for part in key.parts]
+        answers = finish(aggregate(rows, by, measures_read), measures_read)
         places = {name: F.col(_quoted(name)) for name in answers.columns}
-        named = answers.select(*(key.read(places) for key in keys), *(places[name] for name in asked))
+        named = answers.select(*(key.read(places) for key in keys), *(places[name] for name in calls_by_name))
         if having is None:
             return named
         return named.where(F.expr(having) if isinstance(having, str) else having)
@@ -145,34 +145,34 @@ class _Columns:
     """What Spark evaluates of each row: keys, inputs, conditions, and the columns that conditions of `aggr` read."""
 
     def __init__(self, df: DataFrame, calls: Iterable[Call | Measure]) -> None:
-        self._df = self._given = df
-        self._made: dict[str, Column] = {}
+        self._df = self._rows_in = df
+        self._evaluated: dict[str, Column] = {}
         self._inputs: list[str] = []
         self._texts: dict[str, str] = {}  # an input that is given as text -> its column
         read = {name for call in calls if isinstance(call, Measure) for name in _names_in_condition(call)}
         self._read = read.intersection(df.columns)  # which keep their names
 
-    def keys(self, given: Sequence[Column]) -> list[_Key]:
+    def keys(self, columns: Sequence[Column]) -> list[_Key]:
         """Evaluate keys first: a window among them may give several rows for one."""
-        if not given:
+        if not columns:
             return []
-        fields = _grouped_by(self._df, given).schema.fields[: len(given)]
+        fields = _grouped_by(self._df, columns).schema.fields[: len(columns)]
         for field in fields:
             _check_key(field)
-        names = [f"key {place}" for place in range(len(given))]
-        evaluated = [column.alias(name) for column, name in zip(given, names, strict=True)]
+        names = [f"key {place}" for place in range(len(columns))]
+        evaluated = [column.alias(name) for column, name in zip(columns, names, strict=True)]
         self._df = self._df.select("*", *evaluated)
-        found = []
+        keys = []
         for field, name in zip(fields, names, strict=True):
             column = F.col(f"`{name}`")
             if not isinstance(field.dataType, StructType):
-                found.append(_Key(field.name, (self._add(field.name, column),)))
+                keys.append(_Key(field.name, (self._add(field.name, column),)))
                 continue
             inside = field.dataType.names
             parts = [(f"{field.name} is null", column.isNull())]
             parts += [(f"{field.name}.{part}", column.getField(part)) for part in inside]
-            found.append(_Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside)))
-        return found
+            keys.append(_Key(field.name, tuple(self._add(*part) for part in parts), tuple(inside)))
+        return keys
 
     def measure(self, call: Call | Measure) -> Measure:
         """Evaluate what a call reads, and name it so in a measure."""
@@ -181,22 +181,22 @@ class _Columns:
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
             for name in self._read.intersection(_names_in_condition(call)):
-                self._made[name] = F.col(_quoted(name))
+                self._evaluated[name] = F.col(_quoted(name))
             return replace(call, column=column, others=tuple(others), weight=weight)
         columns = [self._input(column) for column in call.columns]
-        condition, weight = (None if given is None else self._input(given) for given in (call.where, call.weight))
+        condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
         return Measure(call.function, columns[0] if columns else None, condition, tuple(columns[1:]), weight)
 
     def check_inputs(self, keys: Sequence[Column]) -> None:
         """Have Spark refuse inputs that aggregate functions may not read: generators, windows, random numbers."""
-        inputs = [F.count(self._made[name]) for name in self._inputs]
+        inputs = [F.count(self._evaluated[name]) for name in self._inputs]
         if inputs:
-            _ = _grouped_by(self._given, keys, *inputs).schema
+            _ = _grouped_by(self._rows_in, keys, *inputs).schema
 
     def rows(self) -> DataFrame:
         """Select all of them."""
-        made = self._made or {"nothing": F.lit(1)}
-        return self._df.select(*(column.alias(name) for name, column in made.items()))
+        columns = self._evaluated or {"nothing": F.lit(1)}
+        return self._df.select(*(column.alias(name) for name, column in columns.items()))
 
     def _text(self, text: str) -> str:
         """Evaluate an input that is given as text, once; return what reads it."""
@@ -210,10 +210,10 @@ class _Columns:
 
     def _add(self, name: str, column: Column) -> str:
         """Add a column under its name, or one like it where that is taken."""
-        taken = {known.lower() for known in (*self._made, *self._read)}
+        taken = {other.lower() for other in (*self._evaluated, *self._read)}
         while name.lower() in taken:
             name += "'"
-        self._made[name] = column
+        self._evaluated[name] = column
         return name
 
 
@@ -242,30 +242,30 @@ def _grouped_by(df: DataFrame, keys: Sequence[Column], *aggregates: Column) -> D
 
 def _named(calls: Sequence[Any], measures: Mapping[str, Any]) -> dict[str, Call | Measure]:
     """Name each call, and refuse what is none."""
-    found: dict[str, Call | Measure] = {}
-    for name, given in [*((None, call) for call in calls), *measures.items()]:
-        noted = call_of(given)
-        if noted is None and not isinstance(given, Measure):
+    calls_by_name: dict[str, Call | Measure] = {}
+    for name, call in [*((None, call) for call in calls), *measures.items()]:
+        attached_call = call_of(call)
+        if attached_call is None and not isinstance(call, Measure):
             raise TypeError(
-                f"agg takes calls of aggr or of spark_udaf.functions, say aggr.dds('x', [0.99]); got {shown(given)}"
+                f"agg takes calls of aggr or of spark_udaf.functions, say aggr.dds('x', [0.99]); got {shown(call)}"
             )
-        call, own = noted if noted is not None else (given, f"{given.function.name}({given.column or ''})")
+        call, own = attached_call if attached_call is not None else (call, f"{call.function.name}({call.column or ''})")
         name = name or own
-        if name in found:
+        if name in calls_by_name:
             raise ValueError(f"two results are called {name!r}; name one, say p99={name}")
-        found[name] = call
-    if not found:
+        calls_by_name[name] = call
+    if not calls_by_name:
         raise ValueError("agg needs at least one call, say p=aggr.dds('latency_ms', [0.99])")
-    return found
+    return calls_by_name
 
 
-def _expression(df: DataFrame, given: Column | str) -> Column:
+def _expression(df: DataFrame, column_or_text: Column | str) -> Column:
     """Take a Column, the name of one, or an expression in Spark's SQL."""
-    if isinstance(given, Column):
-        return given
-    if not is_name(given):
-        raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(given)}")
-    return F.col(_quoted(given)) if given in df.columns else F.expr(given)
+    if isinstance(column_or_text, Column):
+        return column_or_text
+    if not is_name(column_or_text):
+        raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(column_or_text)}")
+    return F.col(_quoted(column_or_text)) if column_or_text in df.columns else F.expr(column_or_text)
 
 
 def _quoted(name: str) -> str:

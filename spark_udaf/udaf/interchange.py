@@ -30,11 +30,11 @@ def to_hdr_v2(states: Column | str) -> Column:
         Null for a null state. States of another function fail the job, by name.
     """
 
-    def write(held: pa.Array) -> pa.Array:
-        return hdr_v2.to_hdr_v2(held, cast(Hdr, _expect(held, Hdr)))
+    def write(state_column: pa.Array) -> pa.Array:
+        return hdr_v2.to_hdr_v2(state_column, cast(Hdr, _expect(state_column, Hdr)))
 
-    made: Column = arrow_udf(write, "string")(column(states))
-    return made
+    result: Column = arrow_udf(write, "string")(column(states))
+    return result
 
 
 def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
@@ -61,11 +61,11 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     """
     function = Hdr(digits=digits, unit=unit)
 
-    def read(given: pa.Array) -> pa.Array:
-        return hdr_v2.from_hdr_v2(given, function)
+    def read(text_column: pa.Array) -> pa.Array:
+        return hdr_v2.from_hdr_v2(text_column, function)
 
-    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
-    return made
+    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
+    return result
 
 
 def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
@@ -94,11 +94,11 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
 
     _check_keys(keys)
 
-    def write(held: pa.Array) -> pa.Array:
-        return ddsketch_proto.to_dds_proto(held, cast(Dds, _expect(held, Dds)), keys)
+    def write(state_column: pa.Array) -> pa.Array:
+        return ddsketch_proto.to_dds_proto(state_column, cast(Dds, _expect(state_column, Dds)), keys)
 
-    made: Column = arrow_udf(write, "binary")(column(states))
-    return made
+    result: Column = arrow_udf(write, "binary")(column(states))
+    return result
 
 
 def from_dds_proto(
@@ -138,13 +138,13 @@ def from_dds_proto(
     """
     _check_keys(keys)
     function = Dds(relative_accuracy=relative_accuracy, max_bins=max_bins)
-    beside = [F.lit(None).cast("double") if given is None else column(given) for given in (sums, mins, maxs)]
+    beside = [F.lit(None).cast("double") if each is None else column(each) for each in (sums, mins, maxs)]
 
-    def read(given: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
-        return ddsketch_proto.from_dds_proto(given, function, sums, mins, maxs, keys)
+    def read(message_column: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
+        return ddsketch_proto.from_dds_proto(message_column, function, sums, mins, maxs, keys)
 
-    made: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
-    return made
+    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
+    return result
 
 
 def _check_keys(keys: Keys) -> None:
@@ -152,8 +152,8 @@ def _check_keys(keys: Keys) -> None:
         raise ValueError(f"keys must be 'upper' or 'lower'; got {keys!r}")
 
 
-def _expect(held: pa.Array, dtype: type[Function]) -> Function:
-    function = function_of(held)
+def _expect(states: pa.Array, dtype: type[Function]) -> Function:
+    function = function_of(states)
     if not isinstance(function, dtype):
         raise TypeError(f"these are states of {function.name}, not of {dtype.name}")
     return function

@@ -28,7 +28,7 @@ from aggr.states.accessors import ACCESSORS, accessors_of
 from aggr.states.identify import function_of
 from spark_udaf.jobs.session import check_session
 from spark_udaf.store.source import register_source
-from spark_udaf.udaf.aggregate_function import Reading, accepted, arrow_type, is_free, naming
+from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
 from spark_udaf.udaf.typed_udf import arrow_udf
 
 if TYPE_CHECKING:
@@ -73,48 +73,48 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     check_session(spark)
     if isinstance(types, str) or not isinstance(types, Sequence):
         raise ValueError(f"types must be a list of names of Spark's types; got {types!r}")
-    made: dict[str, Any] = {}
+    udfs: dict[str, Any] = {}
     kinds = {name: arrow_type(name) for name in types}
     for name in [*aggr.names(), *aliases()]:
         function = aggr.get(name)()
-        free = is_free(function) and is_free(function, states=True)
-        made |= _family(f"aggr_{name}", function, None if free else pa.float64())
-        takes = accepted(function)
+        free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
+        udfs |= _family(f"aggr_{name}", function, None if free else pa.float64())
+        takes = input_kinds(function)
         for word, dtype in kinds.items():
             if not free and any(dtype.id == taken.id for taken in takes):
-                made |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
-    for name, udf in made.items():
+                udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
+    for name, udf in udfs.items():
         spark.udf.register(name, udf)
     register_source(spark)
-    return sorted(made)
+    return sorted(udfs)
 
 
 def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, Any]:
     """Make the functions of one function and one type of input."""
-    plain, states = Reading(function, name, dtype), Reading(function, f"{name}_state", dtype, states=True)
+    plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), from_arrow_type(states.result)
 
     reads = [f.name for f in fields(function) if f.name not in function.state_parameters]
 
-    def whole(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
-        asked, values, weights = _given(plain, [f.name for f in fields(function)], given, named)
-        return sql_column(asked.results(values, weights), result)[0]
+    def whole(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+        applied, values, weights = _apply_parameters(plain, [f.name for f in fields(function)], positional, named)
+        return sql_column(applied.results(values, weights), result)[0]
 
-    def reduced(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
-        asked, values, weights = _given(states, list(function.state_parameters), given, named)
-        return asked.results(values, weights)[0]
+    def reduced(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+        applied, values, weights = _apply_parameters(states, list(function.state_parameters), positional, named)
+        return applied.results(values, weights)[0]
 
-    def merged(*given: pa.Array, **named: pa.Array) -> pa.Scalar:
-        with naming(f"{name}_merge"):
-            column, rest = _column(given)
+    def merged(*positional: pa.Array, **named: pa.Array) -> pa.Scalar:
+        with error_label(f"{name}_merge"):
+            column, rest = _column(positional)
             _constants([], rest, named)
             return _own(function, column).merge(column, Groups.single(len(column)))[0]
 
-    def finished(*given: pa.Array, **named: pa.Array) -> pa.Array:
-        with naming(f"{name}_finish"):
-            column, rest = _column(given)
-            asked = replace(_own(function, column), **_constants(reads, rest, named))
-            return sql_column(asked.finish(column), result)
+    def finished(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        with error_label(f"{name}_finish"):
+            column, rest = _column(positional)
+            applied = replace(_own(function, column), **_constants(reads, rest, named))
+            return sql_column(applied.finish(column), result)
 
     family = {
         name: arrow_udf(whole, from_arrow_type(result)),
@@ -127,8 +127,8 @@ def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[st
 
 def _own(function: Function, states: pa.Array) -> Function:
     """Give the function the parameters that its states were shaped by; it refuses those of other functions itself."""
-    found = function_of(states)
-    shaped = {name: getattr(found, name) for name in function.state_parameters if hasattr(found, name)}
+    shaped_by = function_of(states)
+    shaped = {name: getattr(shaped_by, name) for name in function.state_parameters if hasattr(shaped_by, name)}
     return replace(function, **shaped)
 
 
@@ -136,9 +136,9 @@ def _accessor(name: str) -> Any:
     read = ACCESSORS[name]
     parameters = list(inspect.signature(read).parameters.values())[1:]
 
-    def accessor(*given: pa.Array, **named: pa.Array) -> pa.Array:
-        with naming(name):
-            states, rest = _column(given)
+    def accessor(*positional: pa.Array, **named: pa.Array) -> pa.Array:
+        with error_label(name):
+            states, rest = _column(positional)
             asks = _arguments([p.name for p in parameters], rest, named)
             if not asks and any(p.default is p.empty for p in parameters):
                 raise ValueError(f"it needs {parameters[0].name} after the states")
@@ -147,52 +147,54 @@ def _accessor(name: str) -> Any:
             (values,) = asks.values()
             if pa.types.is_nested(values.type):
                 raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
-            asked = pc.unique(values).drop_null()
-            found = pa.nulls(len(states), pa.int64() if name == "count" else pa.float64())
-            for value in asked:  # as a rule there is but one
+            distinct_values = pc.unique(values).drop_null()
+            numbers = pa.nulls(len(states), pa.int64() if name == "count" else pa.float64())
+            for value in distinct_values:  # as a rule there is but one
                 rows = pc.fill_null(pc.equal(values, value), False)
-                found = pc.replace_with_mask(found, rows, read(states.filter(rows), _number(value.as_py())))
-            return found
+                numbers = pc.replace_with_mask(numbers, rows, read(states.filter(rows), _number(value.as_py())))
+            return numbers
 
     return arrow_udf(accessor, "bigint" if name == "count" else "double")
 
 
-def _given(
-    asked: Reading, names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]
-) -> tuple[Reading, pa.Array, pa.Array | None]:
+def _apply_parameters(
+    spec: UdafSpec, names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]
+) -> tuple[UdafSpec, pa.Array, pa.Array | None]:
     """Apply the parameters that SQL gave as columns; further inputs come before them, weights by name."""
-    with naming(asked.label):
-        values, given = _column(given)
-        inputs = asked.function.inputs
-        weights = named.get(WEIGHT) if asked.function.takes_weights() else None
+    with error_label(spec.label):
+        values, positional = _column(positional)
+        inputs = spec.function.inputs
+        weights = named.get(WEIGHT) if spec.function.takes_weights() else None
         if weights is not None:
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
-            if len(given) < len(inputs) - 1:
+            if len(positional) < len(inputs) - 1:
                 raise ValueError(f"it needs {_needed(inputs)}, after its first column")
-            values = pa.StructArray.from_arrays([values, *given[: len(inputs) - 1]], names=list(inputs))
-            given = given[len(inputs) - 1 :]
-        constants = _constants(names, given, named)
-        applied = replace(asked, function=replace(asked.function, **constants)) if constants else asked
+            values = pa.StructArray.from_arrays([values, *positional[: len(inputs) - 1]], names=list(inputs))
+            positional = positional[len(inputs) - 1 :]
+        constants = _constants(names, positional, named)
+        applied = replace(spec, function=replace(spec.function, **constants)) if constants else spec
         return applied, values, weights
 
 
-def _column(given: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:
-    if not given:
+def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array]]:
+    if not positional:
         raise ValueError("it needs a column as its first argument; rows are counted by aggr_count(1)")
-    return given[0], given[1:]
+    return positional[0], positional[1:]
 
 
 def _needed(inputs: Sequence[str]) -> str:
     return " and ".join("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
 
 
-def _arguments(names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
     """Give arguments the names of parameters: those by place, those by name."""
     takes = f"it takes {', '.join(names) or 'no parameters'} after its column"
-    if len(given) > len(names):
-        raise ValueError(f"{takes}; got {len(given)} (* stands for all columns; rows are counted by aggr_count(1))")
-    arguments = dict(zip(names, given, strict=False))
+    if len(positional) > len(names):
+        raise ValueError(
+            f"{takes}; got {len(positional)} (* stands for all columns; rows are counted by aggr_count(1))"
+        )
+    arguments = dict(zip(names, positional, strict=False))
     for name, column in named.items():
         if name not in names or name in arguments:
             raise ValueError(f"{takes}; got {name!r}{' twice' if name in arguments else ''}")
@@ -200,10 +202,10 @@ def _arguments(names: list[str], given: Sequence[pa.Array], named: Mapping[str, 
     return arguments
 
 
-def _constants(names: list[str], given: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, Any]:
+def _constants(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, Any]:
     """Read parameters, each the same in all rows."""
     constants = {}
-    for name, column in _arguments(names, given, named).items():
+    for name, column in _arguments(names, positional, named).items():
         if len(column) and (column.null_count or not column[1:].equals(column[:-1])):
             raise ValueError(f"{name} must be the same in all rows, and not null")
         if len(column):
@@ -211,11 +213,11 @@ def _constants(names: list[str], given: Sequence[pa.Array], named: Mapping[str, 
     return constants
 
 
-def _number(given: Any) -> Any:
+def _number(sql_value: Any) -> Any:
     """Take decimals, which is what SQL makes of 0.99, as floats."""
-    if isinstance(given, list):
-        return tuple(_number(value) for value in given)
-    return float(given) if isinstance(given, Decimal) else given
+    if isinstance(sql_value, list):
+        return tuple(_number(value) for value in sql_value)
+    return float(sql_value) if isinstance(sql_value, Decimal) else sql_value
 
 
 def sql_type(dtype: pa.DataType) -> pa.DataType:

@@ -13,18 +13,18 @@ from pyspark.sql.types import DataType
 Udf = Callable[..., Any]  # of Columns; what Spark registers for SQL
 
 
-def column(given: Column | str) -> Column:
+def column(column_or_name: Column | str) -> Column:
     """Take a Column, or a name as Spark reads one: a dot in it asks for a field unless there are backticks around."""
-    if isinstance(given, str) and given.strip():
-        named: Column = F.col(given)
+    if isinstance(column_or_name, str) and column_or_name.strip():
+        named: Column = F.col(column_or_name)
         return named
-    if isinstance(given, Column):
-        return given
-    raise TypeError(f"a column must be a Column or a name; got {given!r}")
+    if isinstance(column_or_name, Column):
+        return column_or_name
+    raise TypeError(f"a column must be a Column or a name; got {column_or_name!r}")
 
 
 def arrow_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
     """Make an Arrow function; its annotations tell Spark whether it maps arrays or aggregates them."""
     make: Any = functions.arrow_udf
-    made: Udf = make(function, dtype)
-    return made
+    udf: Udf = make(function, dtype)
+    return udf

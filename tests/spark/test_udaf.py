@@ -364,10 +364,10 @@ def test_sql_in_two_steps(spark, df):
 )
 def test_states_keep_event_times_as_frames_do(times, micros):
     """In microseconds, rounded down, also before 1970; integers are Unix milliseconds; rows without one are skipped."""
-    from spark_udaf.udaf.aggregate_function import Reading
+    from spark_udaf.udaf.aggregate_function import UdafSpec
 
     values = pa.array([10, 20, 30, 40])
-    reading = Reading(aggr.First(), "first(v)", pa.int64(), states=True)
+    reading = UdafSpec(aggr.First(), "first(v)", pa.int64(), states=True)
     found = reading.results(pa.StructArray.from_arrays([values, times], names=["value", "time"]))
     assert found.type == reading.result
     known = pa.array(micros).cast(pa.timestamp("us", "UTC"))
