@@ -67,7 +67,7 @@ class Tick:
         ValueError
             If they are more than ten million.
         """
-        return window(_SIZES[self.name], self.timezone or "UTC").between(low, high + 1)
+        return window(_SIZES[self.name], self.timezone or "UTC").starts_between(low, high + 1)
 
     def __str__(self) -> str:
         """Write it as it is read."""
