@@ -46,7 +46,7 @@ MAY_IMPORT = {
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments", "aggr.duration", "aggr.extras"],
+    ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
@@ -62,7 +62,7 @@ LAYERS = [
     ["windows"],
     ["windows.testing"],
     ["windows.ordered"],
-    ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
+    ["tiltframe.names", "tiltframe.text", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
     ["tiltframe.store_folders"],
     ["tiltframe.files"],
     ["tiltframe.tabular"],

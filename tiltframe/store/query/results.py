@@ -41,8 +41,8 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
         rows = _merged(rows, panes.starts, panes.ends, plan)
         if rows.num_rows * plan.target.max_overlap > _MOST_ROWS:
             raise ValueError(
-                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.max_overlap:,} windows each; ask for a "
-                "shorter range, fewer keys or longer hops"
+                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.max_overlap:,} windows each; "
+                "ask for a shorter range, fewer keys or longer hops"
             )
     found = plan.target.assign(instants_of(rows))
     merged = _merged(taken(rows, found.rows), found.starts, found.ends, plan, trusted=plan.target.max_overlap > 1)
