@@ -462,7 +462,7 @@ class TiltFrame:
 
     def _check_levels(self) -> None:
         for fine, coarse in zip(self.levels, self.levels[1:], strict=False):
-            if fine.sort_key == coarse.sort_key and fine.made_of(coarse) and coarse.made_of(fine):
+            if fine.sort_key == coarse.sort_key and fine.is_made_of(coarse) and coarse.is_made_of(fine):
                 raise ValueError(f"the levels {fine.name} and {coarse.name} are the same size; give each once")
             longer = f"{fine.name} is longer" if fine.length > coarse.length else None
             problem = coarse.nesting_problem(fine) or longer

@@ -29,7 +29,7 @@ from tiltframe.event_time import event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.tabular import rows_of, table_of
-from windows import BEGINNING, NEVER, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 
@@ -166,7 +166,7 @@ def adaptive_states(
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
-    counted = groups if adaptive and frame.panes.aligned else None
+    counted = groups if adaptive and frame.panes.contiguous else None
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 
@@ -196,7 +196,7 @@ def reduce_keyed(
 ) -> pa.Table:
     """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
     placed = times if placed is None else placed
-    if frame.panes.aligned:  # a start tells the end: it is enough to find the ends of groups
+    if frame.panes.contiguous:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(placed))
         reduced = reduce_by(rows, {START: starts} | keys, frame.states, _instants(times), timezone=frame.timezone)
         ends = frame.panes.ends(instants_of(reduced, START))
@@ -342,9 +342,9 @@ def labelled(states: pa.Table, frame: TiltFrame, level: TimeWindow) -> pa.Table:
     """Name the level of states; where a window has no start or no end, null says so."""
     for name in (START, END):
         at = instants_of(states, name)
-        if not len(at) or (at.min() > BEGINNING and at.max() < NEVER):
+        if not len(at) or (at.min() > MIN_INSTANT and at.max() < MAX_INSTANT):
             continue
-        known = pc.if_else(pa.array((at > BEGINNING) & (at < NEVER)), _instants(at), pa.scalar(None, INSTANT))
+        known = pc.if_else(pa.array((at > MIN_INSTANT) & (at < MAX_INSTANT)), _instants(at), pa.scalar(None, INSTANT))
         states = states.set_column(states.column_names.index(name), name, known)
     return states.add_column(0, frame.level_field, pa.repeat(pa.scalar(level.name), states.num_rows))
 
@@ -410,7 +410,7 @@ def _united(
     window: TimeWindow, starts: Instants, ends: Instants, keys: Mapping[str, pa.Array]
 ) -> tuple[Instants, Instants]:
     """Replace intervals by the windows that they are part of; equal ones are grouped by their start as they are."""
-    if not window.unites:
+    if not window.is_merging:
         return starts, ends
     groups, _ = group_by(list(keys.values()), len(starts))
     merged = window.merge(groups.ids, starts, ends)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from aggr.kernels import compute as pc
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states
-from windows import BEGINNING, NEVER, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 
 HELD_BYTES = 1 << 26  # of states at once; merging, climbing and writing them take some times as much
 _BLOCK_BYTES = 1 << 22  # of a run that are read at once
@@ -64,7 +64,7 @@ class Slices:
     def finest(self) -> Iterator[tuple[pa.Table, int]]:
         """Read slice by slice, the earliest first, each with the start of the next one."""
         if self.held is not None:
-            yield self.held, NEVER
+            yield self.held, MAX_INSTANT
             return
         for low, high in pairwise(self._edges()):
             there = [block for block in self.blocks if block.least < high and block.greatest >= low]
@@ -82,20 +82,20 @@ class Slices:
             for at, level in enumerate(coarser):
                 states = merge_level(pa.concat_tables([waiting[at], states]), self.frame, level, trusted=True)
                 whole = pa.array(instants_of(states, END) <= until)
-                waiting[at] = self.schema.empty_table() if until == NEVER else states.filter(pc.invert(whole))
-                states = states if until == NEVER else states.filter(whole)
+                waiting[at] = self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(whole))
+                states = states if until == MAX_INSTANT else states.filter(whole)
                 yield level, states
 
     def _edges(self) -> list[int]:
         """Choose where slices begin, so that each has about as many bytes as may be held."""
-        edges, size = [BEGINNING], 0
-        begun = min((block.least for block in self.blocks), default=BEGINNING)
+        edges, size = [MIN_INSTANT], 0
+        begun = min((block.least for block in self.blocks), default=MIN_INSTANT)
         for block in sorted(self.blocks, key=lambda block: block.least):
             if size >= self.bytes and block.least > max(begun, edges[-1]):
                 edges.append(block.least)
                 size = 0
             size += block.bytes
-        return [*edges, NEVER]
+        return [*edges, MAX_INSTANT]
 
 
 @contextmanager

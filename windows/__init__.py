@@ -7,24 +7,24 @@
 array(['2013-07-04T12:00:00.000000'], dtype='datetime64[us]')
 """
 
-from windows.contract import BEGINNING, NEVER, Intervals, Merged, TimeWindow
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, Merged, TimeWindow
+from windows.kinds.all_time import AllTime
 from windows.kinds.hopping import Hopping, hopping
 from windows.kinds.session import Session, session
 from windows.kinds.tumbling import Tumbling, window
-from windows.kinds.whole import Whole
 from windows.read import as_window, read_window, read_windows
 from windows.timezone import check_timezone
 
 __all__ = [
-    "BEGINNING",
-    "NEVER",
+    "MAX_INSTANT",
+    "MIN_INSTANT",
+    "AllTime",
     "Hopping",
     "Intervals",
     "Merged",
     "Session",
     "TimeWindow",
     "Tumbling",
-    "Whole",
     "as_window",
     "check_timezone",
     "hopping",

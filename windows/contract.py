@@ -21,7 +21,7 @@ from aggr.arguments import checked_type, shown
 from windows.timezone import Instants, check_years, checked_instants
 
 # where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
-BEGINNING, NEVER = -(2**62), 2**62
+MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
 
 
 class Intervals(NamedTuple):
@@ -46,11 +46,13 @@ class TimeWindow(ABC):
     An implementation is a frozen dataclass with a `name` and the method `assign`; the rest has defaults. Its windows
     must obey the laws of `windows.testing`: among them, that windows which begin at the same instant end at the
     same instant, so that a window is known by its start. What a kind of window cannot know, such as where its windows
-    begin (`starts`, `between`, `first_from`) or end (`ends`) whatever the rows, raises ``ValueError``.
+    begin (`starts`, `starts_between`, `first_start_from`) or end (`ends`) whatever the rows, raises ``ValueError``.
     """
 
-    unites: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
-    aligned: ClassVar[bool] = False  # whether windows follow each other without gap or overlap: a store keeps only such
+    is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
+    contiguous: ClassVar[bool] = (
+        False  # whether windows follow each other without gap or overlap: a store keeps only such
+    )
 
     @property
     @abstractmethod
@@ -130,21 +132,21 @@ class TimeWindow(ABC):
         return self
 
     @property
-    def overlap(self) -> int:
+    def max_overlap(self) -> int:
         """How many windows a time lies in at most, a UTC-offset transition left aside."""
         return 1
 
     @property
     def disjoint(self) -> bool:
         """Whether a time lies in one window at most, and only equal intervals are one."""
-        return self.overlap == 1 and not self.unites
+        return self.max_overlap == 1 and not self.is_merging
 
     @property
     def resolution(self) -> str:
         """The longest unit, ``s m h d w mo q y``, that tells where windows begin."""
         return "s"
 
-    def made_of(self, finer: TimeWindow) -> bool:
+    def is_made_of(self, finer: TimeWindow) -> bool:
         """Say whether every window is made of whole windows, or panes, of a finer kind.
 
         Parameters
@@ -221,12 +223,12 @@ class TimeWindow(ABC):
         """
         found = self.assign(checked_instants(starts, "starts"))
         own = found.starts == starts[found.rows]
-        if self.unites or int(own.sum()) != len(starts):
+        if self.is_merging or int(own.sum()) != len(starts):
             raise self._unlisted()
         ends: Instants = found.ends[own]
         return ends
 
-    def between(self, start: int, end: int) -> Instants:
+    def starts_between(self, start: int, end: int) -> Instants:
         """List the windows that begin in a range of time.
 
         Parameters
@@ -246,7 +248,7 @@ class TimeWindow(ABC):
         """
         raise self._unlisted()
 
-    def first_from(self, at: int) -> int:
+    def first_start_from(self, at: int) -> int:
         """Find the first window that does not begin before an instant.
 
         Parameters

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from aggr.arguments import shown
 from windows.contract import TimeWindow
+from windows.kinds.all_time import AllTime
 from windows.kinds.hopping import hopping
 from windows.kinds.session import session
 from windows.kinds.tumbling import window
-from windows.kinds.whole import Whole
 from windows.timezone import check_timezone
 
 # name -> how it is written, how many arguments it takes, whether it takes an offset, what makes it
@@ -60,7 +60,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Examples
     --------
     >>> [read_window(text) for text in ("1h", "hopping(1 hour, 10m)", "session(30m)", "all")]
-    [Tumbling('1h'), Hopping('1h', '10m'), Session('30m'), Whole()]
+    [Tumbling('1h'), Hopping('1h', '10m'), Session('30m'), AllTime()]
     >>> read_window("tumbling(1d, offset=6h)", "Europe/Paris")
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
@@ -72,8 +72,8 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
         )
     if not isinstance(text, str):
         return window(text, timezone)
-    if text.strip() == Whole().name:
-        return Whole()
+    if text.strip() == AllTime().name:
+        return AllTime()
     kind = re.match(r"\s*([a-z]+)\s*\(", text, re.ASCII)
     if kind is None and (named := next((name for name in _KINDS if text.strip().startswith(name)), None)) is None:
         return window(text, timezone)
@@ -112,8 +112,8 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
     Examples
     --------
-    >>> as_window("1h"), as_window(Whole())
-    (Tumbling('1h'), Whole())
+    >>> as_window("1h"), as_window(AllTime())
+    (Tumbling('1h'), AllTime())
     """
     return window if isinstance(window, TimeWindow) else read_window(window, timezone)
 

@@ -30,7 +30,7 @@ class Clock:
     since: Instants
     offsets: Instants
 
-    def elapsed(self, size: int, shift: int = 0) -> Clock:
+    def without_whole_shifts(self, size: int, shift: int = 0) -> Clock:
         """Leave out the transitions that windows of a size need not follow.
 
         Those move the clock by whole multiples of the size: what is left still shows the right place within a
@@ -44,13 +44,13 @@ class Clock:
         followed = np.append(True, ~whole)
         return Clock(self.since[followed], total[followed])
 
-    def reached(self, times: Instants) -> Instants:
+    def latest_local_time(self, times: Instants) -> Instants:
         """Return the latest local time that the clock has shown up to each instant."""
         segment = np.searchsorted(self.since, times, side="right") - 1
         shown: Instants = np.maximum(times + self.offsets[segment], self._shown_before[segment] - 1)
         return shown
 
-    def first(self, local: Instants) -> Instants:
+    def first_instant_showing(self, local: Instants) -> Instants:
         """Return the first instant at which the clock shows a local time or a later one."""
         segment = np.searchsorted(self._shown_before[1:], local, side="right")
         instants: Instants = np.maximum(local - self.offsets[segment], self.since[segment])

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from numpy.typing import NDArray
 
 from tiltframe.event_time import event_times
-from windows import BEGINNING, NEVER
+from windows import MAX_INSTANT, MIN_INSTANT
 
 RowGroup: TypeAlias = tuple[ds.ParquetFileFragment, int]  # a file, and the number of a row group in it
 Span: TypeAlias = tuple[int, int]  # microseconds UTC, the end exclusive
@@ -47,8 +47,8 @@ def exclusive_times(spans: Sequence[Span]) -> list[Span | None]:
     low, high = np.array(spans, np.int64).reshape(-1, 2).T
     order = np.argsort(low, kind="stable")
     starts, ends = np.empty(len(low), np.int64), np.empty(len(low), np.int64)
-    starts[order] = np.append(BEGINNING, np.maximum.accumulate(high[order]) + 1)[: len(low)]
-    ends[order] = np.append(low[order][1:], NEVER)[: len(low)]
+    starts[order] = np.append(MIN_INSTANT, np.maximum.accumulate(high[order]) + 1)[: len(low)]
+    ends[order] = np.append(low[order][1:], MAX_INSTANT)[: len(low)]
     some = (starts <= high) & (low < ends)
     return [
         (start, end) if its else None

@@ -111,7 +111,7 @@ def plan_rollup(
     """
     panes = [field for field in frame.states_schema(input_schema) if field.name != LEVEL]
     together = [COARSE] * frame.disjoint
-    nested = frame.disjoint and frame.panes.aligned
+    nested = frame.disjoint and frame.panes.contiguous
     alone = source.exclusive_times(frame.time) if finishes and nested else None
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])

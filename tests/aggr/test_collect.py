@@ -15,7 +15,7 @@ from aggr import Groups
 from aggr.state_plan import plan
 from tests.conftest import cases_of
 from tiltframe import TiltFrame, finish, rollup
-from tiltframe.cli.measure_parser import measure_from
+from tiltframe.text.measures import measure_from
 
 RNG = np.random.default_rng(17)
 N, GROUPS = 600, 6

@@ -19,7 +19,7 @@ from aggr.kernels.digest import digest
 from aggr.states.keys import keyed, read_keys
 from tiltframe import FrameStore, OrderedFrame, RunningAggregation, TiltFrame, finish, ordered_rollup, rollup, running
 from tiltframe.cli.app import main
-from tiltframe.cli.measure_parser import keys_from, measure_from
+from tiltframe.text.measures import keys_from, measure_from
 
 KEYS = {"route": "lower(route)", "tag": "each(tags)", "place": "each(places)", "big": "price > 1"}
 MEASURES = {

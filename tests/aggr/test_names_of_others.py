@@ -9,7 +9,7 @@ import pytest
 
 import aggr
 import tiltframe
-from tiltframe.cli.measure_parser import measure_from
+from tiltframe.text.measures import measure_from
 
 THERE = {
     "median": r"write dds\(x, quantiles=\[0.5\]\)",

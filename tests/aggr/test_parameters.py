@@ -26,7 +26,7 @@ from aggr.states.accessors import count
 from aggr.states.identify import function_of
 from aggr.testing.laws import check
 from tiltframe import TiltFrame, finish, rollup
-from tiltframe.cli.measure_parser import measure_from
+from tiltframe.text.measures import measure_from
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from aggr import Function, Groups
 from aggr.fields import ADD
 from aggr.states.identify import function_of
 from tiltframe import TiltFrame, finish, rollup
-from tiltframe.cli.measure_parser import measure_from
+from tiltframe.text.measures import measure_from
 
 RNG = np.random.default_rng(11)
 

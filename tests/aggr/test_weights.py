@@ -17,7 +17,7 @@ from aggr.kernels.digest import same_bits
 from aggr.testing.edge_cases import edge_cases
 from tiltframe import FrameStore, TiltFrame, finish, rollup, running
 from tiltframe.cli.app import main
-from tiltframe.cli.measure_parser import measure_from
+from tiltframe.text.measures import measure_from
 from windows.ordered import sliding
 
 NUMBERS = [pa.float64(), pa.float32(), pa.int64(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 20)]

@@ -12,7 +12,7 @@ from tests.bad_inputs.values import LONE, Thing, bad_words, nameless, not_names,
 from tests.bad_inputs.windows_api import BAD_SIZES, BAD_TEXTS, BAD_ZONES
 from tests.bad_inputs.world import FRAME, ROWS
 from tiltframe import TiltFrame, finish, rollup
-from windows import Whole, hopping, session, window
+from windows import AllTime, hopping, session, window
 
 MEASURES = {"n": aggr.count()}
 BAD_LEVELS = {
@@ -45,8 +45,8 @@ BAD_LEVELS = {
     "two sessions": ["session(30m)", "session(1h)"],
     "a session below all": ["session(30m)", "all"],
     "all before": ["all", "1h"],
-    "all twice": ["all", Whole()],
-    "class of a window": [Whole],
+    "all twice": ["all", AllTime()],
+    "class of a window": [AllTime],
     **{f"a level {label}": ["1s", text] for label, text in BAD_SIZES.items() if label not in ("hopping", "all")},
     **{f"a level of {label}": [text] for label, text in BAD_TEXTS.items()},
 }

@@ -20,11 +20,11 @@ from tiltframe import (
     rollup,
     running,
 )
-from windows import Whole, hopping, ordered, read_window, session, window
+from windows import AllTime, hopping, ordered, read_window, session, window
 
 MEASURES = {"total": aggr.sum("bytes")}
 CHAIN = OrderedFrame(["count(2)", "count(3)"], "ts", MEASURES)
-TIMES = {"tumbling": window("1h"), "hopping": hopping("1h", "10m"), "session": session("30m"), "whole": Whole()}
+TIMES = {"tumbling": window("1h"), "hopping": hopping("1h", "10m"), "session": session("30m"), "whole": AllTime()}
 TIME_TEXTS = {
     "size": "1h",
     "tumbling text": "tumbling(1d, offset=6h)",

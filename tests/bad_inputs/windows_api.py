@@ -9,10 +9,10 @@ import numpy as np
 from tests.bad_inputs.check import NOTHING, Bad, each
 from tests.bad_inputs.values import HUGE, bad_words, not_text, not_times, not_whole
 from windows import (
+    AllTime,
     Hopping,
     Session,
     Tumbling,
-    Whole,
     as_window,
     check_timezone,
     hopping,
@@ -136,8 +136,8 @@ BAD_LISTS = {
     "unmatched": "1h),1d",
 }
 BEYOND, FAR = np.array([2**62]), np.array([-(2**63), 2**63 - 1])
-HOUR, HOURS, SESSION, WHOLE = window("1h"), hopping("1h", "10m"), session("30m"), Whole()
-EACH = {"Tumbling": HOUR, "Hopping": HOURS, "Session": SESSION, "Whole": WHOLE}
+HOUR, HOURS, SESSION, WHOLE = window("1h"), hopping("1h", "10m"), session("30m"), AllTime()
+EACH = {"Tumbling": HOUR, "Hopping": HOURS, "Session": SESSION, "AllTime": WHOLE}
 MONTHS = {
     "month": window("1mo"),
     "hopping month": hopping("1y", "1mo", "Europe/Paris"),
@@ -208,7 +208,7 @@ CASES = [
         for kind, of_kind in EACH.items()
         for case in [
             *each(f"{kind}.assign(times)", not_times(), lambda w, v, of=of_kind: of.assign(v), "times", "int64"),
-            *each(f"{kind}.made_of(finer)", NOT_WINDOWS, lambda w, v, of=of_kind: of.made_of(v), "TimeWindow"),
+            *each(f"{kind}.made_of(finer)", NOT_WINDOWS, lambda w, v, of=of_kind: of.is_made_of(v), "TimeWindow"),
             *each(f"{kind}.nesting_problem(finer)", NOT_WINDOWS, lambda w, v, of=of_kind: of.nesting_problem(v), "TimeWindow"),
             *each(f"{kind}.merge(keys)", NOT_KEYS, lambda w, v, of=of_kind: of.merge(v, SOME, SOME + 1), "keys", "integers"),
             *each(f"{kind}.merge(starts)", not_times(), lambda w, v, of=of_kind: of.merge(SOME, v, SOME + 1), "starts", "int64"),
@@ -223,14 +223,14 @@ CASES = [
     *each("Tumbling.ends(starts)", not_times(), lambda w, v: HOUR.ends(v), "starts", "int64"),
     *each("Hopping.starts(times)", not_times(), lambda w, v: HOURS.starts(v), "times", "int64"),
     *each("Hopping.ends(starts)", not_times(), lambda w, v: HOURS.ends(v), "starts", "int64"),
-    *each("Whole.ends(starts)", not_times(), lambda w, v: WHOLE.ends(v), "starts", "int64"),
+    *each("AllTime.ends(starts)", not_times(), lambda w, v: WHOLE.ends(v), "starts", "int64"),
     *(
         Bad(f"{kind}.{name} = unknown", call, ("does not follow from a clock", "take windows of a fixed size"))
-        for kind, of_kind in (("Session", SESSION), ("Whole", WHOLE))
+        for kind, of_kind in (("Session", SESSION), ("AllTime", WHOLE))
         for name, call in {
             "starts": lambda w, of=of_kind: of.starts(SOME),
-            "between": lambda w, of=of_kind: of.between(0, 1),
-            "first_from": lambda w, of=of_kind: of.first_from(0),
+            "between": lambda w, of=of_kind: of.starts_between(0, 1),
+            "first_start_from": lambda w, of=of_kind: of.first_start_from(0),
         }.items()
     ),
     Bad("Session.ends = unknown", lambda w: SESSION.ends(SOME), ("does not follow from a clock",)),
@@ -250,7 +250,7 @@ CASES = [
         }.items()
     ),
     *(
-        Bad(f"Whole.{name} = {label}", lambda w, call=call, times=times: call(times), ("times must be microseconds from",))
+        Bad(f"AllTime.{name} = {label}", lambda w, call=call, times=times: call(times), ("times must be microseconds from",))
         for label, times in {"beyond": BEYOND, "far": FAR}.items()
         for name, call in {"assign(times)": WHOLE.assign, "ends(starts)": WHOLE.ends}.items()
     ),
@@ -258,14 +258,14 @@ CASES = [
         case
         for kind, of_kind in {"Tumbling": HOUR, "Hopping": HOURS, **MONTHS}.items()
         for case in [
-            *each(f"{kind}.between(start)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.between(v, 10), "start"),
-            *each(f"{kind}.between(end)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.between(0, v), "end"),
-            *each(f"{kind}.first_from(at)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.first_from(v), "at"),
-            Bad(f"{kind}.between = beyond", lambda w, of=of_kind: of.between(-(2**63), 2**63 - 1), ("the years 2 to 9998",)),
-            Bad(f"{kind}.first_from = beyond", lambda w, of=of_kind: of.first_from(2**62), ("the years 2 to 9998",)),
+            *each(f"{kind}.starts_between(start)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.starts_between(v, 10), "start"),
+            *each(f"{kind}.starts_between(end)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.starts_between(0, v), "end"),
+            *each(f"{kind}.first_start_from(at)", HUGE_OR_NOT_WHOLE, lambda w, v, of=of_kind: of.first_start_from(v), "at"),
+            Bad(f"{kind}.between = beyond", lambda w, of=of_kind: of.starts_between(-(2**63), 2**63 - 1), ("the years 2 to 9998",)),
+            Bad(f"{kind}.first_start_from = beyond", lambda w, of=of_kind: of.first_start_from(2**62), ("the years 2 to 9998",)),
         ]
     ],
-    Bad("Tumbling.between = too many", lambda w: window("1s").between(0, 10**15), ("at most 10,000,000", "1s")),
+    Bad("Tumbling.between = too many", lambda w: window("1s").starts_between(0, 10**15), ("at most 10,000,000", "1s")),
     *each("check(window)", NOT_WINDOWS, lambda w, v: check(v), "TimeWindow"),
     *each("check(rounds)", not_whole("huge"), lambda w, v: check(HOUR, rounds=v), "rounds"),
     *each("check(seed)", not_whole("huge"), lambda w, v: check(HOUR, seed=v), "seed"),

@@ -46,7 +46,7 @@ MAY_IMPORT = {
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments", "aggr.duration", "aggr.extras"],
+    ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.kernels.histogram"],
     ["aggr.predicate"],
@@ -62,7 +62,7 @@ LAYERS = [
     ["windows"],
     ["windows.testing"],
     ["windows.ordered"],
-    ["tiltframe.names", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
+    ["tiltframe.names", "tiltframe.text", "tiltframe.provenance", "tiltframe.regular_files", "tiltframe.event_time"],
     ["tiltframe.store_folders"],
     ["tiltframe.files"],
     ["tiltframe.tabular"],
@@ -193,7 +193,7 @@ def asks_for_class(tree: ast.AST) -> Iterator[int]:
 
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
 def test_nobody_asks_a_window_for_its_class(package):
-    assert {"TimeWindow", "Tumbling", "Hopping", "Session", "Whole"} <= KINDS
+    assert {"TimeWindow", "Tumbling", "Hopping", "Session", "AllTime"} <= KINDS
     for file in (ROOT / package).rglob("*.py"):
         lines = list(asks_for_class(ast.parse(file.read_text())))
         assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} asks a window for its class"
@@ -204,10 +204,10 @@ def test_nobody_asks_a_window_for_its_class(package):
     [
         "isinstance(w, Tumbling)",
         "isinstance(w, windows.Hopping | Session)",
-        "issubclass(type(w), (int, Whole))",
+        "issubclass(type(w), (int, AllTime))",
         "type(w) is Tumbling",
         "Session == type(w)",
-        "w.__class__ is Whole",
+        "w.__class__ is AllTime",
         "type(w).__name__ == 'Session'",
         "match w:\n    case Tumbling(count=1): pass",
         "match w:\n    case windows.Session(): pass",
@@ -215,7 +215,7 @@ def test_nobody_asks_a_window_for_its_class(package):
 )
 def test_asking_in_other_words_is_seen(text):
     assert list(asks_for_class(ast.parse(text)))
-    assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|Whole", "Other", text))))
+    assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|AllTime", "Other", text))))
 
 
 @pytest.mark.slow

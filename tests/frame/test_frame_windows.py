@@ -18,7 +18,7 @@ import aggr
 from aggr.kernels.digest import same_bits
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.level_chain import climb, joined, merge_panes, partial_states, rollup_batches
-from windows import Intervals, TimeWindow, Whole, hopping, session, window
+from windows import AllTime, Intervals, TimeWindow, hopping, session, window
 
 MINUTE = 60_000_000
 MEASURES = {
@@ -200,7 +200,7 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 
 
 def test_the_whole_has_no_start_and_no_end():
-    frame = TiltFrame([Whole()], "ts", {"n": aggr.count()}, ["k"])
+    frame = TiltFrame([AllTime()], "ts", {"n": aggr.count()}, ["k"])
     results = finish(rollup(pa.table({"ts": [0, 10**15, -(10**14)], "k": ["a", "b", "a"]}), frame), frame)
     assert results.drop_columns(["level"]).to_pylist() == [
         {"window_start": None, "window_end": None, "k": "a", "n": 2},

@@ -275,13 +275,13 @@ def test_late_policies_as_text(policy):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("periodic", "periodic needs every"),
+        ("periodic", "missing a required argument: 'every'; periodic takes every, repeat"),
         ("periodic(0s)", "every must be longer than 0"),
         ("periodic(1x)", "cannot read the every '1x'"),
-        ("periodic(1m, every=2m)", "given 'every' twice"),
-        ("periodic(1m, false, 3)", "cannot read '3'"),
+        ("periodic(1m, every=2m)", "multiple values for argument 'every'"),
+        ("periodic(1m, false, 3)", "too many positional arguments; periodic takes every"),
         ("aftr_close", "did you mean 'after_close'"),
-        ("after_close(lateness=1s)", "after_close takes no 'lateness'"),
+        ("after_close(lateness=1s)", "there is no parameter 'lateness'; after_close takes delay"),
         ("after_close(mode=all)", "mode must be one of accumulating"),
         ("after_close(having='n >')", "cannot read|n >"),
         ("after_count(0)", "rows must be a whole number from 1"),

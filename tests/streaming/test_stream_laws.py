@@ -63,7 +63,7 @@ class Model:
 
     def add(self, batch: range, watermark: int | None, at_once: set[str | None]) -> set[int]:
         """Take rows, those of some keys at once and the others one by one; return those that are late."""
-        if self.frame.levels[0].unites:
+        if self.frame.levels[0].is_merging:
             together = [row for row in batch if self.keys[row] in at_once]
             steps = [together, *([row] for row in batch if self.keys[row] not in at_once)]
             return {row for step in steps for row in self.add_to_sessions(step, watermark)}
@@ -100,7 +100,7 @@ class Model:
             self.sessions[key] = [s for s in sessions if not self.gone(s[1], watermark)]
 
     def all_windows(self) -> dict[tuple, list[int]]:
-        if not self.frame.levels[0].unites:
+        if not self.frame.levels[0].is_merging:
             return self.windows
         name = self.frame.levels[0].name
         held = [(key, session) for key, sessions in self.sessions.items() for session in sessions]

@@ -101,7 +101,7 @@ def check(hours: Hopping, panes: list[int], hops: list[int]) -> None:
     starts = np.array(list(windows))
     assert len(starts) > 2
     assert hours.ends(starts).tolist() == [members[-1] for members in windows.values()]
-    assert hours.between(int(starts[0]), int(starts[-1]) + 1).tolist() == starts.tolist()
+    assert hours.starts_between(int(starts[0]), int(starts[-1]) + 1).tolist() == starts.tolist()
     # of every pane, all windows: fair for those after the first window has ended
     fair = [pane for pane in panes if windows[int(starts[0])][-1] <= pane <= starts[-1]]
     indices, found, ends = hours.assign(np.array(fair))
@@ -113,7 +113,7 @@ def check(hours: Hopping, panes: list[int], hops: list[int]) -> None:
     assert all(got)  # no pane is lost
     for pane in fair[:: max(1, len(fair) // 50)]:
         for moment in (pane, pane + 1):
-            assert hours.first_from(moment) == min(h for h in hops if h >= moment)
+            assert hours.first_start_from(moment) == min(h for h in hops if h >= moment)
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_windows_of_days_and_months(zone, size, hop):
 def test_panes(size, hop, pane, panes):
     hours = hopping(size, hop, "Europe/Berlin")
     assert (hours.pane, hours.panes) == (window(pane, "Europe/Berlin"), panes)
-    assert hours.hop.made_of(hours.pane)
+    assert hours.hop.is_made_of(hours.pane)
 
 
 def test_a_window_over_a_setting_of_the_clock():
@@ -182,7 +182,7 @@ def test_no_row_is_lost_where_the_clock_goes_back():
 def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
     hours = hopping(*sizes, zone)
     reach = int(2 * hours.size.length + 3 * DAY)
-    starts = hours.between(time - reach, time + reach)
+    starts = hours.starts_between(time - reach, time + reach)
     assert (np.diff(starts) > 0).all()
     assert (hours.hop.starts(starts) == starts).all()
     assert (hours.pane.starts(starts) == starts).all()
@@ -192,7 +192,7 @@ def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
     expected = starts[(starts <= time) & (time < ends)].tolist()
     assert len(expected) > 0
     assert found[indices == 0].tolist() == found[indices == 1].tolist() == expected
-    assert hours.first_from(time) == starts[starts >= time][0]
+    assert hours.first_start_from(time) == starts[starts >= time][0]
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_any_time_lies_in_its_windows_and_no_other(time, sizes, zone):
 def test_between_lists_every_window_once(start, count, size, zone):
     w = window(size, zone)
     end = start + int(count * w.length)
-    starts = w.between(start, end)
+    starts = w.starts_between(start, end)
     # step from window to window
     expected, current = [], int(w.starts(np.array([start]))[0])
     current = current if current >= start else int(w.ends(np.array([current]))[0])
@@ -226,7 +226,7 @@ def test_between_lists_what_rows_fall_into_in_every_zone(size):
             start, end = transition - 2 * HOUR, transition + 3 * HOUR
             times = np.append(np.arange(start, end, MINUTE), transition)
             starts = np.unique(w.starts(times))
-            got = w.between(start, end)
+            got = w.starts_between(start, end)
             assert {*starts[starts >= start].tolist()} <= {*got.tolist()}, zone
             assert (w.starts(got) == got).all(), zone
             # the ends of windows are the starts of others, the one before the range included
@@ -266,18 +266,18 @@ def test_of_nothing():
     nothing = np.array([], np.int64)
     assert [len(part) for part in hopping("1h", "10m").assign(nothing)] == [0, 0, 0]
     assert len(hopping("1h", "10m").ends(nothing)) == 0
-    assert len(window("1h").between(5, 5)) == len(hopping("1h", "10m").between(5, 4)) == 0
-    assert len(window("1h").between(1, 2)) == 0
+    assert len(window("1h").starts_between(5, 5)) == len(hopping("1h", "10m").starts_between(5, 4)) == 0
+    assert len(window("1h").starts_between(1, 2)) == 0
 
 
 def test_levels_that_windows_are_made_of():
     hours = hopping("1h", "25m", "Europe/Berlin")
-    assert hours.made_of(window("5m", "Europe/Berlin"))
-    assert hours.made_of(window("10s", "Europe/Berlin"))
-    assert not hours.made_of(window("10m", "Europe/Berlin"))
-    assert not hours.made_of(window("5m", "UTC"))
-    assert hopping("1w", "1d").made_of(window("1h"))
-    assert not hopping("1y", "1mo").made_of(window("1w"))
+    assert hours.is_made_of(window("5m", "Europe/Berlin"))
+    assert hours.is_made_of(window("10s", "Europe/Berlin"))
+    assert not hours.is_made_of(window("10m", "Europe/Berlin"))
+    assert not hours.is_made_of(window("5m", "UTC"))
+    assert hopping("1w", "1d").is_made_of(window("1h"))
+    assert not hopping("1y", "1mo").is_made_of(window("1w"))
 
 
 def test_names_read_back():
@@ -340,10 +340,10 @@ def test_too_many_windows_are_refused():
     year = 366 * DAY
     message = r"31,622,400 windows of 1s begin in the range, and at most 10,000,000 can be listed"
     with pytest.raises(ValueError, match=message):
-        window("1s").between(0, year)
+        window("1s").starts_between(0, year)
     with pytest.raises(ValueError, match=message):
-        hopping("1m", "1s", "Europe/Berlin").between(0, year)
-    assert len(window("1s").between(0, 10_000_000_000_000)) == 10_000_000
+        hopping("1m", "1s", "Europe/Berlin").starts_between(0, year)
+    assert len(window("1s").starts_between(0, 10_000_000_000_000)) == 10_000_000
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
@@ -359,6 +359,6 @@ def test_windows_at_either_end_of_the_calendar(zone, size, day):
     if at(2, 1, 1) <= start:  # the year 2 in Berlin begins before
         assert time < tumbling.ends(start)
         assert tumbling.ends(start) == hours.ends(start)
-        assert tumbling.between(int(start[0]), time + 1).tolist() == start.tolist()
+        assert tumbling.starts_between(int(start[0]), time + 1).tolist() == start.tolist()
     with pytest.raises(ValueError, match="years 2 to 9998; got the year 9999"):
         window(size, zone).starts(np.array([at(9999, 1, 1)]))

@@ -156,7 +156,7 @@ def test_no_rows_at_all():
     for window, _ in CASES:
         inputs = {read: none if isinstance(read, Weight) else none.astype(bool) for read in window.reads}
         ranges, carry = window.ranges(Rows(none, none, none, inputs), window.start(0))
-        assert len(ranges.key) == len(carry.marks) == 0
+        assert len(ranges.key) == len(carry.open_starts) == 0
 
 
 @pytest.mark.parametrize(

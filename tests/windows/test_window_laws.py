@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from windows import Intervals, Session, TimeWindow, Whole, hopping, read_window, session, window
+from windows import AllTime, Intervals, Session, TimeWindow, hopping, read_window, session, window
 from windows.contract import Merged, merged
 from windows.testing import LAWS, LawBroken, check, times_of
 
@@ -117,7 +117,7 @@ def test_days_with_an_offset_follow_the_clock(zone, hours):
 )  # fmt: skip
 def test_windows_with_offsets_are_made_of_finer_ones(fine, coarse, zone):
     small, large = read_window(fine, zone), read_window(coarse, zone)
-    assert large.made_of(small)
+    assert large.is_made_of(small)
     for seed in range(30):
         _, starts, ends = large.assign(times_of(large, 40, seed))
         for edge in (starts, ends):
@@ -133,7 +133,7 @@ def test_windows_with_offsets_are_made_of_finer_ones(fine, coarse, zone):
     ],
 )  # fmt: skip
 def test_windows_that_are_not_made_of_others(fine, coarse):
-    assert not read_window(coarse).made_of(read_window(fine))
+    assert not read_window(coarse).is_made_of(read_window(fine))
 
 
 # broken windows
@@ -177,7 +177,7 @@ class Keyless(TimeWindow):
     """Windows that forget whose they are."""
 
     name = "keyless"
-    unites: ClassVar[bool] = True
+    is_merging: ClassVar[bool] = True
 
     def assign(self, times):
         return Intervals(np.arange(len(times)), times, times + MINUTE)
@@ -210,7 +210,7 @@ class Twice(TimeWindow):
 
 
 @dataclass(frozen=True)
-class LastFirst(Whole):
+class LastFirst(AllTime):
     """A merge whose numbers depend on the order in which intervals come."""
 
     def merge(self, keys, starts, ends):

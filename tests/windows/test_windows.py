@@ -165,7 +165,7 @@ def test_coarse_windows_are_whole_finer_ones_in_every_zone():
             ("10m", "6h"),
         ]:
             f, c = window(fine, zone), window(coarse, zone)
-            assert c.made_of(f)
+            assert c.is_made_of(f)
             starts = c.starts(times)
             for edge in (starts, c.ends(starts)):
                 assert (f.starts(edge) == edge).all(), (zone, fine, coarse)
@@ -189,11 +189,11 @@ def test_any_time_lies_in_its_window(time, size, zone):
     ],
 )  # fmt: skip
 def test_nesting(fine, coarse, nests):
-    assert window(coarse).made_of(window(fine)) is nests
+    assert window(coarse).is_made_of(window(fine)) is nests
 
 
 def test_other_zones_do_not_nest():
-    assert not window("1d", "Asia/Kolkata").made_of(window("1h", "UTC"))
+    assert not window("1d", "Asia/Kolkata").is_made_of(window("1h", "UTC"))
 
 
 @pytest.mark.parametrize("bad", ["", "10", "s10", "0s", "-1h", "1.5h", "1 fortnight", "10S", None, 60])

@@ -7,10 +7,10 @@ import pyarrow as pa
 
 from aggr.arguments import nearest, shown
 from tiltframe.cli.interrupts import STEPS, from_now
-from tiltframe.cli.measure_parser import measures_from
 from tiltframe.cli.options import Typed, read_types
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
+from tiltframe.text.measures import measures_from
 from windows import read_windows
 
 

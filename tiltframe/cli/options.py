@@ -13,11 +13,11 @@ from typing import Any
 import click
 
 from aggr.arguments import shown
-from tiltframe.cli.measure_parser import keys_from, measures_from
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.regular_files import not_a_file
+from tiltframe.text.measures import keys_from, measures_from
 from windows import read_windows
 
 _FRAME = (

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from aggr import Measure
 from aggr.arguments import because, nearest, shown
-from tiltframe.cli.measure_parser import measures_from
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import Expired, FrameStore
+from tiltframe.text.measures import measures_from
 
 
 def _whole(context: click.Context, option: click.Parameter, given: str | None) -> int | None:

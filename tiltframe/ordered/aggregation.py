@@ -229,7 +229,7 @@ class RunningAggregation:
             keys, times, states = self._final
         else:
             carry = self._window_states[0].carry
-            some = np.flatnonzero(carry.marks < carry.position)
+            some = np.flatnonzero(carry.open_starts < carry.position)
             keys, times = some, self._keys.latest[some]
             states = [{n: s.take(pa.array(some)) for n, s in state.states.items()} for state in self._window_states]
         if not last:

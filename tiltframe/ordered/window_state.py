@@ -30,7 +30,7 @@ Choose = Callable[[Ranges], Flags | None]
 
 
 class WindowState(NamedTuple):
-    """What is carried of every key: the window's `Carry`, and for each column a state for each of its marks."""
+    """What is carried of every key: the window's `Carry`, and for each column a state for each of its open starts."""
 
     carry: Carry
     states: States
@@ -47,7 +47,7 @@ class WindowState(NamedTuple):
         known[places] = True
         old = np.repeat(known, counts)
         marks = np.zeros(len(old), np.int64)
-        marks[old] = self.carry.marks
+        marks[old] = self.carry.open_starts
         for name, column in start.numbers.items():
             column[places] = self.carry.numbers[name]
         rows = np.flatnonzero(old)
@@ -127,14 +127,14 @@ class _Axis:
         old = np.flatnonzero(~in_batch)
         if len(old):
             begin = self.carried_base[key[old]]
-            mark = first_at_least(carry.marks, begin, begin + carry.counts[key[old]], position[old])
+            mark = first_at_least(carry.open_starts, begin, begin + carry.counts[key[old]], position[old])
             places[old] = base[old] + mark - begin
         return places
 
     def marks(self, after: Carry) -> tuple[Ints, Ints]:
         """Find the stretches to be carried: from each mark to the next one of its key, or to the key's end."""
         key = np.repeat(np.arange(len(after.counts)), after.counts)
-        begins = self.place(key, after.marks)
+        begins = self.place(key, after.open_starts)
         ends = np.append(begins[1:], 0)
         final = np.cumsum(after.counts) - 1
         ends[final] = self.base + self.carry.counts + self.rows.lengths

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole, shown
 from tiltframe.streaming.policy_text import DURATION, Policy, checked_duration, micros, read_policy
-from windows import BEGINNING, TimeWindow
+from windows import MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 
@@ -169,7 +169,7 @@ class Buffer(LatePolicy):
         array of int64, microseconds UTC
         """
         starts = level.starts(times)
-        return self.oldest(level, np.maximum(np.maximum.accumulate(starts), BEGINNING if newest is None else newest))
+        return self.oldest(level, np.maximum(np.maximum.accumulate(starts), MIN_INSTANT if newest is None else newest))
 
 
 _FAMILY: dict[str, type[LatePolicy]] = {kind.name: kind for kind in (TrueWindow, Drop, Buffer)}

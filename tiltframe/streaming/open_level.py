@@ -50,7 +50,7 @@ class Rules:
         So it is where nothing is asked of an open window: a batch is then merged into the finest level alone.
         """
         closing = isinstance(self.emit, AfterClose) and self.emit.timeout is None
-        return closing and not isinstance(self.late, Buffer) and all(level.aligned for level in self.frame.levels)
+        return closing and not isinstance(self.late, Buffer) and all(level.contiguous for level in self.frame.levels)
 
     @property
     def columns(self) -> list[str]:
@@ -121,7 +121,7 @@ class OpenLevel:
 
     def lost(self, new: WindowTable, rules: Rules) -> Mask:
         """Say which of the windows that have come are no longer kept, once they are merged with those that are held."""
-        if not self.window.unites:
+        if not self.window.is_merging:
             return rules.gone(new.ends, self.watermark)
         if not rules.gone(new.ends, self.watermark).any():
             return np.zeros(len(new), np.bool_)

@@ -52,7 +52,7 @@ from tiltframe.streaming.window_table import (
     merged_levels,
     unknown_in,
 )
-from windows import BEGINNING, NEVER, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 BEYOND = ("error", "drop")
@@ -198,7 +198,7 @@ class OpenWindows:
         clock, shifted = self._clock, 0
         if isinstance(self.late, Buffer) and panes.num_rows:
             panes, shifted, older = self._panes.buffered(panes, self._clock.newest)
-            clock = clock.seen(int(instants_of(panes).max(initial=BEGINNING)))
+            clock = clock.seen(int(instants_of(panes).max(initial=MIN_INSTANT)))
         else:
             older = self._panes.told(panes.slice(0, 0))
         if newest is not None:
@@ -245,7 +245,7 @@ class OpenWindows:
         table
             As `advance` gives it: each window that has changed since it was last emitted, once.
         """
-        return self._advanced(replace(self._clock, watermark=NEVER + self.emit.delay_us))
+        return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_us))
 
     def _advanced(self, clock: saved.Clock) -> pa.Table:
         time = self.emit.time(clock.watermark, clock.now)
@@ -432,10 +432,10 @@ class OpenWindows:
             If the states are not of the frame, or damaged, or windows of a level do not follow each other.
         """
         windows = cls(frame, emit, late, **bounds)
-        others = [level.name for level in frame.levels if not level.aligned]
+        others = [level.name for level in frame.levels if not level.contiguous]
         if others:
             raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
-        committed = checked_whole(committed, "committed, a moment in microseconds,", BEGINNING, NEVER - 1)
+        committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
         finest, there = frame.levels[0], states.select([LEVEL, START, END, *windows._rules.columns])
         levels, at, below = [], committed, there
@@ -474,7 +474,7 @@ class OpenWindows:
     def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
-        found = window.assign(times) if window.unites else None
+        found = window.assign(times) if window.is_merging else None
         if found is None or not self._rules.gone(found.ends, self._begins).any():
             return reduce_rows(rows, self.partial_frame, times, placed), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
@@ -531,7 +531,7 @@ class OpenWindows:
         for level in levels:
             if not lost.any() or level.watermark == LOWEST or self.late.kept_us is None:
                 return np.zeros(len(panes), np.bool_)
-            if level.window.unites:
+            if level.window.is_merging:
                 lost &= level.lost(panes, self._rules)
             else:
                 lost &= self._rules.gone(latest_ends(level.window, panes.starts), level.watermark)
@@ -614,7 +614,7 @@ _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the ty
 def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
     """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
     finest = frame.levels[0]
-    if isinstance(late, Buffer) and not finest.aligned:
+    if isinstance(late, Buffer) and not finest.contiguous:
         raise ValueError(
             f"a buffer holds windows that follow each other, and those of {finest.name} do not; take a finest level "
             "such as 1s, or another late policy"

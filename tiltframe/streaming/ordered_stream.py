@@ -13,7 +13,7 @@ from tiltframe.event_time import event_times
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedRollup, finish_ordered
 from tiltframe.streaming.progress import Progress
-from windows import BEGINNING, NEVER
+from windows import MAX_INSTANT, MIN_INSTANT
 
 
 class OrderedStream:
@@ -110,7 +110,7 @@ class OrderedStream:
             If this is no such moment, or the stream is closed.
         """
         if watermark is not None:
-            checked_whole(watermark, "watermark", BEGINNING, NEVER - 1)
+            checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
             self._watermark = max(watermark, self._at)
         if self._waiting is None:
             return pa.table({})

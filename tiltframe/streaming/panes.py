@@ -24,7 +24,7 @@ from tiltframe.streaming.emit import AfterKeyExpire
 from tiltframe.streaming.late import Buffer, moved
 from tiltframe.streaming.open_level import Rules
 from tiltframe.streaming.window_table import LOWEST, WindowTable, fresh, places
-from windows import BEGINNING, NEVER, TimeWindow
+from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
 ROWS, EARLIEST, LATEST, SEEN = "__rows", "__earliest", "__latest", "__seen"  # what policies need to know of rows
@@ -125,7 +125,7 @@ class Panes:
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
     unique, back = np.unique(times, return_inverse=True)
-    found, latest = window.assign(unique), np.full(len(unique), BEGINNING)
+    found, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
     np.maximum.at(latest, found.rows, found.ends)
     ends: Instants = latest[back]
     return ends
@@ -133,6 +133,6 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the earliest end of the windows that each time lies in; of a time in no window, no moment."""
-    found, earliest = window.assign(times), np.full(len(times), NEVER)
+    found, earliest = window.assign(times), np.full(len(times), MAX_INSTANT)
     np.minimum.at(earliest, found.rows, found.ends)
     return earliest

@@ -25,7 +25,7 @@ from tiltframe.streaming.late import LatePolicy, read_late
 from tiltframe.streaming.open_level import OpenLevel, Rules
 from tiltframe.streaming.stored import StoredTable, refused
 from tiltframe.streaming.window_table import WindowTable
-from windows import BEGINNING, NEVER
+from windows import MAX_INSTANT, MIN_INSTANT
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
 _VERSION = 4
@@ -60,7 +60,7 @@ class Clock:
     def told(self, watermark: int | None, now: int | None) -> Clock:
         """Take a new watermark and clock; neither goes back."""
         if watermark is not None:
-            checked_whole(watermark, "watermark", BEGINNING, NEVER - 1)
+            checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
         if now is not None:
             checked_whole(now, "now", 0)
         return replace(self, watermark=_later(self.watermark, watermark), now=_later(self.now, now))

@@ -312,7 +312,7 @@ def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: M
     of_new = several[len(both) - len(new) :]
     apart = stacked([held.chosen(~of_held), new.chosen(~of_new)])
     meeting = stacked([held.chosen(of_held), new.chosen(of_new)])
-    if level.unites:
+    if level.is_merging:
         meeting = meeting.moved(both.starts[several], both.ends[several])
     return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
 
@@ -346,7 +346,7 @@ def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[s
     near = np.ones(held.num_rows, np.bool_)
     if held.num_rows <= _FEW:
         return near
-    bounds = {START, END} if level.unites else {END}  # sessions meet others that begin elsewhere
+    bounds = {START, END} if level.is_merging else {END}  # sessions meet others that begin elsewhere
     for name in held.column_names:
         if name not in bounds and name not in functions:
             values = new.column(name).unique()
@@ -356,7 +356,7 @@ def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[s
 
 def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
     """Give each interval the start and end of the window that it is part of."""
-    if not level.unites:
+    if not level.is_merging:
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))
     found = level.merge(groups.ids, both.starts, both.ends)

@@ -18,7 +18,7 @@ import numpy as np
 from aggr.arguments import checked_type
 from aggr.duration import DAY, LENGTH, MONTHS, duration_text, offset_shown
 from windows.contract import Intervals, TimeWindow
-from windows.kinds.tumbling import Numbering, Tumbling, window
+from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
 
 _MOST_PANES = 100_000  # of a window: it is merged from so many states, and more is a mistake
@@ -116,7 +116,7 @@ class Hopping(TimeWindow):
         return self.size.length, self.hop.length
 
     @property
-    def overlap(self) -> int:
+    def max_overlap(self) -> int:
         """How many windows a time lies in at most, a UTC-offset transition left aside."""
         return math.ceil(self.size.length / self.hop.length)
 
@@ -154,8 +154,8 @@ class Hopping(TimeWindow):
         if not len(checked_instants(times, "times")):
             return Intervals(np.array([], np.int64), times, times)
         pane, hop = self._numberings(times)
-        last = hop.of(times)
-        first = np.minimum(hop.of(pane.starts(pane.of(times) - self.panes + 1) - 1) + 1, last)
+        last = hop.number_of(times)
+        first = np.minimum(hop.number_of(pane.starts(pane.number_of(times) - self.panes + 1) - 1) + 1, last)
         count = last - first + 1
         rows = np.repeat(np.arange(len(times)), count)
         number = np.repeat(first, count) + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
@@ -176,15 +176,15 @@ class Hopping(TimeWindow):
             return starts
         return _ends(starts, *self._numberings(starts), self.panes)
 
-    def between(self, start: int, end: int) -> Instants:
+    def starts_between(self, start: int, end: int) -> Instants:
         """List the windows that begin in ``[start, end)``, as `Tumbling.between` does."""
-        return self.hop.between(start, end)
+        return self.hop.starts_between(start, end)
 
-    def first_from(self, at: int) -> int:
+    def first_start_from(self, at: int) -> int:
         """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
-        return self.hop.first_from(at)
+        return self.hop.first_start_from(at)
 
-    def _numberings(self, times: Instants) -> tuple[Numbering, Numbering]:
+    def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
         """Number panes and hops, from a window before the times to one after them."""
         reach = int(self.size.length)
         # 2 % more: a year is 1.5 % longer than 360 days, and windows of 1h take two hours where the clock repeats one
@@ -232,9 +232,9 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
     return Hopping(read[0], read[1] if offset is None else window(read[1], read[1].timezone, offset))
 
 
-def _ends(starts: Instants, pane: Numbering, hop: Numbering, panes: int) -> Instants:
+def _ends(starts: Instants, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
     """Find where windows end: after so many panes, and not before the next window begins."""
-    ends: Instants = np.maximum(pane.starts(pane.of(starts) + panes), hop.starts(hop.of(starts) + 1))
+    ends: Instants = np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))
     return ends
 
 

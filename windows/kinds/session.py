@@ -47,7 +47,7 @@ class Session(TimeWindow):
 
     gap: int
 
-    unites: ClassVar[bool] = True
+    is_merging: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the gap."""

@@ -69,7 +69,7 @@ class Tumbling(TimeWindow):
     timezone: str = "UTC"
     offset: int = 0
 
-    aligned: ClassVar[bool] = True
+    contiguous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the size, the zone and the offset."""
@@ -141,14 +141,14 @@ class Tumbling(TimeWindow):
             edges *= self._length
             shift += self._length * after
             return edges + shift if shift else edges
-        index = self._index(times + ahead if steady else zone.reached(times))
+        index = self._index(times + ahead if steady else zone.latest_local_time(times))
         index = index + 1 if after else index
         first, last = int(index.min()), int(index.max())
         if last - first > len(index):
-            return zone.first(self._local(index))
-        return zone.first(self._local(np.arange(first, last + 1)))[index - first]
+            return zone.first_instant_showing(self._local(index))
+        return zone.first_instant_showing(self._local(np.arange(first, last + 1)))[index - first]
 
-    def between(self, start: int, end: int) -> Instants:
+    def starts_between(self, start: int, end: int) -> Instants:
         """List the windows that begin in ``[start, end)``, microseconds UTC, by their starts in order.
 
         Raises
@@ -158,13 +158,13 @@ class Tumbling(TimeWindow):
 
         Examples
         --------
-        >>> window("6h").between(1, 86_400_000_000) // 3_600_000_000
+        >>> window("6h").starts_between(1, 86_400_000_000) // 3_600_000_000
         array([ 6, 12, 18])
         """
         if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
             return np.array([], np.int64)
         numbers = self.numbering(start, end - 1)
-        first, last = numbers.of(np.array([start - 1, end - 1])).tolist()
+        first, last = numbers.number_of(np.array([start - 1, end - 1])).tolist()
         if last - first > _MOST:
             raise ValueError(
                 f"{last - first:,} windows of {self.name} begin in the range, and at most {_MOST:,} can be listed; "
@@ -172,13 +172,13 @@ class Tumbling(TimeWindow):
             )
         return numbers.starts(np.arange(first + 1, last + 1))
 
-    def first_from(self, at: int) -> int:
+    def first_start_from(self, at: int) -> int:
         """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
         checked_whole(at, "at", -(2**63))
         numbers = self.numbering(at, at)
-        return int(numbers.starts(numbers.of(np.array([at - 1])) + 1)[0])
+        return int(numbers.starts(numbers.number_of(np.array([at - 1])) + 1)[0])
 
-    def numbering(self, low: int, high: int, margin: int = 0) -> Numbering:
+    def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
         """Number the windows around a range of time, one after the other.
 
         Parameters
@@ -190,7 +190,7 @@ class Tumbling(TimeWindow):
 
         Returns
         -------
-        Numbering
+        WindowNumbering
 
         Raises
         ------
@@ -198,16 +198,16 @@ class Tumbling(TimeWindow):
             For instants before the year 2 or after the year 9998.
         """
         zone = self._clock(np.array([low, high]), margin)
-        before, after = (self._index(zone.reached(zone.since[1:] - early)) for early in (1, 0))
+        before, after = (self._index(zone.latest_local_time(zone.since[1:] - early)) for early in (1, 0))
         skipped = np.maximum(after - before - 1, 0)
         gaps = skipped > 0
-        return Numbering(self, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
+        return WindowNumbering(self, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
         """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
         fine = checked_finer(finer).pane
         if not isinstance(fine, Tumbling):
-            return f"{finer.name} is a level alone" if finer.unites else f"{finer.name} follows no clock"
+            return f"{finer.name} is a level alone" if finer.is_merging else f"{finer.name} follows no clock"
         if fine.timezone != self.timezone:
             return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {self.timezone}"
         if fine.length > self.length:
@@ -244,7 +244,7 @@ class Tumbling(TimeWindow):
         margin += 2 * int(self.length) + 3 * DAY
         zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
         short = self.unit in LENGTH and self._length < DAY
-        return zone.elapsed(self._length, self._shift) if short else zone
+        return zone.without_whole_shifts(self._length, self._shift) if short else zone
 
     def _index(self, local: Instants) -> Instants:
         """Count the windows that a clock without transitions has shown by a local time."""
@@ -273,7 +273,7 @@ class Tumbling(TimeWindow):
 
 
 @dataclass(frozen=True)
-class Numbering:
+class WindowNumbering:
     """The windows of one size numbered in order, one after the other, over a span of years.
 
     Numbers of two numberings have nothing to do with each other.
@@ -284,16 +284,16 @@ class Numbering:
     gaps: Instants  # where the clock jumps over whole windows, which are none and have no number
     skipped: Instants  # how many it has jumped over, before and after each leap
 
-    def of(self, times: Instants) -> Instants:
+    def number_of(self, times: Instants) -> Instants:
         """Find the number of the window that each time falls into."""
-        index = self.size._index(self.zone.reached(times))
+        index = self.size._index(self.zone.latest_local_time(times))
         numbers: Instants = index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
         return numbers
 
     def starts(self, numbers: Instants) -> Instants:
         """Find where the windows of these numbers begin, microseconds UTC."""
-        segment = np.searchsorted(self.of(self.gaps), numbers, side="right")
-        return self.zone.first(self.size._local(numbers + self.skipped[segment]))
+        segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
+        return self.zone.first_instant_showing(self.size._local(numbers + self.skipped[segment]))
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:

@@ -112,8 +112,8 @@ class Carry(NamedTuple):
     position : array of int64, shape (keys,)
         The position of the key's next row: how many rows it has had.
     counts : array of int64, shape (keys,)
-        How many marks each key has.
-    marks : array of int64, shape (counts.sum(),)
+        How many open starts each key has.
+    open_starts : array of int64, shape (counts.sum(),)
         By key, ascending: the positions at which a later range may begin.
     numbers : dict of name -> array of int64, shape (keys,)
         What else a window must remember, as `OrderedWindow.numbers` names it.
@@ -121,7 +121,7 @@ class Carry(NamedTuple):
 
     position: Ints
     counts: Ints
-    marks: Ints
+    open_starts: Ints
     numbers: Mapping[str, Ints]
 
 
@@ -221,7 +221,7 @@ def positions(rows: Rows, carry: Carry) -> Ints:
     return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
 
 
-def disjoint(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
+def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
     """Make outputs of ranges, leaving out empty ones.
 
     Parameters
@@ -242,7 +242,7 @@ def disjoint(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
     return Ranges(key, first[some], last[some], row[some])
 
 
-def moved(carry: Carry, rows: Rows, marks: Ints, **numbers: Ints) -> Carry:
+def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> Carry:
     """Make the carry after a batch, of a window that has one range open for each key.
 
     Parameters
@@ -251,7 +251,7 @@ def moved(carry: Carry, rows: Rows, marks: Ints, **numbers: Ints) -> Carry:
         From before the batch.
     rows : Rows
         The batch.
-    marks : array of int64, shape (keys,)
+    open_starts : array of int64, shape (keys,)
         The position at which each key's open range begins.
     **numbers : arrays of int64, shape (keys,)
         What else the window must remember, by name.
@@ -260,8 +260,8 @@ def moved(carry: Carry, rows: Rows, marks: Ints, **numbers: Ints) -> Carry:
     -------
     Carry
     """
-    ones = np.ones(len(marks), np.int64)
-    return Carry(carry.position + rows.lengths, ones, marks, numbers)
+    ones = np.ones(len(open_starts), np.int64)
+    return Carry(carry.position + rows.lengths, ones, open_starts, numbers)
 
 
 def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:

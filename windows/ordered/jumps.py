@@ -29,10 +29,10 @@ def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
     return np.maximum(found, np.minimum(begin, end))
 
 
-def reached(firsts: Ints, onward: Ints) -> Ints:
-    """Find the places that are reached from some, each leading to ``onward[place]``, a later one or beyond the last.
+def visited(firsts: Ints, onward: Ints) -> Ints:
+    """Find the places that are visited from some, each leading to ``onward[place]``, a later one or beyond the last.
 
-    Jumps of 1, 2, 4 … steps are taken from all that is reached: some twenty whole-array passes for a million places.
+    Jumps of 1, 2, 4 … steps are taken from all that is visited: some twenty whole-array passes for a million places.
     """
     n = len(onward)
     seen = np.zeros(n + 1, np.bool_)

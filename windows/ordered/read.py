@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import re
 from collections.abc import Callable
-from typing import Any
 
 from aggr.arguments import shown
+from aggr.call_text import read_as
 from windows.contract import TimeWindow
 from windows.ordered.contract import OrderedWindow
 from windows.ordered.kinds.count import count, weighted_count
@@ -16,29 +13,15 @@ from windows.ordered.kinds.emit_when import emit_when
 from windows.ordered.kinds.interval import interval
 from windows.ordered.kinds.session import session
 from windows.ordered.kinds.sliding import running, since, sliding
-from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, weekly, yearly
+from windows.ordered.ticks import TICKS, Tick
 
-_WINDOWS: dict[str, Callable[..., OrderedWindow]] = {
-    "count": count,
-    "weighted_count": weighted_count,
-    "interval": interval,
-    "session": session,
-    "emit_when": emit_when,
-    "since": since,
-    "sliding": sliding,
-    "running": running,
+_KINDS: dict[str, Callable[..., OrderedWindow]] = {
+    kind.__name__: kind for kind in (count, weighted_count, interval, session, emit_when, since, sliding, running)
 }
-_TIME_WINDOW = re.compile(r"\s*([0-9]+\s*[a-z]+\s*$|(tumbling|hopping)\s*\(|session\s*\(\s*[0-9])")
-_DURATION = re.compile(r"(?<!['\w])([0-9]+[a-z]+)(?!['\w])")  # without quotes
-_EXAMPLE = "count(100) or since('n > 5', daily('UTC'))"
-_TICKS: dict[str, Callable[..., Tick]] = {
-    "minutely": minutely,
-    "hourly": hourly,
-    "daily": daily,
-    "weekly": weekly,
-    "monthly": monthly,
-    "yearly": yearly,
-}
+_EXAMPLE = (
+    f"count(100) or since('n > 5', daily('UTC')), one of {', '.join(_KINDS)}; "
+    "time windows follow the clock, and here the rows before decide"
+)
 
 
 def read_ordered(text: str) -> OrderedWindow:
@@ -47,7 +30,7 @@ def read_ordered(text: str) -> OrderedWindow:
     Parameters
     ----------
     text : str
-        A call of one of the functions of `windows.ordered`, as Python writes it.
+        A call of one of the functions of `windows.ordered`, as `aggr.call_text` reads it.
 
     Returns
     -------
@@ -60,11 +43,10 @@ def read_ordered(text: str) -> OrderedWindow:
 
     Examples
     --------
-    >>> str(read_ordered("session('30m', max='8h', start='speed > 50')"))
+    >>> str(read_ordered("session(30m, max=8h, start=speed > 50)"))
     "session('30m', max='8h', start='speed > 50')"
     """
-    window: OrderedWindow = _call(_parsed(text, _EXAMPLE), _WINDOWS, text, _EXAMPLE)
-    return window
+    return read_as(_KINDS, text, "an ordered window", _EXAMPLE, inner=read_tick)
 
 
 def read_tick(text: str) -> Tick:
@@ -86,51 +68,10 @@ def read_tick(text: str) -> Tick:
 
     Examples
     --------
-    >>> str(read_tick("daily('UTC')"))
+    >>> str(read_tick("daily(UTC)"))
     "daily('UTC')"
     """
-    tick: Tick = _call(_parsed(text, "hourly()"), _TICKS, text, "hourly()")
-    return tick
-
-
-def _parsed(text: str, example: str) -> ast.expr:
-    if isinstance(text, str) and (_TIME_WINDOW.match(text) or text.strip() == "all"):
-        raise ValueError(
-            f"cannot read {shown(text)}: time windows follow the clock, and here the rows before decide; write it as "
-            f"{example}"
-        )
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, AttributeError, MemoryError, RecursionError):
-        quoted = _DURATION.sub(r"'\1'", text) if isinstance(text, str) else ""
-        if quoted and quoted != text:
-            raise ValueError(f"cannot read {shown(text)}; write lengths of time in quotes: {shown(quoted)}") from None
-        raise ValueError(f"cannot read {shown(text)}; write it as {example}") from None
-
-
-def _call(node: ast.expr, known: dict[str, Callable[..., Any]], text: str, example: str) -> Any:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known):
-        raise ValueError(f"cannot read {shown(text)}; write it as {example}; there are {', '.join(known)}")
-    if any(keyword.arg is None for keyword in node.keywords):
-        raise ValueError(f"cannot read {shown(text)}; write it as {example}")
-    given = [_argument(argument, text) for argument in node.args]
-    named = {str(keyword.arg): _argument(keyword.value, text) for keyword in node.keywords}
-    make = known[node.func.id]
-    try:
-        inspect.signature(make).bind(*given, **named)
-    except TypeError:
-        takes = ", ".join(str(part).split(":")[0] for part in inspect.signature(make).parameters.values())
-        raise ValueError(f"cannot read {shown(text)}: {node.func.id} takes {takes or 'nothing'}") from None
-    return make(*given, **named)
-
-
-def _argument(node: ast.expr, text: str) -> Any:
-    if isinstance(node, ast.Call):
-        return _call(node, dict(_TICKS), text, "hourly()")
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        raise ValueError(f"cannot read {shown(text)}: its arguments are numbers, texts and ticks") from None
+    return read_as(TICKS, text, "a tick", f"hourly() or daily('UTC'), one of {', '.join(TICKS)}; quote a condition")
 
 
 def as_ordered(window: OrderedWindow | str) -> OrderedWindow:

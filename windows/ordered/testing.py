@@ -2,7 +2,7 @@
 
 split · any split of the rows into batches gives the same ranges and the same carry
 order · ranges do not go back within a key, lie within the rows so far, and keys and rows ascend
-marks · a later range begins at a mark of the carry, or within its batch
+marks · a later range begins at an open start of the carry, or within its batch
 """
 
 from __future__ import annotations
@@ -78,22 +78,23 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         inputs = {read: column[low:high] for read, column in rows.inputs.items()}
         batch = Rows(heads, lengths, rows.times[low:high], inputs)
         ranges, after = window.ranges(batch, carry)
-        starts = carry.marks[_indices(ranges.key, ranges.first, carry)]
+        starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         known = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        assert known.all(), f"{window}: a range begins where no mark is"
+        assert known.all(), f"{window}: a range begins where no open start is"
         found += _listed(ranges, batch, carry.position)
         carry = after
     return found, carry
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
-    """Find the last mark of each range's key that is not behind its first row."""
+    """Find the last open start of each range's key that is not behind its first row."""
     base = np.cumsum(carry.counts) - carry.counts
     found = [
-        base[k] + max(int(np.searchsorted(carry.marks[base[k] : base[k] + carry.counts[k]], f, side="right")) - 1, 0)
+        base[k]
+        + max(int(np.searchsorted(carry.open_starts[base[k] : base[k] + carry.counts[k]], f, side="right")) - 1, 0)
         for k, f in zip(key, first, strict=True)
     ]
-    return np.minimum(np.array(found, np.int64), len(carry.marks) - 1)
+    return np.minimum(np.array(found, np.int64), len(carry.open_starts) - 1)
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:

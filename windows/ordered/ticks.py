@@ -5,6 +5,7 @@ A tick comes after the rows of its instant. It is kept per key, from the key's f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +68,7 @@ class Tick:
         ValueError
             If they are more than ten million.
         """
-        return window(_SIZES[self.name], self.timezone or "UTC").between(low, high + 1)
+        return window(_SIZES[self.name], self.timezone or "UTC").starts_between(low, high + 1)
 
     def __str__(self) -> str:
         """Write it as it is read."""
@@ -75,63 +76,19 @@ class Tick:
         return f"{self.name}()" if bare else f"{self.name}({self.timezone!r})"
 
 
-def minutely(timezone: str = "UTC") -> Tick:
-    """Tick at every full minute.
+def _tick_maker(name: str, begins: str, timezone: str | None) -> Callable[..., Tick]:
+    default = "UTC unless given" if timezone else "there is no default, for it differs by zone"
+
+    def make(timezone: str | None = timezone) -> Tick:
+        return Tick(name, timezone)
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f"""Tick {begins}.
 
     Parameters
     ----------
     timezone : str
-        An IANA name; it matters only where its offset is no whole number of minutes.
-
-    Returns
-    -------
-    Tick
-
-    Raises
-    ------
-    ValueError
-        If the zone is unknown.
-
-    Examples
-    --------
-    >>> str(minutely())
-    'minutely()'
-    """
-    return Tick("minutely", timezone)
-
-
-def hourly(timezone: str = "UTC") -> Tick:
-    """Tick at every full hour.
-
-    Parameters
-    ----------
-    timezone : str
-        An IANA name; it matters where its offset is no whole number of hours.
-
-    Returns
-    -------
-    Tick
-
-    Raises
-    ------
-    ValueError
-        If the zone is unknown.
-
-    Examples
-    --------
-    >>> str(hourly("Asia/Kolkata"))
-    "hourly('Asia/Kolkata')"
-    """
-    return Tick("hourly", timezone)
-
-
-def daily(timezone: str | None = None) -> Tick:
-    """Tick at every midnight.
-
-    Parameters
-    ----------
-    timezone : str
-        An IANA name; there is no default, for days differ by zone.
+        The IANA name of the zone whose clock it is; {default}.
 
     Returns
     -------
@@ -144,82 +101,16 @@ def daily(timezone: str | None = None) -> Tick:
 
     Examples
     --------
-    >>> str(daily("Europe/Paris"))
-    "daily('Europe/Paris')"
+    >>> str({name}("Europe/Paris"))
+    "{name}('Europe/Paris')"
     """
-    return Tick("daily", timezone)
+    return make
 
 
-def weekly(timezone: str | None = None) -> Tick:
-    """Tick where a week begins, at midnight before each Monday.
-
-    Parameters
-    ----------
-    timezone : str
-        An IANA name; there is no default, for weeks differ by zone.
-
-    Returns
-    -------
-    Tick
-
-    Raises
-    ------
-    ValueError
-        If no zone is given, or it is unknown.
-
-    Examples
-    --------
-    >>> str(weekly("Asia/Tokyo"))
-    "weekly('Asia/Tokyo')"
-    """
-    return Tick("weekly", timezone)
-
-
-def monthly(timezone: str | None = None) -> Tick:
-    """Tick where a month begins.
-
-    Parameters
-    ----------
-    timezone : str
-        An IANA name; there is no default, for months differ by zone.
-
-    Returns
-    -------
-    Tick
-
-    Raises
-    ------
-    ValueError
-        If no zone is given, or it is unknown.
-
-    Examples
-    --------
-    >>> str(monthly("UTC"))
-    "monthly('UTC')"
-    """
-    return Tick("monthly", timezone)
-
-
-def yearly(timezone: str | None = None) -> Tick:
-    """Tick where a year begins.
-
-    Parameters
-    ----------
-    timezone : str
-        An IANA name; there is no default, for years differ by zone.
-
-    Returns
-    -------
-    Tick
-
-    Raises
-    ------
-    ValueError
-        If no zone is given, or it is unknown.
-
-    Examples
-    --------
-    >>> str(yearly("UTC"))
-    "yearly('UTC')"
-    """
-    return Tick("yearly", timezone)
+minutely = _tick_maker("minutely", "at every full minute", "UTC")
+hourly = _tick_maker("hourly", "at every full hour", "UTC")
+daily = _tick_maker("daily", "at every midnight", None)
+weekly = _tick_maker("weekly", "where a week begins, at midnight before each Monday", None)
+monthly = _tick_maker("monthly", "where a month begins", None)
+yearly = _tick_maker("yearly", "where a year begins", None)
+TICKS = {tick.__name__: tick for tick in (minutely, hourly, daily, weekly, monthly, yearly)}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole
-from windows.contract import BEGINNING, NEVER, Merged, TimeWindow
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow
 from windows.testing.times import times_of
 from windows.timezone import Instants
 
@@ -102,7 +102,7 @@ def naive(case: Case) -> None:
     for key in sorted(set(intervals[:, 0].tolist())):
         found: list[list[int]] = []
         for start, end in sorted({(s, e) for k, s, e in intervals.tolist() if k == key}):
-            if case.window.unites and found and start <= found[-1][1]:
+            if case.window.is_merging and found and start <= found[-1][1]:
                 found[-1][1] = max(found[-1][1], end)
             else:
                 found.append([start, end])
@@ -132,8 +132,8 @@ def panes(case: Case) -> None:
     """All times of a pane lie in the windows of the pane's start, and in one pane."""
     pane = case.window.pane
     found = pane.assign(case.times)
-    _holds(pane.overlap == 1, "a time lies in several panes")
-    if pane == case.window and case.window.unites:
+    _holds(pane.max_overlap == 1, "a time lies in several panes")
+    if pane == case.window and case.window.is_merging:
         return
     kept = case.times[found.rows]
     of_times, of_panes = case.window.assign(kept), case.window.assign(found.starts)
@@ -146,9 +146,9 @@ def overlaps(case: Case) -> None:
     windows, window = case.merge(case.intervals()), case.window
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
-    if window.overlap == 1:
-        _holds(bool((apart[same_key] >= window.unites).all()), "windows of a key overlap, or touch and are not united")
-    if window.aligned:
+    if window.max_overlap == 1:
+        _holds(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
+    if window.contiguous:
         starts, ends = windows[:, 1], windows[:, 2]
         _same(window.assign(ends).starts, ends)
         _same(window.assign(ends - 1).starts, starts)
@@ -158,19 +158,19 @@ def overlaps(case: Case) -> None:
 def queries(case: Case) -> None:
     """What a kind of window knows of its starts and ends, whatever the rows, agrees with what it assigns."""
     window = case.window
-    if window.unites or not len(case.times):
+    if window.is_merging or not len(case.times):
         return
     _, starts, ends = window.assign(case.times)
     _same(window.ends(starts), ends)
     at = int(case.times[0])
     try:
-        first, latest = window.first_from(at), int(window.starts(case.times[:1])[0])
+        first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
         return  # not known
     _holds(first >= at and latest <= at, "the first window from a time, or the latest up to it, is on the wrong side")
     own = window.assign(case.times[:1]).starts
     _holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
-    _same(window.between(latest, first + 1), np.unique([latest, first]))
+    _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
 def of_nothing(case: Case) -> None:
@@ -196,7 +196,9 @@ def agrees(case: Case) -> None:
     for row, time in enumerate(case.times.tolist()):
         mine = rows == row
         got = sorted(zip(starts[mine].tolist(), ends[mine].tolist(), strict=True))
-        wanted = sorted((BEGINNING if s is None else s, NEVER if e is None else e) for s, e in case.oracle(time))
+        wanted = sorted(
+            (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(time)
+        )
         _holds(got == wanted, f"the time {time} lies in {wanted}; got {got}")
 
 

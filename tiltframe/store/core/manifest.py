@@ -144,9 +144,9 @@ def _checksum(described: Mapping[str, Any]) -> str:
 def check_levels(frame: TiltFrame) -> None:
     """Raise ``ValueError`` unless a store can keep a frame's levels: a window's end must follow from its start."""
     for level in frame.levels:
-        if not level.aligned:
-            panes = level.pane.name if level.pane.aligned else "1h"
-            ask = f", and ask per {level.name}" if level.pane.aligned else ""
+        if not level.contiguous:
+            panes = level.pane.name if level.pane.contiguous else "1h"
+            ask = f", and ask per {level.name}" if level.pane.contiguous else ""
             raise ValueError(
                 f"a store keeps levels of windows that follow each other on the clock, and {level.name} is none; "
                 f"keep {panes} instead{ask}"

@@ -64,7 +64,7 @@ def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRange
 
 def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
     """Share out the pieces of a bucket that is too large to be merged at once."""
-    windows = level.between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
+    windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
     each = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
     edges = [EVER[0], *windows[each::each].tolist(), EVER[1]]
     for span in pairwise(edges):

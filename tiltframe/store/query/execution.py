@@ -68,7 +68,7 @@ def _slices(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: 
     schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
     nothing = requested_states(schema.empty_table(), plan, (0, 0))
     yield nothing
-    if plan.target.overlap > 1:  # a row lies in windows of several slices
+    if plan.target.max_overlap > 1:  # a row lies in windows of several slices
         pieces = iter([part_ranges])
     else:
         pieces = by_windows(part_ranges, level if plan.whole else plan.target)

@@ -16,7 +16,7 @@ _DAY = 86_400_000_000
 _YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, where a query names no range
 
 
-def made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> bool:
+def is_made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> bool:
     """Say whether the windows of a query are made of whole windows of a level.
 
     Parameters
@@ -34,12 +34,12 @@ def made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> bool
     """
     pane = target.pane
     if None in (pane.timezone, level.timezone) or pane.timezone == level.timezone:
-        return target.made_of(level)
-    if target.unites or not (pane.aligned and level.aligned) or level.length > pane.length:
+        return target.is_made_of(level)
+    if target.is_merging or not (pane.contiguous and level.contiguous) or level.length > pane.length:
         return False
     return all(
         bool((level.starts(starts) == starts).all())
-        for starts in (pane.between(low, high) for low, high in _looked_at(pane, within or _YEARS))
+        for starts in (pane.starts_between(low, high) for low, high in _looked_at(pane, within or _YEARS))
         if len(starts)
     )
 

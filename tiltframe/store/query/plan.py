@@ -15,11 +15,11 @@ from aggr.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import check_names
 from tiltframe.store.core.backend import Range
-from tiltframe.store.query.other_zone import made_of
+from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.time_range import read_time_range
-from windows import TimeWindow, Whole, as_window
+from windows import AllTime, TimeWindow, as_window
 
-ALL = Whole().name
+ALL = AllTime().name
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class QueryPlan:
     frame : TiltFrame
         The store's.
     target : TimeWindow
-        What results are per; `windows.Whole` for one over the whole range.
+        What results are per; `windows.AllTime` for one over the whole range.
     within : range, optional
         Windows that start in it.
     keys : names
@@ -59,7 +59,7 @@ class QueryPlan:
     @property
     def whole(self) -> bool:
         """Whether there is one result over the whole range."""
-        return self.target == Whole()
+        return self.target == AllTime()
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -83,7 +83,7 @@ class QueryPlan:
         if self.within is None:
             return None
         finest = self.frame.levels[0] if self.whole else self.target
-        low, high = (finest.first_from(at) for at in self.within)
+        low, high = (finest.first_start_from(at) for at in self.within)
         if self.whole or low >= high:
             return low, high
         last = self.target.starts(np.array([high - 1]))
@@ -96,7 +96,7 @@ class QueryPlan:
         """
         levels = self.frame.levels
         span = self.span() if self.whole else None
-        able = [i for i, level in enumerate(levels) if made_of(self.target, level, self.within)]
+        able = [i for i, level in enumerate(levels) if is_made_of(self.target, level, self.within)]
         return [i for i in able if span is None or _tiles(levels[i], span)][-1]
 
 
@@ -129,10 +129,10 @@ def plan_query(
 
 def _target(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range | None) -> TimeWindow:
     """Read what results are per: text in the zone that is asked for, a window in that zone or the frame's."""
-    target = Whole() if per is None else as_window(per, zone)
+    target = AllTime() if per is None else as_window(per, zone)
     if target.timezone not in (None, frame.timezone):
         target = window_in(target, zone)  # refuses those of a third zone
-    if any(made_of(target, level, within) for level in frame.levels):
+    if any(is_made_of(target, level, within) for level in frame.levels):
         return target
     levels = _list(level.name for level in frame.levels)
     if target.timezone != frame.timezone:

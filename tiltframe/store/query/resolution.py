@@ -56,7 +56,7 @@ def _made_of(frame: TiltFrame) -> Iterator[TimeWindow]:
     coarsest = frame.levels[-1]
     for name in _COARSER:
         window = window_in(name, frame.timezone)
-        if window.length > coarsest.length and window.made_of(coarsest):
+        if window.length > coarsest.length and window.is_made_of(coarsest):
             yield window
 
 
@@ -64,4 +64,4 @@ def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
     """Count the windows that start in a range; roughly, where they are far too many to be listed."""
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
-    return len(np.asarray(window.between(low, high)))
+    return len(np.asarray(window.starts_between(low, high)))

@@ -22,7 +22,7 @@ from tiltframe.names import PARTIAL as PARTIAL
 from tiltframe.store.core.backend import Range
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
-from windows import BEGINNING
+from windows import MIN_INSTANT
 from windows.timezone import Instants
 
 _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
@@ -36,16 +36,16 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
         low, high = span or (0, 0)
         return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)
     check_parts(instants_of(rows), plan.frame.levels[plan.source()], plan.target)
-    if plan.target.overlap > 1:
+    if plan.target.max_overlap > 1:
         panes = plan.target.pane.assign(instants_of(rows))
         rows = _merged(rows, panes.starts, panes.ends, plan)
-        if rows.num_rows * plan.target.overlap > _MOST_ROWS:
+        if rows.num_rows * plan.target.max_overlap > _MOST_ROWS:
             raise ValueError(
-                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.overlap:,} windows each; ask for a "
-                "shorter range, fewer keys or longer hops"
+                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.max_overlap:,} windows each; "
+                "ask for a shorter range, fewer keys or longer hops"
             )
     found = plan.target.assign(instants_of(rows))
-    merged = _merged(taken(rows, found.rows), found.starts, found.ends, plan, trusted=plan.target.overlap > 1)
+    merged = _merged(taken(rows, found.rows), found.starts, found.ends, plan, trusted=plan.target.max_overlap > 1)
     if plan.within is None:
         return merged
     begun = instants_of(merged)
@@ -61,7 +61,7 @@ def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     """Keep of each key the window that begins last."""
     groups, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
-    starts, last = instants_of(states), np.full(groups.n, BEGINNING)
+    starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
     return states.filter(pa.array(starts == last[groups.ids]))
 
@@ -75,7 +75,7 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         return states
     starts = instants_of(states)
     low, high = plan.within or ((int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0))
-    wanted = plan.target.between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
+    wanted = plan.target.starts_between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
     each = 1 if keys is None else keys.num_rows
     if len(wanted) * each > _MOST_ROWS:

@@ -225,7 +225,7 @@ def _from_iso(local: str, offset: str | None) -> dt.datetime:
 def _first(local: int, timezone: str) -> int:
     """Find the first instant at which the zone's clock shows a local time or a later one."""
     around = min(local, _since(_END) - 1)
-    return int(clock(timezone, around, around).first(np.array([local]))[0])
+    return int(clock(timezone, around, around).first_instant_showing(np.array([local]))[0])
 
 
 def _since(local: dt.datetime) -> int:

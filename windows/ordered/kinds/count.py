@@ -15,9 +15,9 @@ from windows.ordered.contract import (
     Ranges,
     Rows,
     Weight,
-    disjoint,
     last_by_key,
-    moved,
+    next_carry,
+    non_overlapping,
     positions,
     previous,
 )
@@ -46,7 +46,7 @@ class Count(OrderedWindow):
         last = positions(rows, carry) + 1
         row = np.flatnonzero(last % self.n == 0)
         done = carry.position + rows.lengths
-        return disjoint(row, last[row] - self.n, last[row], rows), moved(carry, rows, done - done % self.n)
+        return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(carry, rows, done - done % self.n)
 
     def __str__(self) -> str:
         """Write it as it is read."""
@@ -88,11 +88,11 @@ class WeightedCount(OrderedWindow):
         closed = np.minimum(_least_so_far(total // self.n - place, rows) + place, place + 1)
         row = np.flatnonzero(np.diff(closed, prepend=0) * (place > 0) + closed * (place == 0) > 0)
         last = positions(rows, carry)[row] + 1
-        ranges = disjoint(row, previous(last, row, carry.marks, rows), last, rows)
-        opened = last_by_key(row, last, carry.marks, rows)
+        ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
+        opened = last_by_key(row, last, carry.open_starts, rows)
         ends = np.arange(len(total))
         surplus = last_by_key(ends, total - self.n * closed, carry.numbers["surplus"], rows)
-        return ranges, moved(carry, rows, opened, surplus=surplus)
+        return ranges, next_carry(carry, rows, opened, surplus=surplus)
 
     def __str__(self) -> str:
         """Write it as it is read."""

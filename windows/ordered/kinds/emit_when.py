@@ -13,9 +13,9 @@ from windows.ordered.contract import (
     OrderedWindow,
     Ranges,
     Rows,
-    disjoint,
     last_by_key,
-    moved,
+    next_carry,
+    non_overlapping,
     positions,
     previous,
 )
@@ -51,8 +51,8 @@ class EmitWhen(OrderedWindow):
         """Close a window at every row that makes the condition true; see `OrderedWindow.ranges`."""
         row = np.flatnonzero(rows.inputs[Condition(self.condition)])
         last = positions(rows, carry)[row] + self.include
-        ranges = disjoint(row, previous(last, row, carry.marks, rows), last, rows)
-        return ranges, moved(carry, rows, last_by_key(row, last, carry.marks, rows))
+        ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
+        return ranges, next_carry(carry, rows, last_by_key(row, last, carry.open_starts, rows))
 
     def __str__(self) -> str:
         """Write it as it is read."""

@@ -14,13 +14,13 @@ from windows.ordered.contract import (
     OrderedWindow,
     Ranges,
     Rows,
-    disjoint,
     last_by_key,
-    moved,
+    next_carry,
+    non_overlapping,
     positions,
     previous,
 )
-from windows.ordered.jumps import first_at_least, reached
+from windows.ordered.jumps import first_at_least, visited
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,17 @@ class Interval(OrderedWindow):
         onward[onward == np.repeat(ends, rows.lengths)] = len(begin)
         closing = first_at_least(rows.times, rows.heads, ends, carry.numbers["opened"] + self.length)
         firsts = np.where(fresh, rows.heads, closing)
-        opening = reached(np.where(firsts < ends, firsts, len(begin)), onward)
+        opening = visited(np.where(firsts < ends, firsts, len(begin)), onward)
         position = positions(rows, carry)[opening]
         heads = np.flatnonzero(fresh & (rows.lengths > 0))
         cut = ~np.isin(opening, rows.heads[heads])  # the first row of a key closes nothing
-        first = previous(position, opening, carry.marks, rows)
+        first = previous(position, opening, carry.open_starts, rows)
         numbers = {
             "opened": last_by_key(opening, rows.times[opening], carry.numbers["opened"], rows),
             "open": np.maximum(carry.numbers["open"], rows.lengths > 0),
         }
-        marks = last_by_key(opening, position, carry.marks, rows)
-        return disjoint(opening[cut], first[cut], position[cut], rows), moved(carry, rows, marks, **numbers)
+        marks = last_by_key(opening, position, carry.open_starts, rows)
+        return non_overlapping(opening[cut], first[cut], position[cut], rows), next_carry(carry, rows, marks, **numbers)
 
     def __str__(self) -> str:
         """Write it as it is read."""

@@ -23,7 +23,7 @@ from windows.ordered.contract import (
     last_by_key,
     positions,
 )
-from windows.ordered.jumps import first_at_least, next_true, reached
+from windows.ordered.jumps import first_at_least, next_true, visited
 from windows.ordered.kinds.interval import check_length
 
 _BOUNDS = ("[]", "[)", "(]", "()")
@@ -80,14 +80,14 @@ class OrderedSession(OrderedWindow):
         was_open = carry.numbers["open"] == 1
         close_held, onward_held = self._close(rows, broken, rows.heads, ends, carry.numbers["opened"])
         firsts = self._opening(rows, np.where(was_open, onward_held, rows.heads), ends)
-        opening = reached(np.where(firsts < ends, firsts, n), following)
+        opening = visited(np.where(firsts < ends, firsts, n), following)
         place = np.append(positions(rows, carry), 0)
         held = np.flatnonzero(was_open & (close_held < ends))
         closed = opening[close[opening] < each_end[opening]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
         row = np.concatenate([close_held[held], close[closed]])
         included = np.concatenate([onward_held[held], onward[closed]]) - row
-        first = np.concatenate([carry.marks[held], place[closed] + skip])
+        first = np.concatenate([carry.open_starts[held], place[closed] + skip])
         ranges = _ranges(row, first, place[row] + included, rows)
         return ranges, self._after(rows, carry, opening, place[opening] + skip, close, was_open & (close_held == ends))
 
@@ -124,7 +124,9 @@ class OrderedSession(OrderedWindow):
         position = carry.position + rows.lengths
         last = last_by_key(opening, opening, np.full(len(ends), -1), rows)
         fresh = (last >= 0) & (np.append(close, 0)[last] == ends)
-        marks = np.where(still, carry.marks, np.where(fresh, last_by_key(opening, place, position, rows), position))
+        marks = np.where(
+            still, carry.open_starts, np.where(fresh, last_by_key(opening, place, position, rows), position)
+        )
         opened = np.where(fresh, np.append(rows.times, 0)[last], carry.numbers["opened"])
         some = rows.lengths > 0
         latest = np.where(some, np.append(rows.times, 0)[ends - 1], carry.numbers["latest"])

@@ -73,7 +73,7 @@ class Sliding(OrderedWindow):
         # all places at which ranges may begin, by key: those known before, then those behind this batch's resets
         owner = np.concatenate([np.repeat(np.arange(len(carry.counts)), carry.counts), key[resets]])
         order = np.argsort(owner, kind="stable")
-        begins = np.concatenate([carry.marks, position[resets] + 1])[order]
+        begins = np.concatenate([carry.open_starts, position[resets] + 1])[order]
         counts = np.bincount(owner, minlength=len(carry.counts))
         base = np.cumsum(counts) - counts
         before = np.append(0, np.cumsum(self._resets(rows)))  # resets before each row

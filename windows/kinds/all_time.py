@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from windows.contract import BEGINNING, NEVER, Intervals, TimeWindow, checked_finer
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow, checked_finer
 from windows.timezone import Instants, checked_instants
 
 
 @dataclass(frozen=True)
-class Whole(TimeWindow):
+class AllTime(TimeWindow):
     """One window per key over all of time; in tables its start and end are null.
 
     Examples
     --------
-    >>> Whole().name
+    >>> AllTime().name
     'all'
     """
 
@@ -26,14 +26,15 @@ class Whole(TimeWindow):
         return "all"
 
     def assign(self, times: Instants) -> Intervals:
-        """Put every time into the one interval, from `windows.contract.BEGINNING` to `windows.contract.NEVER`."""
+        """Put every time into the one interval, from `windows.MIN_INSTANT` to `windows.MAX_INSTANT`."""
         n = len(checked_instants(times, "times"))
-        if n and (times.min() < BEGINNING or times.max() >= NEVER):
+        if n and (times.min() < MIN_INSTANT or times.max() >= MAX_INSTANT):
             raise ValueError(
-                f"times must be microseconds from {BEGINNING} to {NEVER - 1}; got {times.min()} to {times.max()}"
+                f"times must be microseconds from {MIN_INSTANT} to {MAX_INSTANT - 1}; got "
+                f"{times.min()} to {times.max()}"
             )
-        return Intervals(np.arange(n), np.full(n, BEGINNING), np.full(n, NEVER))
+        return Intervals(np.arange(n), np.full(n, MIN_INSTANT), np.full(n, MAX_INSTANT))
 
     def nesting_problem(self, finer: TimeWindow) -> str | None:
         """All of time is made of whatever does not depend on rows."""
-        return f"{finer.name} is a level alone" if checked_finer(finer).unites else None
+        return f"{finer.name} is a level alone" if checked_finer(finer).is_merging else None

@@ -1,0 +1,209 @@
+"""Calls as text, ``NAME(a, key=b)``: the one grammar of measures, windows, ticks and policies.
+
+    call      NAME, or NAME(argument, …)
+    argument  value, or KEY=value; the name of a flag alone sets it
+    value     a number, true, false, None, [value, …]; text in quotes; a call, where the place takes some; or bare text
+
+Bare text goes up to the next comma: ``30m``, ``price * quantity``. It needs quotes, ' or ", where it has a comma or an
+``=`` of its own or would be read as another value; within them the quote itself is doubled or follows a backslash.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from aggr.arguments import nearest, shown
+
+T = TypeVar("T")
+_WORDS = {"true": True, "false": False}
+_CLOSING = {")": "(", "]": "[", "}": "{"}
+_CALL = re.compile(r"\s*([a-z_]\w*)\s*(\(.*\))?\s*", re.ASCII | re.DOTALL | re.IGNORECASE)
+_KEY = re.compile(r"([a-z_]\w*)\s*=(?!=)\s*(.*)", re.ASCII | re.DOTALL | re.IGNORECASE)
+_QUOTED = r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*\""""
+_TOKEN = re.compile(rf"{_QUOTED}|[()\[\]{{}},]|[^()\[\]{{}},'\"]+", re.DOTALL)
+
+
+class Call(NamedTuple):
+    """A call as it is written: ``arguments`` are pairs of a key, None by place, and the text of a value."""
+
+    name: str
+    arguments: tuple[tuple[str | None, str], ...]
+
+
+def split(text: str) -> list[str] | None:
+    """Split text at the commas that stand neither in brackets nor in quotes; None if one of these is not closed.
+
+    >>> split("10s, hopping(1h, 10m), 'a,b'")
+    ['10s', 'hopping(1h, 10m)', "'a,b'"]
+    """
+    parts, at = [""], 0
+    open_brackets: list[str] = []
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if token.start() != at or (word in _CLOSING and (not open_brackets or open_brackets.pop() != _CLOSING[word])):
+            return None
+        at = token.end()
+        if word in _CLOSING.values():
+            open_brackets.append(word)
+        if word == "," and not open_brackets:
+            parts.append("")
+        else:
+            parts[-1] += word
+    return None if open_brackets or at != len(text) else [part.strip() for part in parts]
+
+
+def read_call(text: object, name_alone: bool = False) -> Call | None:
+    """Read the parts of a call; None if it is none.
+
+    >>> read_call("hopping(1h, hop=10m)")
+    Call(name='hopping', arguments=((None, '1h'), ('hop', '10m')))
+    """
+    match = _CALL.fullmatch(text) if isinstance(text, str) else None
+    if match is None or (match[2] is None and not name_alone):
+        return None
+    inside = (match[2] or "()")[1:-1]
+    parts = split(inside) if inside.strip() else []
+    keys = [_KEY.fullmatch(part) for part in parts or ()]
+    if parts is None or not all(parts) or any(key and not key[2] for key in keys):
+        return None
+    return Call(match[1], tuple((k[1], k[2]) if k else (None, part) for k, part in zip(keys, parts, strict=True)))
+
+
+def read_value(text: str) -> Any:
+    """Read a value.
+
+    >>> [read_value(text) for text in ("30m", "0.5", "true", "[1s, 2]", "'it''s'", "n > 5")]
+    ['30m', 0.5, True, ['1s', 2], "it's", 'n > 5']
+    """
+    if text[:1] == "[" and text[-1:] == "]" and (parts := split(text[1:-1])) is not None:
+        return [read_value(part) for part in parts if part]
+    if re.fullmatch(_QUOTED, text, re.DOTALL):
+        quote = text[0]
+        inside = re.sub(rf"\\.|{quote}{quote}", lambda m: m[0] if m[0][0] == "\\" else f"\\{quote}", text[1:-1])
+        text = quote + inside.replace("\n", r"\n").replace("\r", r"\r") + quote
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a backslash that escapes nothing
+            return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return _WORDS.get(text, text)
+
+
+def bound(
+    call: Call,
+    make: Callable[..., T],
+    text: str,
+    fixed: Mapping[str, Any] | None = None,
+    value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
+) -> Callable[[], T]:
+    """Bind what a call says to what it makes.
+
+    Parameters
+    ----------
+    call : Call
+    make : callable
+    text : str
+        The whole text, for errors.
+    fixed : parameter -> value, optional
+        What the place knows, for those parameters that ``make`` has; text cannot say it.
+    value : (text, parameter) -> value
+        Reads the text of an argument; the parameter is None where ``make`` has none.
+
+    Returns
+    -------
+    callable without arguments
+
+    Raises
+    ------
+    ValueError
+        If ``make`` takes other arguments.
+    """
+    known = inspect.signature(make).parameters
+    make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in known})
+    takes = {name: part for name, part in inspect.signature(make).parameters.items() if name not in (fixed or {})}
+    places, by_name, problem = list(takes), False, ""
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for key, argument in call.arguments:
+        flag = key is None and argument in takes and takes[argument].default is False
+        name = argument if flag else key
+        if name is None:
+            problem = f"{shown(argument)} has no name and follows arguments that have" if by_name else problem
+            positional.append(value(argument, places[len(positional)] if len(positional) < len(places) else None))
+        elif name in named:
+            problem = f"{name!r} is given twice"
+        else:
+            named[name], by_name = (True, by_name) if flag else (value(argument, name), True)
+    try:
+        inspect.Signature(list(takes.values())).bind(*positional, **named)
+    except TypeError as error:
+        problem = problem or str(error).replace("got an unexpected keyword argument", "there is no parameter")
+    if problem:
+        written = ", ".join(str(part).split(":")[0].split("=")[0] for part in takes.values())
+        raise ValueError(f"cannot read {shown(text)}: {problem}; {call.name} takes {written or 'nothing'}")
+    return partial(make, *positional, **named)
+
+
+def read_as(
+    makers: Mapping[str, Callable[..., T]],
+    text: object,
+    what: str,
+    example: str,
+    fixed: Mapping[str, Any] | None = None,
+    inner: Callable[[str], Any] | None = None,
+    name_alone: bool = False,
+) -> T:
+    """Read a call of one of a family.
+
+    Parameters
+    ----------
+    makers : name -> callable
+        The family.
+    text : str
+    what, example : str
+        What the family is, and how one of it is written, for errors.
+    fixed : parameter -> value, optional
+        As in `bound`.
+    inner : text -> value, optional
+        Reads arguments in the form of a call; otherwise they are bare text.
+    name_alone : bool
+        Whether a name without parentheses is a call.
+
+    Raises
+    ------
+    ValueError
+        If it is no call, its name or an argument is unknown, or the maker refuses it.
+    """
+    call = read_call(text, name_alone)
+    if call is None or call.name not in makers:
+        hint = nearest(call.name, makers, f"write {example}") if call else f"write {example}"
+        raise ValueError(f"cannot read {shown(text)} as {what}; {hint}")
+
+    def value(argument: str, parameter: str | None) -> Any:
+        return inner(argument) if inner is not None and read_call(argument) else read_value(argument)
+
+    return bound(call, makers[call.name], str(text), fixed, value)()
+
+
+def write_call(name: str, arguments: Mapping[str, Any]) -> str:
+    """Write a call of arguments by name; the name alone if there are none.
+
+    >>> write_call("periodic", {"every": "1m", "repeat": True, "having": "n > 3"})
+    "periodic(every=1m, repeat=true, having='n > 3')"
+    """
+    written = [f"{key}={write_value(value)}" for key, value in arguments.items()]
+    return f"{name}({', '.join(written)})" if written else name
+
+
+def write_value(value: Any) -> str:
+    """Write a value as `read_value` reads it: text in quotes only where it needs them."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(write_value, value))}]"
+    bare = isinstance(value, str) and re.fullmatch(r"\w+", value, re.ASCII) and read_value(value) == value
+    return str(value) if bare else str(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,90 @@
+"""Measures and keys as people type them: ``dds(latency_ms, quantiles=[0.5, 0.99])``, ``route=lower(route)``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import aggr
+from aggr import Measure, predicate
+from aggr.arguments import shortened, shown
+from aggr.call_text import bound, read_call, read_value
+from aggr.function import column_keywords
+
+
+def measure_from(text: str) -> Measure:
+    """Read a measure from a call.
+
+    Parameters
+    ----------
+    text : str
+        A function's name and its arguments, the column first, as `aggr.call_text` reads them: ``count()``,
+        ``sum(bytes)``, ``count(where="status >= 500")``, ``sum(price * quantity)``.
+
+    Raises
+    ------
+    ValueError
+        If it is no call, the function is unknown, or an argument is wrong.
+
+    Examples
+    --------
+    >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
+    dds('latency_ms', quantiles=[0.5, 0.99])
+    """
+    call = read_call(text)
+    if call is None:
+        raise ValueError(
+            f"cannot read {shown(text)} as a measure; write a call such as count(), sum(bytes) or dds(latency_ms), "
+            "with quotes around an expression that has a comma or an = of its own"
+        )
+    maker = aggr.caller(call.name)
+    columns = {"column", *column_keywords(aggr.get(call.name))}
+
+    def value(argument: str, parameter: str | None) -> Any:
+        return _column(argument) if parameter in columns else read_value(argument)
+
+    measure = bound(call, maker, text, value=value)
+    try:
+        return measure()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{shortened(text)}: {error}") from None
+
+
+def keys_from(given: Iterable[str]) -> dict[str, str]:
+    """Read keys given as a column, or as ``NAME=EXPRESSION``; raises ``ValueError`` also for a name given twice.
+
+    >>> keys_from(["host", "route=lower(route)"])
+    {'host': 'host', 'route': 'lower(route)'}
+    """
+    keys: dict[str, str] = {}
+    for text in given:
+        name, equals, expression = (part.strip() for part in text.partition("="))
+        if equals and not (name and expression):
+            raise ValueError(f"cannot read {shown(text)} as a key; write COL, or NAME=EXPRESSION: route=lower(route)")
+        if not equals:
+            name = expression = text
+        if name in keys:
+            raise ValueError(f"the key {shown(name)} is given twice; give it once")
+        keys[name] = expression
+    return keys
+
+
+def measures_from(given: Iterable[str]) -> dict[str, Measure]:
+    """Read measures given as ``NAME=CALL``; raises ``ValueError`` also for a name given twice."""
+    measures: dict[str, Measure] = {}
+    for text in given:
+        name, equals, call = text.partition("=")
+        if not equals or not name.strip().isidentifier():
+            raise ValueError(f"cannot read {shown(text)} as a measure; write NAME=CALL, such as requests=count()")
+        if name.strip() in measures:
+            raise ValueError(f"the measure {name.strip()!r} is given twice; give each a name of its own")
+        measures[name.strip()] = measure_from(call)
+    return measures
+
+
+def _column(argument: str) -> Any:
+    """Read a column, or an expression, which is refused before there are files if it is none."""
+    value = read_value(argument)
+    if value == argument and not argument.isidentifier():
+        predicate.columns_of(argument, "expression")
+    return value
