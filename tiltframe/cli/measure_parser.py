@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import aggr
-from aggr import Measure, predicate
+from aggr import Measure, sql
 from aggr.arguments import shortened, shown
 from aggr.function import column_keywords
 
@@ -100,7 +100,7 @@ def _value(node: ast.expr, text: str, bare: bool) -> Any:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         if bare:
-            predicate.columns_of(written, "expression")  # what is no expression is refused before there are files
+            sql.columns_of(written, "expression")  # what is no expression is refused before there are files
             return written
         wrong = shown(written)
         raise ValueError(f"{shown(text)}: cannot read {wrong}; write numbers, lists, or text in quotes") from None
