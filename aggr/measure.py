@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import checked_mapping, is_name, nearest, shown
-from aggr.expression import columns_in, may_read, type_in, values_in
 from aggr.function import EVENT_TIME, FUNCTION, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import filterable
 from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
+from aggr.sql.inputs import columns_in, may_read, type_in, values_in
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Measure:
     ----------
     function : Function
     column : str or None
-        A column, or an expression over columns, as `aggr.expression` tells them apart. None counts rows; only
+        A column, or an expression over columns, as `aggr.sql.inputs` tells them apart. None counts rows; only
         ``count`` takes that.
     where : str or None
         A condition in SQL, say ``"status >= 500"``.
@@ -71,7 +71,7 @@ class Measure:
         self._check_others()
         self._check_weight()
         if self.where is not None:
-            predicate.check_condition(self.where)
+            sql.check_condition(self.where)
 
     def _check_others(self) -> None:
         """Check the further inputs: as many as the function takes, and only event times may be left out."""
@@ -123,7 +123,7 @@ class Measure:
         ('price', 'quantity', 'status')
         """
         read = [name for text in self.inputs for name in (may_read(text) if names is None else columns_in(text, names))]
-        asked = () if self.where is None else predicate.columns_of(self.where)
+        asked = () if self.where is None else sql.columns_of(self.where)
         if names is not None:
             asked = tuple(_column_in(name, names) for name in asked)
         return tuple(dict.fromkeys([*read, *asked]))
@@ -196,7 +196,7 @@ class Measure:
     ) -> pa.StructArray:
         table = table.select(list(self.columns(table.schema.names)))
         if self.where is not None:
-            rows = predicate.rows_where(self.where, table, timezone)
+            rows = sql.rows_where(self.where, table, timezone)
             table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
             times = times if times is None else times.filter(pa.array(rows))
         weights = None if self.weight is None else values_in(self.weight, table, timezone)
@@ -281,7 +281,7 @@ def from_description(description: dict[str, Any]) -> Measure:
 
 
 def _column_in(name: str, names: Collection[str]) -> str:
-    column = predicate.column_in(name, names)
+    column = sql.column_in(name, names)
     if column is None:
         raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
     return column

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import nearest, shown
 from aggr.function import Function
 from aggr.kernels.groups import Groups, group_by
@@ -158,7 +158,7 @@ def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[st
 
 def _check_there(read: Iterable[str], names: Collection[str]) -> None:
     for name in read:
-        if predicate.column_in(name, names) is None:
+        if sql.column_in(name, names) is None:
             raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
 
 

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import checked_names, is_name, shown
-from aggr.expression import columns_in, is_column, may_read, quoted, type_in, values_in
 from aggr.kernels import compute as pc
 from aggr.kernels.normalize import canonical, normalize, normalized_type, one_array
 from aggr.kernels.sort_keys import has_order
+from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
 Keys = Mapping[str, str]  # the name of a key -> a column of that name, or what its values are computed by
 Given = Sequence[str] | Mapping[str, str]
@@ -196,7 +196,7 @@ def key_type(dtype: pa.DataType) -> pa.DataType:
 
 def _is_column(name: str, text: str, names: Collection[str]) -> bool:
     """Say whether a key is the column of its name, rather than a field of another."""
-    return name == text and (text in names or predicate.column_in(text, names) is None)
+    return name == text and (text in names or sql.column_in(text, names) is None)
 
 
 def _each_of(text: str, names: Collection[str]) -> str | None:
@@ -210,7 +210,7 @@ def _each_of(text: str, names: Collection[str]) -> str | None:
     if name in names:
         return name
     read = columns_in(inner, names)
-    column = predicate.column_of(inner)
+    column = sql.column_of(inner)
     if column is None:
         raise ValueError(f"each takes the name of a column of lists, say each(tags); got {shown(text)}")
     return column if column in read else inner

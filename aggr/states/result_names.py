@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import is_name, nearest, shown
 from aggr.kernels import compute as pc
 from aggr.measure import Measure
@@ -49,7 +49,7 @@ def flat_names(schema: pa.Schema) -> list[str]:
 
 def names_read(text: str, what: str, known: Collection[str], there: Iterable[str]) -> tuple[str, ...]:
     """Name what a text reads of results; raises ``ValueError`` for what is none, and lists those that there are."""
-    read = predicate.columns_of(text, "condition" if what == "having" else "expression")
+    read = sql.columns_of(text, "condition" if what == "having" else "expression")
     for name in read:
         if name not in known:
             raise ValueError(f"{what} names {shown(name)}, which is no result; {nearest(name, there)}")
@@ -67,7 +67,7 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
 
 def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDArray[np.bool_]:
     """Find the results for which a condition is true; times are read on the clock of a zone."""
-    return predicate.rows_where(having, _columns_read(having, "having", results), timezone)
+    return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
 def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.ChunkedArray | pa.Array:
@@ -81,7 +81,7 @@ def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.Chu
     try:
         if not names_read(text, "order_by", known, flat_names(results.schema)):
             raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
-        return predicate.evaluate(text, _columns_read(text, "order_by", results), timezone)
+        return sql.evaluate(text, _columns_read(text, "order_by", results), timezone)
     except ValueError as error:
         raise ValueError(f"cannot order by {shown(text)}: {error}") from None
 
@@ -106,7 +106,7 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
         else:
             fields.append(field)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
-    read = predicate.columns_of(having)
+    read = sql.columns_of(having)
     known = {*named_results(schema), *(name for name in read if name.startswith(tuple(unknown)))}
     names_read(having, "having", known, flat_names(schema))
 

@@ -15,10 +15,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
-from aggr import Measure, predicate
+from aggr import Measure, sql
 from aggr.arguments import is_name, shown
-from aggr.expression import quoted
 from aggr.kernels.groups import type_name
+from aggr.sql.inputs import quoted
 from spark_udaf.jobs.aggregate import aggregate
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.finish import finish
@@ -218,7 +218,7 @@ class _Columns:
 
 
 def _names_in_condition(call: Measure) -> tuple[str, ...]:
-    return () if call.where is None else predicate.columns_of(call.where)
+    return () if call.where is None else sql.columns_of(call.where)
 
 
 def _check_key(field: StructField) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from aggr.predicate import check_condition, columns_of, evaluate, rows_where, to_expression, value_type
+from aggr.sql import check_condition, columns_of, evaluate, rows_where, to_expression, value_type
 
 NAN, INF = float("nan"), float("inf")
 BIG = 2**53

@@ -15,7 +15,7 @@ import pytest
 import sqlglot
 
 import aggr
-from aggr.predicate import rows_where, to_expression
+from aggr.sql import rows_where, to_expression
 from tests.random_conditions import Conditions, for_duckdb, table
 from tiltframe import TiltFrame, finish, rollup
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr import predicate
+from aggr import sql
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
@@ -55,7 +55,7 @@ def test_parts_dates_and_comparisons_are_those_of_duckdb(zone, unit):
     texts += [f"ts < '{day} {draws.randrange(24):02}:{draws.randrange(60):02}:00+02:00'" for day in days]
     texts += [f"CAST(ts AS DATE) = CAST('{day}' AS DATE) AND hour(ts) BETWEEN 1 AND 3" for day in days]
     for text in texts:
-        assert predicate.evaluate(text, rows, zone).to_pylist() == by_duckdb(text, rows, zone), (SEED, zone, text)
+        assert sql.evaluate(text, rows, zone).to_pylist() == by_duckdb(text, rows, zone), (SEED, zone, text)
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -81,9 +81,9 @@ def test_truncated_times_and_literals_are_those_of_zoneinfo(zone):
     }
     for unit, each in starts.items():
         wanted = [first(start) for start in each]
-        assert predicate.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist() == wanted, (SEED, unit)
+        assert sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist() == wanted, (SEED, unit)
     for unit, fields in (("hour", {"minute": 0, "second": 0}), ("minute", {"second": 0})):
-        found = predicate.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist()
+        found = sql.evaluate(f"date_trunc('{unit}', ts)", rows, zone).to_pylist()
         shown = [at.astimezone(info).replace(tzinfo=None) for at in found]
         assert shown == [each.replace(**fields) for each in local], (SEED, unit)
         assert all(at <= time < at + dt.timedelta(minutes=90) for at, time in zip(found, times, strict=True)), SEED
@@ -91,10 +91,10 @@ def test_truncated_times_and_literals_are_those_of_zoneinfo(zone):
         since = day + dt.timedelta(hours=2, minutes=30)
         for text in (f"ts >= '{since}'", f"ts >= TIMESTAMP '{since}'"):
             wanted = [at >= first(since) for at in times]
-            assert predicate.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+            assert sql.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
         text = f"ts < DATE '{day.date()}' + INTERVAL '6' HOUR"
         wanted = [at < first(day + dt.timedelta(hours=6)) for at in times]
-        assert predicate.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
+        assert sql.evaluate(text, rows, zone).to_pylist() == wanted, (SEED, text)
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -104,9 +104,9 @@ def test_a_zone_may_be_an_argument(zone):
         wanted = by_duckdb(f"extract({part} from ts)", rows, zone)
         for text in (f"{part}(ts, '{zone}')", f"{part}(ts AT TIME ZONE '{zone}')"):
             for other in ("UTC", "Asia/Tokyo"):
-                assert predicate.evaluate(text, rows, other).to_pylist() == wanted, (SEED, text)
+                assert sql.evaluate(text, rows, other).to_pylist() == wanted, (SEED, text)
     wanted = by_duckdb("date_trunc('day', ts)", rows, zone)
-    assert predicate.evaluate(f"date_trunc('day', ts, '{zone}')", rows).to_pylist() == wanted, SEED
+    assert sql.evaluate(f"date_trunc('day', ts, '{zone}')", rows).to_pylist() == wanted, SEED
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_zone_may_be_an_argument(zone):
 def test_what_is_no_zone_or_no_time_is_refused(text, said):
     rows = pa.table({"ts": pa.array([], INSTANT), "n": pa.array([], pa.int64())})
     with pytest.raises(ValueError, match=said) as error:
-        predicate.evaluate(text, rows)
+        sql.evaluate(text, rows)
     assert len(str(error.value)) <= 300
 
 
@@ -132,8 +132,8 @@ def test_what_is_no_zone_or_no_time_is_refused(text, said):
 def test_the_type_of_a_value_does_not_depend_on_the_zone(dtype):
     rows = pa.table({"ts": pa.array([0], dtype)})
     for text in ("date_trunc('day', ts)", "ts + INTERVAL '1' DAY", "hour(ts)", "CAST(ts AS DATE)"):
-        values = predicate.evaluate(text, rows, "Europe/Berlin")
-        assert values.type == predicate.value_type(text, rows.schema) == predicate.evaluate(text, rows).type
+        values = sql.evaluate(text, rows, "Europe/Berlin")
+        assert values.type == sql.value_type(text, rows.schema) == sql.evaluate(text, rows).type
 
 
 @pytest.mark.parametrize("naive", [False, True])

@@ -14,8 +14,8 @@ import pytest
 
 import aggr
 from aggr import each
-from aggr.expression import columns_in, is_column
 from aggr.kernels.digest import digest
+from aggr.sql.inputs import columns_in, is_column
 from aggr.states.keys import keyed, read_keys
 from tiltframe import FrameStore, OrderedFrame, RunningAggregation, TiltFrame, finish, ordered_rollup, rollup, running
 from tiltframe.cli.app import main

@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import aggr
-from aggr.predicate import bounds, evaluate, rows_where, to_expression
+from aggr.sql import bounds, evaluate, rows_where, to_expression
 from tiltframe import OrderedFrame, TiltFrame, finish, finish_ordered, ordered_rollup, rollup, running
 
 HTTP = pa.struct(

@@ -13,7 +13,7 @@ import aggr.function
 from aggr.fields import ADD
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups
-from aggr.predicate import columns_of, rows_where
+from aggr.sql import columns_of, rows_where
 from tiltframe.text.measures import measure_from, measures_from
 
 TABLE = pa.table(

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from aggr.predicate import evaluate
+from aggr.sql import evaluate
 
 TEXTS = ["1e400", "+5", "inf", "nan", "-nan", "5.", ".5", "1e-18", "1e3", "", "-", ".", "+", "1.5", "2.5", "-1.5", None]
 TEXTS += ["99999999999999999999", " 2 ", "1e", "1e+3", "\t2\n", "٣", "-.5e1", "9999999999999.9999", "007", "-0", "300"]

@@ -19,7 +19,7 @@ from aggr.fields import CheckedField, Field
 from tiltframe.store.core.backend import Backend
 
 PUBLIC = [  # what users call and import
-    *("aggr", "aggr.predicate", "aggr.testing.laws", "aggr.testing.edge_cases"),
+    *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases"),
     *("aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
     *("windows", "windows.ordered", "windows.testing", "windows.ordered.testing"),
     *("tiltframe", "tiltframe.streaming", "tiltframe.store", "tiltframe.store.testing", "tiltframe.store.maintenance"),

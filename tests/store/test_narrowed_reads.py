@@ -16,7 +16,7 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import digest
-from aggr.predicate import bounds, rows_where
+from aggr.sql import bounds, rows_where
 from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
 from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader

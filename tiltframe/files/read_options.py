@@ -10,9 +10,9 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import checked_list, checked_mapping, is_unicode, shown
-from aggr.expression import may_read
+from aggr.sql.inputs import may_read
 from tiltframe.files.time_format import check_format
 
 _TYPES = {
@@ -98,9 +98,9 @@ class ReadOptions:
         if self.time_format is not None:
             check_format(self.time_format)
         if self.where is not None:
-            predicate.check_condition(self.where)
+            sql.check_condition(self.where)
         if self.time is not None:
-            predicate.columns_of(self.time, "expression")
+            sql.columns_of(self.time, "expression")
         assert self.declared is not None
 
     @property
@@ -165,7 +165,7 @@ class ReadOptions:
     def reads(self) -> tuple[str, ...]:
         """Name the columns that the options themselves may read."""
         of_time = () if self.time is None else may_read(self.time)
-        asked = [name for text in predicate.columns_of(self.where) for name in may_read(text)]
+        asked = [name for text in sql.columns_of(self.where) for name in may_read(text)]
         return (*of_time, *asked)
 
     def given(self) -> list[str]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import nearest, shown
-from aggr.expression import columns_in, values_in
 from aggr.kernels import compute as pc
 from aggr.kernels.normalize import filterable, is_number
+from aggr.sql.inputs import columns_in, values_in
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.time_format import fractional, read_format
@@ -33,8 +33,8 @@ def rows_before(
     read = [name for name in columns if name != time or reading.time is None]
     if reading.time is not None:
         read += columns_in(reading.time, before.names)
-    for name in predicate.columns_of(reading.where):
-        column = predicate.column_in(name, schema.names)
+    for name in sql.columns_of(reading.where):
+        column = sql.column_in(name, schema.names)
         if column is None:
             raise ValueError(f"the data has no column {shown(name)}, which where reads; {nearest(name, schema.names)}")
         read += [column] if column != time or reading.time is None else []
@@ -50,7 +50,7 @@ def prepared(
         at = rows.schema.get_field_index(time)
         rows = rows.append_column(time, times) if at < 0 else rows.set_column(at, time, times)
     if reading.where is not None:
-        chosen = predicate.rows_where(reading.where, rows, timezone)
+        chosen = sql.rows_where(reading.where, rows, timezone)
         rows = filterable(rows).filter(pa.array(chosen))
     return rows.select(list(columns))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aggr import Function, Measure, count, predicate
+from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
@@ -141,8 +141,8 @@ def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
     """Name the columns that windows read, among those of these names."""
-    asked = [name for read in reads if isinstance(read, Condition) for name in predicate.columns_of(read.text)]
-    conditions = [predicate.column_in(name, names) or name for name in asked]
+    asked = [name for read in reads if isinstance(read, Condition) for name in sql.columns_of(read.text)]
+    conditions = [sql.column_in(name, names) or name for name in asked]
     return [*conditions, *(read.column for read in reads if isinstance(read, Weight))]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
@@ -185,7 +185,7 @@ def _between(given: Sorted, instants: Ints, until: int | None) -> tuple[Ints, In
 
 def _evaluated(read: Condition | Weight, table: pa.Table) -> NDArray[Any]:
     if isinstance(read, Condition):
-        return predicate.rows_where(read.text, table)
+        return sql.rows_where(read.text, table)
     weights = normalize(table.column(read.column))
     if not pa.types.is_integer(weights.type):
         raise TypeError(f"rows are weighed by whole numbers; the column {read.column!r} has type {shown(weights.type)}")

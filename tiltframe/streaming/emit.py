@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import checked_name, checked_truth, checked_whole, shown
 from tiltframe.streaming.policy_text import DURATION, Policy, checked_duration, micros, read_policy
 
@@ -75,7 +75,7 @@ class EmitPolicy(Policy):
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
         checked_truth(self.latest, "latest")
         if self.having is not None:
-            predicate.check_condition(self.having)
+            sql.check_condition(self.having)
 
     @property
     def delay_us(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import aggr
-from aggr import Measure, predicate
+from aggr import Measure, sql
 from aggr.arguments import shortened, shown
 from aggr.call_text import bound, read_call, read_value
 from aggr.function import column_keywords
@@ -86,5 +86,5 @@ def _column(argument: str) -> Any:
     """Read a column, or an expression, which is refused before there are files if it is none."""
     value = read_value(argument)
     if value == argument and not argument.isidentifier():
-        predicate.columns_of(argument, "expression")
+        sql.columns_of(argument, "expression")
     return value

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from tiltframe.store.core.stored_types import stored
 
 _MOST_VALUES = 100  # each is compared on its own; of more, the least and the greatest are
@@ -59,14 +59,14 @@ def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
     """
     if where is None:
         return []
-    found = predicate.bounds(where, schema)
+    found = sql.bounds(where, schema)
     if any(bound.empty for bound in found.values()):
         return None
     each = [_stored_bound(name, bound, schema.field(name).type) for name, bound in found.items()]
     return [bound for bound in each if bound is not None]
 
 
-def _stored_bound(key: str, bound: predicate.Bound, dtype: pa.DataType) -> KeyBound | None:
+def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
     """Give a bound in the type that a key is stored in, in which values have the same order."""
     try:
         low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr import Measure, predicate
+from aggr import Measure, sql
 from aggr.arguments import checked_names, is_name, nearest, shown
 from aggr.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
@@ -69,12 +69,12 @@ class QueryPlan:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read: keys, those that the condition names, and states."""
-        read = () if self.where is None else predicate.columns_of(self.where)
+        read = () if self.where is None else sql.columns_of(self.where)
         return tuple(dict.fromkeys([*self.keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
         """Return the condition, if backends may leave out rows by it: they read times in UTC."""
-        read = () if self.where is None else predicate.columns_of(self.where)
+        read = () if self.where is None else sql.columns_of(self.where)
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
         return None if timed else self.where
 
@@ -117,7 +117,7 @@ def plan_query(
     """
     if where is not None and not is_name(where):
         raise ValueError(f'a condition must be text, say "{_an_example(frame)}"; got {shown(where)}')
-    for name in predicate.columns_of(where) if where is not None else ():
+    for name in sql.columns_of(where) if where is not None else ():
         if name not in frame.keys:
             there = _list(frame.keys)
             raise ValueError(f"a condition can name the keys of the frame ({there}); got {shown(name)}")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import checked_names, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups, group_by
@@ -31,7 +31,7 @@ _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into
 def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.Table:
     """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
-        rows = rows.filter(pa.array(predicate.rows_where(plan.where, rows, plan.timezone)))
+        rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
     if plan.whole:
         low, high = span or (0, 0)
         return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)

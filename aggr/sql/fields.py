@@ -7,8 +7,8 @@ import pyarrow.compute as pc
 
 from aggr.arguments import nearest, shown
 from aggr.kernels.normalize import normalize, normalized_type
-from aggr.predicate.term import Kernel, Term, Value, apply
-from aggr.predicate.zones import in_zone
+from aggr.sql.term import Kernel, Term, Value, apply
+from aggr.sql.zones import in_zone
 
 
 def field_of(term: Term, path: str, timezone: str) -> Term:

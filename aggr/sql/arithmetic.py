@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.kernels.normalize import is_number
-from aggr.predicate.term import Kernel, Term, Value, apply, sample
-from aggr.predicate.types import caster, common, decimal_type
+from aggr.sql.term import Kernel, Term, Value, apply, sample
+from aggr.sql.types import caster, common, decimal_type
 
 _MOST_DIGITS = 38
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.arguments import nearest, shown
-from aggr.predicate.term import Term, Value, apply, null
+from aggr.sql.term import Term, Value, apply, null
 
 UTC = "UTC"
 _CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")

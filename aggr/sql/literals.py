@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from aggr.predicate.zones import UTC, from_local
+from aggr.sql.zones import UTC, from_local
 
 _DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})-(?P<day>\d{1,2})|(?P<basic>\d{4}))"
 _CLOCK = r"(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"

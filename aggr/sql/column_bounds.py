@@ -12,20 +12,20 @@ from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from sqlglot import expressions as sql
+from sqlglot import expressions as exp
 
 from aggr.kernels.normalize import normalized_type
-from aggr.predicate.compile import Compiler, operands
-from aggr.predicate.parse import name_of, parsed
-from aggr.predicate.term import Term
-from aggr.predicate.types import fitted, meet
-from aggr.predicate.zones import UTC
+from aggr.sql.compile import Compiler, operands
+from aggr.sql.parse import name_of, parsed
+from aggr.sql.term import Term
+from aggr.sql.types import fitted, meet
+from aggr.sql.zones import UTC
 
 _Kinds = Callable[[pa.DataType], bool]
 _COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
 _PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
-_MIRRORED: Mapping[type[sql.Expr], type[sql.Expr]] = {
-    **{sql.LT: sql.GT, sql.LTE: sql.GTE, sql.GT: sql.LT, sql.GTE: sql.LTE},
+_MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
+    **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE},
 }
 
 
@@ -131,12 +131,12 @@ def bounds(condition: str, schema: pa.Schema, timezone: str = UTC) -> dict[str, 
     return _of(parsed(condition).unnest(), Compiler(schema, timezone))
 
 
-def _of(node: sql.Expr, compiler: Compiler) -> dict[str, Bound]:
-    if isinstance(node, sql.And):
+def _of(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
+    if isinstance(node, exp.And):
         parts = [_of(part, compiler) for part in operands(node)]
         names = dict.fromkeys(name for part in parts for name in part)
         return {name: reduce(Bound.__and__, (part[name] for part in parts if name in part)) for name in names}
-    if isinstance(node, sql.Or):
+    if isinstance(node, exp.Or):
         parts = [_of(part, compiler) for part in operands(node)]
         parts = [part for part in parts if not any(bound.empty for bound in part.values())] or parts[:1]
         names = dict.fromkeys(name for name in parts[0] if all(name in part for part in parts))
@@ -156,26 +156,26 @@ def _either(each: Sequence[Bound]) -> Bound:
     return Bound(None if None in lows else min(lows), None if None in highs else max(highs))
 
 
-def _of_comparison(node: sql.Expr, compiler: Compiler) -> dict[str, Bound]:
+def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
     kind = type(node)
-    if kind is sql.In and node.expressions:
+    if kind is exp.In and node.expressions:
         return _bounded(compiler, node.this, node.expressions, Bound.of)
-    if kind is sql.Between:
+    if kind is exp.Between:
         return _bounded(compiler, node.this, [node.args["low"], node.args["high"]], _range)
     if kind not in _READ:
         return {}
     left, right = node.this.unnest(), node.expression.unnest()
-    if not isinstance(left, sql.Column):
+    if not isinstance(left, exp.Column):
         left, right, kind = right, left, _MIRRORED.get(kind, kind)
     return _bounded(compiler, left, [right], _READ[kind])
 
 
 def _bounded(
-    compiler: Compiler, node: sql.Expr, others: Sequence[sql.Expr], bound: Callable[[list[Any]], Bound]
+    compiler: Compiler, node: exp.Expr, others: Sequence[exp.Expr], bound: Callable[[list[Any]], Bound]
 ) -> dict[str, Bound]:
     """Bound a column by what it is compared with, if that is constants which its type holds."""
     node = node.unnest()
-    if not isinstance(node, sql.Column):
+    if not isinstance(node, exp.Column):
         return {}
     name = name_of(node)
     if name not in compiler.schema.names:  # a field of a struct
@@ -218,6 +218,6 @@ def _to(values: list[Any]) -> Bound:
     return Bound(high=values[0])
 
 
-_READ: Mapping[type[sql.Expr], Callable[[list[Any]], Bound]] = {
-    **{sql.EQ: Bound.of, sql.NullSafeEQ: _same, sql.LT: _to, sql.LTE: _to, sql.GT: _from, sql.GTE: _from},
+_READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
+    **{exp.EQ: Bound.of, exp.NullSafeEQ: _same, exp.LT: _to, exp.LTE: _to, exp.GT: _from, exp.GTE: _from},
 }

@@ -11,16 +11,16 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from sqlglot import errors
-from sqlglot import expressions as sql
+from sqlglot import expressions as exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
 from aggr.arguments import is_unicode, shortened, shown
-from aggr.predicate.grammar import unread
+from aggr.sql.grammar import unread
 
-Builder = Callable[[list[Any]], sql.Expr]
-_CLOCK_PARTS = (sql.Year, sql.Quarter, sql.Month, sql.Day, sql.DayOfMonth, sql.Hour, sql.Minute, sql.Second)
+Builder = Callable[[list[Any]], exp.Expr]
+_CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # what may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
 CONDITION, EXPRESSION = "condition", "expression"  # what an error calls a text that chooses rows, or gives them values
@@ -31,7 +31,7 @@ _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 def _zoned_part(build: Builder) -> Builder:
     """Read ``hour(ts, 'Europe/Berlin')`` as the hour of ``ts AT TIME ZONE 'Europe/Berlin'``."""
 
-    def read(args: list[Any]) -> sql.Expr:
+    def read(args: list[Any]) -> exp.Expr:
         if len(args) == 2:
             args[:] = [_at_zone(*args)]  # in place: the parser counts them afterwards
         return build(args)
@@ -42,7 +42,7 @@ def _zoned_part(build: Builder) -> Builder:
 def _zoned_truncation(build: Builder) -> Builder:
     """Read ``date_trunc('day', ts, 'Europe/Berlin')`` likewise; Spark's parser would leave the zone out."""
 
-    def read(args: list[Any]) -> sql.Expr:
+    def read(args: list[Any]) -> exp.Expr:
         if len(args) > 3:
             raise errors.ParseError("date_trunc takes a unit, a time and perhaps a zone")
         return build([args[0], _at_zone(args[1], args[2])] if len(args) == 3 else args)
@@ -50,14 +50,14 @@ def _zoned_truncation(build: Builder) -> Builder:
     return read
 
 
-def _day_of_week(part: str, args: list[Any]) -> sql.Expr:
+def _day_of_week(part: str, args: list[Any]) -> exp.Expr:
     if len(args) != 1:
         raise errors.ParseError(f"{part} takes a time and perhaps a zone")
-    return sql.Extract(this=sql.Var(this=part), expression=args[0])
+    return exp.Extract(this=exp.Var(this=part), expression=args[0])
 
 
-def _at_zone(time: sql.Expr, zone: sql.Expr) -> sql.Expr:
-    return sql.AtTimeZone(this=time, zone=zone)
+def _at_zone(time: exp.Expr, zone: exp.Expr) -> exp.Expr:
+    return exp.AtTimeZone(this=time, zone=zone)
 
 
 class Conditions(Spark):
@@ -83,7 +83,7 @@ class Conditions(Spark):
 _DIALECT = Conditions()
 
 
-def parsed(text: str, what: str = CONDITION) -> sql.Expr:
+def parsed(text: str, what: str = CONDITION) -> exp.Expr:
     """Parse a condition or a value.
 
     Parameters
@@ -113,7 +113,7 @@ def parsed(text: str, what: str = CONDITION) -> sql.Expr:
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str, what: str) -> sql.Expr:
+def _parsed(text: str, what: str) -> exp.Expr:
     given = shortened(text)
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"{_A[what]} has at most {_MOST_CHARACTERS:,} characters; {given!r} has {len(text):,}")
@@ -140,7 +140,7 @@ def _parsed(text: str, what: str) -> sql.Expr:
     return tree
 
 
-def name_of(column: sql.Column) -> str:
+def name_of(column: exp.Column) -> str:
     """Name a column as written, with whatever stands before its last dot."""
     return ".".join(part.name for part in column.parts)
 
@@ -205,7 +205,7 @@ def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _columns(text: str, what: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name_of(column) for column in parsed(text, what).find_all(sql.Column, bfs=False)))
+    return tuple(dict.fromkeys(name_of(column) for column in parsed(text, what).find_all(exp.Column, bfs=False)))
 
 
 def column_of(text: str) -> str | None:
@@ -232,35 +232,35 @@ def column_of(text: str) -> str | None:
     ('latency ms', 'a.b', None)
     """
     tree = parsed(text, EXPRESSION)
-    return name_of(tree) if isinstance(tree, sql.Column) else None
+    return name_of(tree) if isinstance(tree, exp.Column) else None
 
 
-def _tree(text: str) -> sql.Expr:
+def _tree(text: str) -> exp.Expr:
     found = _DIALECT.tokenize(text)
     for token in found:
         if token.token_type == TokenType.STRING:
             _check_escapes(text[token.start : token.end + 1])
     if not found:
         raise errors.ParseError("nothing to parse")
-    trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(sql.Condition, found, text)
+    trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, found, text)
     if len(trees) != 1 or trees[0] is None:
         raise errors.ParseError("several")
-    return trees[0].transform(_field_as_column) if trees[0].find(sql.Bracket, sql.Dot) else trees[0]
+    return trees[0].transform(_field_as_column) if trees[0].find(exp.Bracket, exp.Dot) else trees[0]
 
 
-def _field_as_column(node: sql.Expr) -> sql.Expr:
+def _field_as_column(node: exp.Expr) -> exp.Expr:
     """Name a field of a record by its path: ``p.quantiles['0.99']`` is ``p.quantiles.0.99``."""
     parts = list[str]()
-    while isinstance(node, sql.Bracket | sql.Dot):
-        inner = node.expressions if isinstance(node, sql.Bracket) else [node.expression]
-        if len(inner) != 1 or not isinstance(inner[0], sql.Literal | sql.Identifier):
+    while isinstance(node, exp.Bracket | exp.Dot):
+        inner = node.expressions if isinstance(node, exp.Bracket) else [node.expression]
+        if len(inner) != 1 or not isinstance(inner[0], exp.Literal | exp.Identifier):
             return node
         parts.append(inner[0].name)
         node = node.this
-    if not parts or not isinstance(node, sql.Column):
+    if not parts or not isinstance(node, exp.Column):
         return node
     path = ".".join([name_of(node), *reversed(parts)])
-    return sql.Column(this=sql.Identifier(this=path, quoted=True))
+    return exp.Column(this=exp.Identifier(this=path, quoted=True))
 
 
 def _check_escapes(written: str) -> None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from aggr.arguments import shown
 from aggr.kernels.normalize import is_number
-from aggr.predicate.term import Term, Value, apply
+from aggr.sql.term import Term, Value, apply
 
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
 _PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE

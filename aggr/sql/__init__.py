@@ -12,9 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aggr.predicate.column_bounds import Bound, bounds
-    from aggr.predicate.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
-    from aggr.predicate.parse import column_in, column_of, columns_of
+    from aggr.sql.column_bounds import Bound, bounds
+    from aggr.sql.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
+    from aggr.sql.parse import column_in, column_of, columns_of
 
 __all__ = [
     "Bound",
@@ -36,7 +36,7 @@ _MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")
 def __getattr__(name: str) -> Any:
     """Load the module of a public function at its first use."""
     if name not in __all__:
-        raise AttributeError(f"module 'aggr.predicate' has no attribute {name!r}")
-    function = getattr(import_module(f"aggr.predicate.{_MODULES.get(name, 'evaluation')}"), name)
+        raise AttributeError(f"module 'aggr.sql' has no attribute {name!r}")
+    function = getattr(import_module(f"aggr.sql.{_MODULES.get(name, 'evaluation')}"), name)
     globals()[name] = function
     return function

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.predicate.term import BOOL, Kernel, Term, Value, apply, balanced, constant, known, null
-from aggr.predicate.types import coerce, fitted, instant, meet
+from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, known, null
+from aggr.sql.types import coerce, fitted, instant, meet
 
 _KERNELS: Mapping[str, Kernel] = {
     "=": pc.equal,

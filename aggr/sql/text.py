@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.predicate.term import BOOL, Kernel, Term, Value, apply, null
+from aggr.sql.term import BOOL, Kernel, Term, Value, apply, null
 
 _SPACE = " "
 _TRIMS = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}

@@ -10,12 +10,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.kernels.normalize import is_number, one_array
-from aggr.predicate.compare import comparison
-from aggr.predicate.literals import date, read_text, timestamp
-from aggr.predicate.term import Kernel, Source, Term, Value, apply, constant, known, null
-from aggr.predicate.text_values import read_values, whole_within
-from aggr.predicate.types import caster, coerce, decimal_type, meet
-from aggr.predicate.zones import dated, floored_in_zone, follows_clock
+from aggr.sql.compare import comparison
+from aggr.sql.literals import date, read_text, timestamp
+from aggr.sql.term import Kernel, Source, Term, Value, apply, constant, known, null
+from aggr.sql.text_values import read_values, whole_within
+from aggr.sql.types import caster, coerce, decimal_type, meet
+from aggr.sql.zones import dated, floored_in_zone, follows_clock
 
 _HALF = "half_towards_infinity"
 _UTC = pa.timestamp("us", "UTC")

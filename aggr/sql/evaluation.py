@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from sqlglot import expressions as sql
+from sqlglot import expressions as exp
 
 from aggr.arguments import listed, shortened, shown
 from aggr.kernels.normalize import filterable, normalize
-from aggr.predicate.compile import compiled
-from aggr.predicate.parse import CONDITION, EXPRESSION, column_in, columns_of, parsed
-from aggr.predicate.term import Term, Value
-from aggr.predicate.zones import UTC
+from aggr.sql.compile import compiled
+from aggr.sql.parse import CONDITION, EXPRESSION, column_in, columns_of, parsed
+from aggr.sql.term import Term, Value
+from aggr.sql.zones import UTC
 
 _MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
 
@@ -158,7 +158,7 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
     >>> to_expression("status >= 500", pa.schema([("status", pa.int64())]))
     <pyarrow.compute.Expression (status >= 500)>
     """
-    read = sum(1 for _ in parsed(condition).find_all(sql.Column))
+    read = sum(1 for _ in parsed(condition).find_all(exp.Column))
     if read > _MOST_READS:
         raise ValueError(
             f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} times "

@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from aggr import predicate
+from aggr import sql
 from aggr.arguments import nearest, shown
 from aggr.kernels.normalize import one_array
 
@@ -51,14 +51,14 @@ def columns_in(text: str, names: Collection[str]) -> tuple[str, ...]:
     if is_column(text, names):
         return (text,)
     try:
-        read = predicate.columns_of(text, "expression")
+        read = sql.columns_of(text, "expression")
     except ValueError as error:
         raise ValueError(f"the data has no column {shown(text)}; {nearest(text, names)}; {error}") from None
     found = list[str]()
     for name in read:
-        column = predicate.column_in(name, names)
+        column = sql.column_in(name, names)
         if column is None:
-            of = "" if predicate.column_of(text) else f", which {shown(text)} reads"
+            of = "" if sql.column_of(text) else f", which {shown(text)} reads"
             raise ValueError(f"the data has no column {shown(name)}{of}; {nearest(name, names)}")
         found.append(column)
     return tuple(dict.fromkeys(found))
@@ -69,13 +69,13 @@ def type_in(text: str, schema: pa.Schema) -> pa.DataType:
     if is_column(text, schema.names):
         return schema.field(text).type
     columns_in(text, schema.names)
-    return predicate.value_type(text, schema)
+    return sql.value_type(text, schema)
 
 
 def values_in(text: str, table: pa.Table | pa.RecordBatch, timezone: str = "UTC") -> pa.Array:
     """Return a column, or compute an expression; raises ``ValueError`` where it cannot be computed."""
     names = table.schema.names
-    return one_array(table.column(text)) if is_column(text, names) else predicate.evaluate(text, table, timezone)
+    return one_array(table.column(text)) if is_column(text, names) else sql.evaluate(text, table, timezone)
 
 
 def may_read(text: str) -> tuple[str, ...]:
@@ -109,6 +109,6 @@ def quoted(name: str) -> str:
 def _read_by(text: str) -> tuple[str, ...]:
     """Name the columns of an expression that is more than a column; none of what is no expression."""
     try:
-        return () if predicate.column_of(text) else predicate.columns_of(text, "expression")
+        return () if sql.column_of(text) else sql.columns_of(text, "expression")
     except ValueError:
         return ()

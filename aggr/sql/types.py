@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.kernels.normalize import is_number
-from aggr.predicate.literals import read_text
-from aggr.predicate.term import NULL, Term, Value, apply, constant, null
-from aggr.predicate.zones import UTC, follows_clock, from_local
+from aggr.sql.literals import read_text
+from aggr.sql.term import NULL, Term, Value, apply, constant, null
+from aggr.sql.zones import UTC, follows_clock, from_local
 
 _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 _DIGITS |= {pa.uint8(): 3, pa.uint16(): 5, pa.uint32(): 10, pa.uint64(): 20}
