@@ -9,25 +9,14 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.cli.app import main
 
 pytestmark = pytest.mark.store
 
 FRAME = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m,1h"]
 ROWS = '{"ts": "2024-05-01T10:00:00Z", "k": "a"}\n{"ts": "2024-05-01T11:00:00Z", "k": "b"}\n'
 DAY = "2024-05-01,2024-05-02"
-
-
-def call(capfd, *args):
-    capfd.readouterr()
-    try:
-        main([str(a) for a in args])
-        status = 0
-    except SystemExit as end:
-        status = end.code or 0
-    out, err = capfd.readouterr()
-    return status, out, err
 
 
 @pytest.fixture

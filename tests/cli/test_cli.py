@@ -19,8 +19,8 @@ import pytest
 
 import aggr
 from aggr.kernels.digest import same_bits
+from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.cli.app import main
 
 LINES = [
     {"ts": "2024-05-01T10:00:00Z", "host": "a", "bytes": 10, "ms": 1.5, "status": 200},
@@ -43,17 +43,6 @@ def run(*args, cwd=None):
         [sys.executable, "-m", "tiltframe.cli", *map(str, args)], capture_output=True, text=True, cwd=cwd
     )
     return done.returncode, done.stdout, done.stderr
-
-
-def call(capfd, *args):
-    """Run the command in this process."""
-    try:
-        main([str(a) for a in args])
-        status = 0
-    except SystemExit as end:
-        status = end.code or 0
-    out, err = capfd.readouterr()
-    return status, out, err
 
 
 @pytest.fixture

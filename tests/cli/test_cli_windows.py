@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.test_cli import call
+from tests.command_line import call
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import json
 import pyarrow as pa
 
 import aggr
-from tests.cli.test_cli import call
+from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup, show, to_pandas
 
 ROWS = pa.table(

@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from tests.cli.test_cli import call
+from tests.command_line import call
 from tiltframe.doctor import examine
 
 PARTS = {"about", "ok", "found", "do"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tiltframe.cli.app import main
+from tests.command_line import call
 
 BIG = 18_446_744_073_709_551_615
 
@@ -39,17 +39,6 @@ def rollup(desk, capfd):
         return status, err, {row["k"]: row["n"] for row in rows}
 
     return run
-
-
-def call(capfd, *args):
-    capfd.readouterr()
-    try:
-        main([str(a) for a in args])
-        status = 0
-    except SystemExit as end:
-        status = end.code or 0
-    out, err = capfd.readouterr()
-    return status, out, err
 
 
 def json_rows(capfd, store):

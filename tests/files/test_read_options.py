@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from tests.cli.test_cli import call
+from tests.command_line import call
 from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
 from tiltframe.cli.app import cli
 from tiltframe.files.json_arrays import ArrayLines

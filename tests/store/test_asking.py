@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from tests.cli.test_cli import call
+from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
 
 START = 1714521600_000  # 2024-05-01

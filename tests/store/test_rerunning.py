@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tiltframe.cli.app import main
+from tests.command_line import call
 
 pytestmark = pytest.mark.store
 
@@ -55,17 +55,6 @@ def holds(capfd):
         return found == wanted
 
     return check
-
-
-def call(capfd, *args):
-    capfd.readouterr()
-    try:
-        main([str(a) for a in args])
-        status = 0
-    except SystemExit as end:
-        status = end.code or 0
-    out, err = capfd.readouterr()
-    return status, out, err
 
 
 def write(name, *rows):

@@ -1,0 +1,17 @@
+"""The command line in this process: its exit status, and what it wrote to standard output and error."""
+
+from __future__ import annotations
+
+from tiltframe.cli.app import main
+
+
+def call(capfd, *args) -> tuple[int, str, str]:
+    """Run a command; what was written before it is forgotten."""
+    capfd.readouterr()
+    try:
+        main([str(a) for a in args])
+        status = 0
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capfd.readouterr()
+    return status, out, err
