@@ -87,7 +87,7 @@ def _signature(function: type[Function]) -> Signature:
     column = _parameter("column", *((_OPTIONAL, None) if rows_alone else ("str",)))
     needed = [_parameter(keyword(role), "str") for role in function.inputs[1:] if role != EVENT_TIME]
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
-    words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights()
+    words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
 

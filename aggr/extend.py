@@ -16,8 +16,8 @@ else it needs is imported from here, and from nowhere else in this package.
 [25.0]
 """
 
-from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Extreme, Field, Ordered
-from aggr.function import Function, refuse
+from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
+from aggr.function import Function, unsupported_input
 from aggr.functions.exact_family import ExactSums, Sums
 from aggr.functions.python_function import PerGroup
 from aggr.kernels.damage import DamagedState
@@ -44,19 +44,19 @@ __all__ = [
     "Exact",
     "ExactNumbers",
     "ExactSums",
-    "Extreme",
     "Field",
     "Function",
     "Groups",
     "Limbs",
-    "Ordered",
+    "MinOrMax",
     "PerGroup",
     "Sums",
+    "ValueBy",
     "as_floats",
     "compiled",
     "quotient",
-    "refuse",
     "sum_exactly",
     "sum_products",
     "sum_squares",
+    "unsupported_input",
 ]

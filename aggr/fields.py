@@ -7,8 +7,8 @@ gets its merge for free.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +18,22 @@ from aggr.kernels.damage import DamagedState, checked_type, refuse_nulls
 from aggr.kernels.grouped import add, ends_of_numbers, extreme_of, pick
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.normalize import canonical
+from aggr.kernels.numbers import kept_type, unit_of
 from aggr.kernels.sort_keys import has_order, order_keys
 from aggr.kernels.superaccumulator import check_exact, merge_exactly
 
 
-class Field(Protocol):
+class Field(ABC):
     """One field of a state: a commutative, associative operation with an identity."""
 
+    @abstractmethod
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         """Combine the rows of each group into one.
 
         Parameters
         ----------
         column : array, shape (rows,)
-            The field of the states, of the field's own type.
+            The field of sound states, of the field's own type.
         groups : Groups
             As many rows as ``column``.
 
@@ -44,18 +46,12 @@ class Field(Protocol):
         ------
         ValueError
             If the lengths differ.
+        OverflowError
+            If a number grows beyond int64.
         """
 
-
-class CheckedField(Field, Protocol):
-    """A field that can tell which states are damaged.
-
-    A field whose ``merge`` makes the same check says so by ``checks_in_merge = True``, and is then checked once. Where
-    that takes long, its ``unchecked`` is a field that leaves it out, for states that this very job has made.
-    """
-
     def check(self, column: pa.Array) -> None:
-        """Refuse what no state of this field holds.
+        """Refuse what no state of this field holds; by default nothing is refused.
 
         Parameters
         ----------
@@ -67,41 +63,68 @@ class CheckedField(Field, Protocol):
         DamagedState
             Says what the field holds instead; the function puts its own name and the field's before that.
         """
+        return
+
+    def check_first(self, column: pa.Array) -> None:
+        """Refuse what neither `merge_checked` notices nor a reader that checks as it reads; by default as `check`.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of states that are not null.
+
+        Raises
+        ------
+        DamagedState
+            As `check` does.
+        """
+        self.check(column)
+
+    def merge_checked(self, column: pa.Array, groups: Groups) -> pa.Array:
+        """Combine as `merge` does what `check_first` has let pass, and make the rest of the check in the same pass.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of states that are not null.
+        groups : Groups
+            As many rows as ``column``.
+
+        Returns
+        -------
+        array, shape (groups.n,)
+
+        Raises
+        ------
+        DamagedState
+            As `check` does.
+        """
+        return self.merge(column, groups)
 
 
-class Add:
+class Add(Field):
     """Whole numbers that add up; the identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Add per group; a sum beyond int64 raises ``OverflowError``."""
-        return pa.array(add(column.to_numpy(), groups))
+        return pa.array(add(checked_type(column, pa.int64()).to_numpy(), groups))
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no whole numbers."""
         checked_type(column, pa.int64())
 
 
-class Counts:
+class Counts(Add):
     """Counts, which add up and are never negative; the identity is 0."""
 
-    checks_in_merge = True
-
-    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Add per group; a sum beyond int64 raises ``OverflowError``."""
-        return pa.array(add(checked_type(column, pa.int64()).to_numpy(), groups, counts=True))
-
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no whole numbers, and negative ones."""
         numbers = checked_type(column, pa.int64()).to_numpy()
         if len(numbers) and numbers.min() < 0:
             raise DamagedState(f"counts {numbers.min()}")
 
 
-class Or:
+class BitOr(Field):
     """Flags, one a bit of an int8, that stay up once raised; the identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Combine the bits per group."""
         check_lengths(len(column), groups)
         flags, given = np.zeros(groups.n, np.int8), column.to_numpy()
         raised = np.flatnonzero(given)  # few
@@ -109,12 +132,11 @@ class Or:
         return pa.array(flags)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no flags."""
         checked_type(column, pa.int8())
 
 
 @dataclass(frozen=True)
-class Extreme:
+class MinOrMax(Field):
     """The least or the greatest value of any ordered type; the identity is null.
 
     Parameters
@@ -126,7 +148,6 @@ class Extreme:
     greatest: bool
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Pick per group; null is skipped, NaN is greatest."""
         empty, column, groups = _present(column, groups)
         if column.type in (pa.float64(), pa.int64()):
             numbers = column.to_numpy()
@@ -137,13 +158,12 @@ class Extreme:
         return _take(column, best, empty)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse values that have no order."""
         if not has_order(column.type):
             raise DamagedState(f"has type {column.type}, which has no order")
 
 
 @dataclass(frozen=True)
-class Ordered:
+class ValueBy(Field):
     """A value with what orders it, where that is least or greatest; ties go by value. The identity is null.
 
     Parameters
@@ -158,7 +178,6 @@ class Ordered:
     greatest: bool
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Pick per group the least (by, value), or the greatest; null is skipped."""
         empty, column, groups = _present(column, groups)
         keys = order_keys(column.field(self.by))
         edge = extreme_of(keys, groups, self.greatest)
@@ -168,7 +187,6 @@ class Ordered:
         return _take(column, np.append(tied, -1)[best], empty)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what is not a value and what orders it, both of types with an order, both there or neither."""
         dtype = column.type
         if not pa.types.is_struct(dtype) or sorted(f.name for f in dtype) != sorted([self.by, "value"]):
             raise DamagedState(f"has type {dtype}, not a struct of {self.by} and value")
@@ -180,7 +198,7 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Exact:
+class Exact(Field):
     """An exact sum of floats (`aggr.kernels.superaccumulator`); the identity has no digits.
 
     Parameters
@@ -192,22 +210,33 @@ class Exact:
     degree: int = 2
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Add per group without error."""
         return merge_exactly(column, groups)
 
     def check(self, column: pa.StructArray) -> None:
-        """Refuse what no sum is written as."""
         check_exact(column, self.degree)
+
+
+class Unit(Field):
+    """One unit of the input, the same in every state of a column."""
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        return unit_of(column.type, groups.n)
+
+    def check(self, column: pa.Array) -> None:
+        if kept_type(column.type) != column.type:
+            raise DamagedState(f"has type {column.type}")
+        refuse_nulls(column)
 
 
 ADD = Add()
 COUNT = Counts()
-OR = Or()
-LEAST = Extreme(greatest=False)
-GREATEST = Extreme(greatest=True)
-EARLIEST = Ordered("time", greatest=False)
-LATEST = Ordered("time", greatest=True)
+OR = BitOr()
+LEAST = MinOrMax(greatest=False)
+GREATEST = MinOrMax(greatest=True)
+EARLIEST = ValueBy("time", greatest=False)
+LATEST = ValueBy("time", greatest=True)
 EXACT = Exact()
+UNIT = Unit()
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
 import pyarrow as pa
@@ -20,19 +20,26 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.fields import Field
 from aggr.kernels import compute as pc
-from aggr.kernels.constant import is_constant
 from aggr.kernels.damage import DamagedState
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups, check_groups, check_lengths, type_name
+from aggr.kernels.groups import Groups, check_groups, type_name
 from aggr.kernels.normalize import normalize, normalized_type, one_array, with_nulls
 from aggr.kernels.weights import Weights, read_weights
-from aggr.parameters import default_of, distinct, repeated
+from aggr.parameters import default_of, repeated
+from aggr.state_checks import (
+    FUNCTION,
+    VERSION,
+    CheckedStates,
+    check_states,
+    damaged_field,
+    made_here,
+    name_array,
+    note_readers,
+    received,
+)
 
-FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
 _MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
-_READERS: dict[str, set[str]] = {}  # name in the state -> functions that read such states
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,11 @@ class Function(ABC):
     inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
         is the event time, and is given by ``by=``; others are given by their names
     takes : input -> what its column may be, a sentence for people
-    tolerates : names of inputs in which a null does not make the row skipped
+    nullable_inputs : names of inputs in which a null does not make the row skipped
+    takes_weights : whether rows may stand for several: then it has a `_reduce_weighted`
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     answers_for : names of functions whose states this one's state contains, for the same column
-    checks_in_finish : fields whose ``check_type`` is enough before ``_finish``, which makes the rest of their check as
-        it reads them, and raises `DamagedState`
     version : of the state's layout
     earlier_versions : of which the function reads states as well; others are refused by name
 
@@ -73,8 +79,8 @@ class Function(ABC):
     answers_for: ClassVar[frozenset[str]] = frozenset()
     inputs: ClassVar[tuple[str, ...]] = ("value",)
     takes: ClassVar[Mapping[str, str]] = {}
-    tolerates: ClassVar[frozenset[str]] = frozenset()
-    checks_in_finish: ClassVar[frozenset[str]] = frozenset()
+    nullable_inputs: ClassVar[frozenset[str]] = frozenset()
+    takes_weights: ClassVar[bool] = False
     version: ClassVar[int] = 1
     earlier_versions: ClassVar[frozenset[int]] = frozenset()
 
@@ -84,7 +90,7 @@ class Function(ABC):
         name = cls.__dict__.get("name")
         if isinstance(name, str):
             cls.state_name = cls.__dict__.get("state_name", name)
-            _READERS.setdefault(cls.state_name, set()).update({name, *cls.answers_for})
+            note_readers(cls.state_name, {name, *cls.answers_for})
 
     # What a function writes.
 
@@ -124,7 +130,7 @@ class Function(ABC):
         return
 
     def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
-        """Drop the rows that are null, or null in an input that is not in `tolerates`.
+        """Drop the rows that are null, or null in an input that is not in `nullable_inputs`.
 
         Parameters
         ----------
@@ -140,7 +146,7 @@ class Function(ABC):
         """
         needed = [values]
         if len(self.inputs) > 1:
-            needed += [values.field(name) for name in self.inputs if name not in self.tolerates]
+            needed += [values.field(name) for name in self.inputs if name not in self.nullable_inputs]
         if not any(column.null_count for column in needed):
             return values, groups
         valid = reduce(pc.and_, (column.is_valid() for column in needed))
@@ -172,11 +178,6 @@ class Function(ABC):
         self.check_input(normalized_type(plain))  # before Arrow is asked for values of a type that it makes none of
         return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
-    @classmethod
-    def takes_weights(cls) -> bool:
-        """Say whether rows may stand for several: whether the function has a `_reduce_weighted`."""
-        return cls._reduce_weighted is not Function._reduce_weighted
-
     def reduce(
         self, values: pa.Array | Sequence[pa.Array], groups: Groups, weights: pa.Array | None = None
     ) -> pa.StructArray:
@@ -206,20 +207,20 @@ class Function(ABC):
         OverflowError
             If the weights of a group add up beyond int64.
         """
-        values = self._as_one(values)
+        values = self._as_struct(values)
         check_groups(self.name, groups)
         if len(values) != len(groups):
             raise ValueError(f"{self.name}: {len(values)} values for {len(groups)} group ids")
         self.check_input(values.type)
         if weights is None:
             return self._reduce_slices(values, groups, None)
-        return self._reduce_slices(*self._weighed(values, groups, weights))
+        return self._reduce_slices(*self._drop_zero_weights(values, groups, weights))
 
-    def _weighed(
+    def _drop_zero_weights(
         self, values: pa.Array, groups: Groups, weights: pa.Array | pa.ChunkedArray
     ) -> tuple[pa.Array, Groups, Weights | None]:
         """Leave out the rows that stand for none; where each stands for itself there are no weights."""
-        if not self.takes_weights():
+        if not self.takes_weights:
             raise TypeError(f"{self.name} takes no weights")
         if len(weights) != len(groups):
             raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
@@ -236,16 +237,15 @@ class Function(ABC):
             parts = [
                 self._reduce_slices(values[s], groups.part(s), None if weights is None else weights[s]) for s in slices
             ]
-            return self._merge_trusted(
-                pa.concat_arrays(parts), Groups(np.tile(np.arange(groups.n), len(parts)), groups.n)
-            )
+            ids = np.tile(np.arange(groups.n), len(parts))
+            return self.merge(made_here(pa.concat_arrays(parts)), Groups(ids, groups.n)).states
         if weights is None:
-            return self._pack(self._reduce(*self.drop_null(values, groups)), groups.n)
+            return self.pack(self._reduce(*self.drop_null(values, groups)), groups.n)
         values, kept = self.drop_null(values, Groups.each(len(groups)))
         groups = Groups._trusted(groups.ids[kept.ids], groups.n)
-        return self._pack(self._reduce_weighted(values, groups, weights[kept.ids]), groups.n)
+        return self.pack(self._reduce_weighted(values, groups, weights[kept.ids]), groups.n)
 
-    def _as_one(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
+    def _as_struct(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
         """Take one array, or a struct of all inputs in their order."""
         if len(self.inputs) == 1:
             return normalize(self._arrow(values))
@@ -253,7 +253,7 @@ class Function(ABC):
             dtype = values.type
             found = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
             if sorted(found) != sorted(self.inputs):
-                raise refuse(self, dtype, f"a struct of {' and '.join(self.inputs)}")
+                raise unsupported_input(self, dtype, f"a struct of {' and '.join(self.inputs)}")
             if isinstance(values, pa.ChunkedArray):
                 values = values.combine_chunks()
             columns, missing = [pc.struct_field(values, name) for name in self.inputs], values.is_null()
@@ -275,7 +275,16 @@ class Function(ABC):
             raise TypeError(f"{self.name}: values are an Arrow array; got {type_name(values)}; pa.array makes one")
         return values
 
-    def merge(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+    @overload
+    def merge(self, states: CheckedStates, groups: Groups) -> CheckedStates: ...
+
+    @overload
+    def merge(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray: ...
+
+    @final
+    def merge(
+        self, states: pa.Array | pa.ChunkedArray | CheckedStates, groups: Groups
+    ) -> pa.StructArray | CheckedStates:
         """Merge grouped states into one state per group.
 
         Parameters
@@ -288,6 +297,7 @@ class Function(ABC):
         Returns
         -------
         column of states, shape (groups.n,)
+            `CheckedStates` of such states, which are not checked again.
 
         Raises
         ------
@@ -297,71 +307,31 @@ class Function(ABC):
             If the lengths differ, or the states are of another function, of unequal parameters or of a newer version;
             `DamagedState` if one of them is damaged.
         """
-        states, named = self._received(states)
+        sound = isinstance(states, CheckedStates)
+        column, named = (one_array(states.states), True) if sound else received(self, states)
         check_groups(self.name, groups)
-        if len(states) != len(groups):
-            raise ValueError(f"{self.name}: {len(states)} states for {len(groups)} group ids")
-        if states.null_count:
-            groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
-            states = states.drop_null()
-        alone = _alone(groups)
-        self._check_received(states, named, merging=not alone)
-        return _in_order(states, groups) if alone and self._is_current(states) else self._merge(states, groups)
+        if len(column) != len(groups):
+            raise ValueError(f"{self.name}: {len(column)} states for {len(groups)} group ids")
+        if column.null_count:
+            groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
+            column = column.drop_null()
+        single = _one_state_per_group(groups)
+        if not sound:
+            check_states(self, column, named, in_full=single)
+        if single and (sound or self._is_current(column)):
+            merged = _sorted_by_group(column, groups)
+        else:
+            merged = self._merge(column, groups, sound)
+        return CheckedStates(merged) if sound else merged
 
-    def _merge_trusted(self, states: pa.Array | pa.ChunkedArray, groups: Groups) -> pa.StructArray:
-        """Merge as `merge` does states that this job has itself reduced or merged with this function, unchecked.
-
-        States are checked where they come in: from a caller of `merge` or `finish`, from a store, from a file. From
-        there on, and between the phases of one Spark job, this is the way.
-        """
-        if type(self).merge is not Function.merge:  # a function that merges by itself
-            return self.merge(states, groups)
-        states = one_array(states)
-        check_lengths(len(states), groups, "states")
-        if states.null_count:
-            groups = groups.filter(states.is_valid().to_numpy(zero_copy_only=False))
-            states = states.drop_null()
-        return _in_order(states, groups) if _alone(groups) else self._merge(states, groups, trusted=True)
-
-    def _merge(self, states: pa.StructArray, groups: Groups, *, trusted: bool = False) -> pa.StructArray:
+    def _merge(self, states: pa.StructArray, groups: Groups, sound: bool) -> pa.StructArray:
         merged = {}
         for name, field in self.state_fields.items():
-            field = getattr(field, "unchecked", field) if trusted else field
             try:
-                merged[name] = field.merge(states.field(name), groups)
+                merged[name] = (field.merge if sound else field.merge_checked)(states.field(name), groups)
             except DamagedState as damage:
-                raise self._damaged(name, damage) from None
-        return self._pack(merged, groups.n)
-
-    def _received(self, states: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, bool]:
-        """Take a column of states as one array; refuse what is none, or whose buffers lead out of bounds.
-
-        Say also whether each of them names this function: it was looked at on the way.
-        """
-        if not isinstance(states, pa.Array | pa.ChunkedArray):
-            raise TypeError(f"{self.name}: states are an Arrow column; got {type_name(states)}")
-        try:
-            named = self._validate(states)
-        except pa.ArrowException:
-            raise DamagedState(f"a damaged state of {self.name}: the column leads out of its bounds") from None
-        return states if isinstance(states, pa.StructArray) else normalize(states), named
-
-    def _validate(self, states: pa.Array | pa.ChunkedArray) -> bool:
-        """Validate in full what has offsets; numbers, and the function's own name in each row, need no second look."""
-        if not isinstance(states, pa.StructArray):
-            states.validate(full=True)
-            return False
-        states.validate()
-        named = states.type.get_field_index(FUNCTION) >= 0 and is_constant(
-            states.field(FUNCTION), _one_name(self.state_name)
-        )
-        for i, field in enumerate(states.type):
-            if not pa.types.is_primitive(field.type) and not (named and field.name == FUNCTION):
-                states.field(i).validate(full=True)
-        return named
-
-    def _damaged(self, name: str, damage: DamagedState) -> DamagedState:
-        return DamagedState(f"a damaged state of {self.name}: its field {name!r} {damage}")
+                raise damaged_field(self.name, name, damage) from None
+        return self.pack(merged, groups.n)
 
     def _is_current(self, states: pa.StructArray) -> bool:
         """Say whether all states have the layout of this release, so that one alone is its own merge."""
@@ -374,13 +344,14 @@ class Function(ABC):
         versions = states.field(VERSION)
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
 
-    def finish(self, states: pa.StructArray) -> pa.Array:
+    @final
+    def finish(self, states: pa.Array | pa.ChunkedArray | CheckedStates) -> pa.Array:
         """Read one result per state.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
-            Of this function. They stay unchanged.
+            Of this function. They stay unchanged. `CheckedStates` are not checked again.
 
         Returns
         -------
@@ -395,24 +366,16 @@ class Function(ABC):
         OverflowError
             If a result does not fit its type.
         """
-        states, named = self._received(states)
-        kept = states.drop_null() if states.null_count else states
-        self._check_received(kept, named, **({"finishing": True} if self.checks_in_finish else {}))
-        return self._finished(states, kept)
-
-    def _finish_trusted(self, states: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Read as `finish` does states that were checked, or that this job has made: see `_merge_trusted`."""
-        if type(self).finish is not Function.finish:
-            return self.finish(states)
-        states = one_array(states)
-        return self._finished(states, states.drop_null() if states.null_count else states)
-
-    def _finished(self, states: pa.StructArray, kept: pa.StructArray) -> pa.Array:
+        sound = isinstance(states, CheckedStates)
+        column, named = (one_array(states.states), True) if sound else received(self, states)
+        valid = column.drop_null() if column.null_count else column
+        if not sound:
+            check_states(self, valid, named, in_full=False)
         try:
-            results = self._finish(kept)
+            results = self._finish(valid)
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
-        return with_nulls(results, states.is_valid()) if states.null_count else results
+        return with_nulls(results, column.is_valid()) if column.null_count else results
 
     def state_type(self, input_type: pa.DataType) -> pa.StructType:
         """Return the type of the states for inputs of a type.
@@ -458,7 +421,7 @@ class Function(ABC):
         except TypeError:  # a parameter that cannot be hashed
             return _result_type.__wrapped__(self, state_type)
 
-    def state(self) -> Self:
+    def state_function(self) -> Self:
         """Return the function that keeps this one's state: the same, with whatever only reads at its default."""
         reading = {f.name: default_of(f) for f in fields(self) if f.name not in self.state_parameters}
         return replace(self, **reading)
@@ -487,7 +450,7 @@ class Function(ABC):
         """
         return {name: repeated(name, getattr(self, name), dtype, n) for name, dtype in self.state_parameters.items()}
 
-    def check_whole(self, states: pa.StructArray) -> None:
+    def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states whose fields contradict each other; by default none do. Each field has been checked before.
 
         Parameters
@@ -502,96 +465,22 @@ class Function(ABC):
         """
         return
 
-    def check_states(self, states: pa.StructArray, *, merging: bool = False, finishing: bool = False) -> None:
-        """Refuse states that this function cannot merge and finish.
+    def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
+        """Make states of their fields.
 
         Parameters
         ----------
-        states : column of states, shape (rows,)
-            None of them null.
-        merging : bool
-            Leave fields unchecked whose merge makes the same check.
-        finishing : bool
-            Check of the fields in `checks_in_finish` their type alone.
+        parts : name -> array, shape (n,)
+            As `state_fields` names them.
+        n : int
+            How many states.
 
-        Raises
-        ------
-        ValueError
-            If they are states of another function, of unequal parameters or of a newer version.
-        DamagedState
-            If a field is of another type or impossible, or fields contradict each other.
+        Returns
+        -------
+        column of states, shape (n,)
         """
-        self._check(states, False, merging, finishing)
-
-    def _check_received(self, states: pa.StructArray, named: bool, **how: bool) -> None:
-        """Check what `_received` gave; a function that checks by itself is not told what is known of the names."""
-        if type(self).check_states is Function.check_states:
-            self._check(states, named, **how)
-        else:
-            self.check_states(states, **how)
-
-    def _check(self, states: pa.StructArray, named: bool, merging: bool = False, finishing: bool = False) -> None:
-        """Check as `check_states` does; where each state is known to name this function, its name is not read again."""
-        dtype, expected = states.type, (FUNCTION, VERSION, *self.state_parameters, *self.state_fields)
-        if pa.types.is_struct(dtype):
-            missing = [name for name in expected if dtype.get_field_index(name) < 0]
-        else:
-            missing = list(expected)
-        if missing:
-            raise ValueError(f"these are not states of {self.name}: no field {missing[0]!r} in {dtype}")
-        for given in () if named else _distinct_names(states.field(FUNCTION), self.state_name):
-            if given != self.state_name and self.name not in _READERS.get(given, ()):
-                raise ValueError(f"these are states of {given}, not of {self.name}; read them with {given}")
-        versions = states.field(VERSION)
-        if not pa.types.is_integer(versions.type) or versions.null_count:
-            raise DamagedState(f"a damaged state of {self.name}: it has no version")
-        numbers = versions.to_numpy()
-        if not (numbers == self.version).all():
-            if numbers.min() < 1:
-                raise DamagedState(f"a damaged state of {self.name}: its version is {numbers.min()}")
-            if numbers.max() > self.version:
-                raise ValueError(
-                    f"a {self.name} state has version {numbers.max()}, and this release reads up to {self.version}; "
-                    "upgrade tiltframe"
-                )
-            if unread := set(np.unique(numbers).tolist()) - {self.version, *self.earlier_versions}:
-                raise ValueError(
-                    f"a {self.name} state has version {min(unread)}, and this one reads version {self.version}; "
-                    "roll the rows up again, or read the states with the release that wrote them"
-                )
-        for name, state_parameters in self.state_parameters.items():
-            mine = repeated(name, getattr(self, name), state_parameters, 1)
-            if is_constant(states.field(name), mine):
-                continue
-            try:
-                values = distinct(name, states.field(name), state_parameters)
-            except ValueError as error:
-                raise ValueError(f"these are not states of {self.name}: {error}") from None
-            for given in values:
-                if not same_bits(pa.repeat(given, 1), mine):
-                    raise ValueError(
-                        f"states of {self.name} with {name}={given} cannot be merged or read as {name}={mine[0]}; "
-                        f"use the same {name} everywhere"
-                    )
-        for name, field in self.state_fields.items():
-            check = getattr(field, "check", None)
-            if merging and getattr(field, "checks_in_merge", False):
-                check = None
-            elif finishing and name in self.checks_in_finish:
-                check = getattr(field, "check_type", check)
-            if check:
-                try:
-                    check(states.field(name))
-                except DamagedState as damage:
-                    raise self._damaged(name, damage) from None
-        try:
-            self.check_whole(states)
-        except DamagedState as damage:
-            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
-
-    def _pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         columns = {
-            FUNCTION: pa.repeat(_one_name(self.state_name)[0], n),
+            FUNCTION: pa.repeat(name_array(self.state_name)[0], n),
             VERSION: pa.repeat(_one_version(self.version)[0], n),
             **self.parameter_columns(n),
             **{name: parts[name] for name in self.state_fields},
@@ -599,12 +488,12 @@ class Function(ABC):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _alone(groups: Groups) -> bool:
+def _one_state_per_group(groups: Groups) -> bool:
     """Say whether each group has one state, which then is its own merge."""
     return len(groups) == groups.n and bool((groups.counts() == 1).all())
 
 
-def _in_order(states: pa.StructArray, groups: Groups) -> pa.StructArray:
+def _sorted_by_group(states: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Put the states of groups of one state each into the order of the groups."""
     ordered = bool((np.diff(groups.ids) > 0).all())
     return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
@@ -620,11 +509,6 @@ def _result_type(function: Function, state_type: pa.StructType) -> pa.DataType:
     return function.finish(pa.array([], state_type)).type
 
 
-@lru_cache(maxsize=512)
-def _one_name(name: str) -> pa.Array:
-    return pa.array([name])
-
-
 @lru_cache(maxsize=64)
 def _one_version(version: int) -> pa.Array:
     return pa.array([version], pa.int8())
@@ -633,18 +517,10 @@ def _one_version(version: int) -> pa.Array:
 @lru_cache(maxsize=512)
 def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     """Return the type that states of a type have once merged."""
-    return function._merge(pa.array([], dtype), Groups.of([], 0)).type
+    return function._merge(pa.array([], dtype), Groups.of([], 0), True).type
 
 
-def _distinct_names(column: pa.Array, expected: str) -> list[Any]:
-    """List the functions that states name; comparing all with the one expected costs less than telling them apart."""
-    if is_constant(column, _one_name(expected)):
-        return [expected]
-    names: list[Any] = pc.unique(column).to_pylist()
-    return names
-
-
-def refuse(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
+def unsupported_input(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
     """Make the error for an input that a function does not take.
 
     Parameters
@@ -699,4 +575,4 @@ def column_keywords(function: type[Function]) -> tuple[str, ...]:
     >>> column_keywords(Last), column_keywords(Sum)
     (('by',), ('weight',))
     """
-    return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights() else []))
+    return (*map(keyword, function.inputs[1:]), *([WEIGHT] if function.takes_weights else []))

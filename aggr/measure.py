@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import checked_mapping, is_name, nearest, shown
-from aggr.function import EVENT_TIME, FUNCTION, WEIGHT, Function, keyword
+from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import filterable
 from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
 from aggr.sql.inputs import columns_in, may_read, type_in, values_in
+from aggr.state_checks import FUNCTION
 
 T = TypeVar("T")
 
@@ -88,7 +89,7 @@ class Measure:
                 raise ValueError(f"{what}, {keyword(role)}, must be a name or an expression; got {shown(given)}")
 
     def _check_weight(self) -> None:
-        if self.weight is not None and not self.function.takes_weights():
+        if self.weight is not None and not self.function.takes_weights:
             raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
@@ -221,7 +222,7 @@ class Measure:
     def named_inputs(self) -> dict[str, str | None]:
         """Return the columns of the further inputs, and of weights, by the words that they are given by."""
         named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
-        return named | ({WEIGHT: self.weight} if self.function.takes_weights() else {})
+        return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 
     def _known(self, times: T | None) -> T:
         if times is None:
@@ -271,12 +272,12 @@ def from_description(description: dict[str, Any]) -> Measure:
     given = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
     function = get(description["function"])(**{name: read(value) for name, value in given.items()})
     roles = [keyword(role) for role in function.inputs[1:]]
-    known = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights() else [])]
+    known = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
     for part in description:
         if part not in known:
             raise ValueError(f"a described {function.name} has no {shown(part)}; {nearest(str(part), known)}")
     others = tuple(description.get(role) for role in roles)
-    weight = description.get(WEIGHT) if function.takes_weights() else None
+    weight = description.get(WEIGHT) if function.takes_weights else None
     return Measure(function, description.get("column"), description.get("where"), others, weight)
 
 
@@ -288,4 +289,4 @@ def _column_in(name: str, names: Collection[str]) -> str:
 
 
 def _weighable() -> str:
-    return ", ".join(name for name in names() if get(name).takes_weights())
+    return ", ".join(name for name in names() if get(name).takes_weights)

@@ -14,7 +14,8 @@ from functools import cache
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
-from aggr.function import FUNCTION, VERSION, WEIGHT, Function, column_keywords
+from aggr.function import WEIGHT, Function, column_keywords
+from aggr.state_checks import FUNCTION, VERSION
 
 GROUP = "aggr.functions"
 _FUNCTIONS: dict[str, type[Function]] = {}
@@ -88,7 +89,7 @@ def _check(name: str, function: type[Function]) -> None:
     parameters = [f.name for f in fields(function)]
     if taken := {"column", "where", FUNCTION, VERSION, *column_keywords(function)} & set(parameters):
         raise ValueError(f"{name} has a parameter {taken.pop()!r}, a name that is taken; choose another")
-    if function.takes_weights() and WEIGHT in function.inputs:
+    if function.takes_weights and WEIGHT in function.inputs:
         raise ValueError(f"{name} takes weights, and has an input {WEIGHT!r} of its own; choose another name")
     if unknown := set(function.state_parameters) - set(parameters):
         raise ValueError(f"{name} names {unknown.pop()!r} in state_parameters; its parameters are {parameters}")

@@ -41,7 +41,7 @@ def plan(measures: Mapping[str, Measure]) -> tuple[StateColumn, ...]:
     >>> [c.serves for c in plan({"n": aggr.count("x"), "mean": aggr.avg("x"), "sd": aggr.stdev("x")})]
     [('n', 'mean', 'sd')]
     """
-    wanted = {name: replace(measure, function=measure.function.state()) for name, measure in measures.items()}
+    wanted = {name: replace(measure, function=measure.function.state_function()) for name, measure in measures.items()}
     keepers: dict[str, list[str]] = {}
     for name, measure in wanted.items():
         able = [other for other, candidate in wanted.items() if _holds(candidate, measure)]
@@ -58,7 +58,7 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
     >>> holder(columns, aggr.dds("x", [0.999])).name, holder(columns, aggr.dds("y", [0.5]))
     ('p', None)
     """
-    wanted = replace(measure, function=measure.function.state())
+    wanted = replace(measure, function=measure.function.state_function())
     return next((column for column in columns if _holds(column.measure, wanted)), None)
 
 

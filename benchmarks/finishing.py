@@ -17,6 +17,7 @@ import pyarrow as pa
 import aggr
 from aggr.function import Function
 from aggr.kernels.groups import Groups
+from aggr.state_checks import made_here
 from benchmarks.costs import Cost, show_grid
 from benchmarks.timing import alternate, one_core
 
@@ -35,7 +36,7 @@ def finishing(states: int, rounds: int) -> tuple[list[Cost], list[Cost]]:
         aggr.Hdr(QUANTILES, 3, 0.001),
     ]
     made = [function.reduce(values, groups) for function in functions]
-    own = [partial(function._finish_trusted, column) for function, column in zip(functions, made, strict=True)]
+    own = [partial(function.finish, made_here(column)) for function, column in zip(functions, made, strict=True)]
     outside = [partial(function.finish, column) for function, column in zip(functions, made, strict=True)]
     for call in own + outside:
         call()  # compiles

@@ -22,6 +22,7 @@ from aggr.arguments import (
     shown,
 )
 from aggr.kernels.normalize import normalized_type
+from aggr.state_checks import checked
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read, states_fields
 from aggr.states.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
@@ -345,7 +346,7 @@ class TiltFrame:
             if not pa.types.is_timestamp(kind) or kind.tz is None:
                 raise ValueError(f"the column {name!r} must be of timestamps with a time zone; this is {shown(kind)}")
         for column in self.states:
-            column.measure.function.check_states(pa.array([], schema.field(column.name).type))
+            checked(column.measure.function, pa.array([], schema.field(column.name).type))
 
     def describe(self) -> dict[str, Any]:
         """Describe the frame as plain data, for JSON; `from_dict` reads it back."""

@@ -21,6 +21,7 @@ from aggr.arguments import checked_truth, checked_type
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.kernels.normalize import normalize
+from aggr.state_checks import CheckedStates, arrow_of, checked_like, made_here
 from aggr.states import partial_aggregation
 from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
@@ -118,13 +119,14 @@ def rollup_states(data: pa.Table, frame: TiltFrame) -> pa.Table:
     found = frame.panes.assign(event_times(data.column(frame.time), frame.time))
     states = taken(data, found.rows)
     keys = _frame_keys(states, frame)
-    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys), 1.0, trusted=False)
+    finest = _merged(states, keys, frame, *_united(frame.panes, found.starts, found.ends, keys))
     return joined(climb(finest, frame), frame)
 
 
 def rollup_batches(batches: Iterable[pa.RecordBatch], frame: TiltFrame) -> pa.Table:
     """Roll up a stream of batches, at least one, perhaps without rows; memory grows with the windows, not the rows."""
-    return joined(climb(merge_panes(pa.concat_tables(partial_states(batches, frame)), frame), frame), frame)
+    states = made_here(pa.concat_tables(partial_states(batches, frame)))
+    return joined(climb(merge_panes(states, frame), frame), frame)
 
 
 def partial_states(
@@ -157,7 +159,7 @@ def adaptive_states(
         return reduce_rows(table, frame)
 
     def merge(states: pa.Table) -> pa.Table:
-        return merge_panes(states, frame, partial_aggregation.MAX_RATIO)
+        return merge_panes(made_here(states), frame, partial_aggregation.MAX_RATIO)
 
     def groups(table: pa.Table) -> int:
         starts = _instants(frame.panes.starts(event_times(table.column(frame.time), frame.time)))
@@ -211,41 +213,36 @@ def reduce_keyed(
     return reduced.select(_columns(frame))
 
 
-def merge_panes(states: pa.Table, frame: TiltFrame, max_ratio: float = 1.0, *, trusted: bool = True) -> pa.Table:
-    """Merge partial states of the finest panes, as `reduce_rows` of this job gives them: one row per pane and key.
+def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: float = 1.0) -> pa.Table:
+    """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
 
-    With ``max_ratio`` below 1 perhaps not at all, and with checks unless ``trusted``, as in
+    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in
     `aggr.states.grouped_tables.merge_by`.
     """
-    keys = _frame_keys(states, frame)
-    return _merged(
-        states,
-        keys,
-        frame,
-        *_united(frame.panes, instants_of(states, START), instants_of(states, END), keys),
-        max_ratio,
-        trusted=trusted,
-    )
+    table = arrow_of(states)
+    keys = _frame_keys(table, frame)
+    starts, ends = _united(frame.panes, instants_of(table, START), instants_of(table, END), keys)
+    return _merged(states, keys, frame, starts, ends, max_ratio)
 
 
 def merge_level(
-    states: pa.Table,
+    states: pa.Table | CheckedStates,
     frame: TiltFrame,
     level: TimeWindow,
     max_ratio: float = 1.0,
     *,
-    trusted: bool = False,
     unknown: bool = False,
 ) -> pa.Table:
     """Merge states of windows, known by their starts, into the windows of a level: the same, or made of them.
 
-    With ``max_ratio`` below 1 perhaps not at all, and ``trusted`` without checks, as in `grouped_tables.merge_by`;
-    the level must be theirs then. Null states are ``unknown`` in a store, and count as identities elsewhere.
+    With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in `grouped_tables.merge_by`.
+    Null states are ``unknown`` in a store, and count as identities elsewhere.
     """
-    found = level.assign(instants_of(states, START))
-    states = taken(states, found.rows)
-    keys = _frame_keys(states, frame)
-    return _merged(states, keys, frame, found.starts, found.ends, max_ratio, trusted=trusted, unknown=unknown)
+    table = arrow_of(states)
+    found = level.assign(instants_of(table, START))
+    table = taken(table, found.rows)
+    keys = _frame_keys(table, frame)
+    return _merged(checked_like(states, table), keys, frame, found.starts, found.ends, max_ratio, unknown)
 
 
 def climb(
@@ -266,8 +263,8 @@ def climb(
         if level.pane != panes:
             if others is not None and others.num_rows:
                 below = pa.concat_tables([below, others.select(below.column_names)])
-            below, panes = merge_level(below, frame, level.pane, trusted=True), level.pane
-        yield level, below if level == panes else merge_level(below, frame, level, trusted=True)
+            below, panes = merge_level(made_here(below), frame, level.pane), level.pane
+        yield level, below if level == panes else merge_level(made_here(below), frame, level)
 
 
 def climb_within(
@@ -293,7 +290,8 @@ def climb_within(
     >>> import aggr
     >>> frame = TiltFrame(["1s", "10s", "1m"], time="ts", measures={"n": aggr.count()})
     >>> rows = pa.table({"ts": [1000, 9000, 10000, 20000, 21000, 30000, 61000]})
-    >>> whole, left = climb_within(merge_panes(reduce_rows(rows, frame), frame), frame, 9_500_000, 60_000_000)
+    >>> finest = merge_panes(reduce_rows(rows, frame), frame)
+    >>> whole, left = climb_within(finest, frame, 9_500_000, 60_000_000)
     >>> [(level.name, states.num_rows) for level, states in whole], [states.num_rows for states in left]
     ([('1s', 4), ('10s', 0), ('1m', 0)], [3, 3, 0])
     """
@@ -307,7 +305,7 @@ def climb_within(
         states, more = _parted(states, coarser, start, end)
         whole.append((level, states))
         left.append(pa.concat_tables([apart, more]))
-        states = merge_level(states, frame, coarser, trusted=True)
+        states = merge_level(made_here(states), frame, coarser)
         apart = states.slice(0, 0)
     return whole, left
 
@@ -390,20 +388,18 @@ def finish(states: Any, frame: TiltFrame, flat: bool = False) -> pa.Table:
 
 
 def _merged(
-    states: pa.Table,
+    states: pa.Table | CheckedStates,
     keys: dict[str, pa.Array],
     frame: TiltFrame,
     starts: Instants,
     ends: Instants,
-    max_ratio: float,
-    *,
-    trusted: bool,
+    max_ratio: float = 1.0,
     unknown: bool = False,
 ) -> pa.Table:
     functions = {c.name: c.measure.function for c in frame.states}
     keys, carried = {START: _instants(starts)} | keys, {END: _instants(ends)}
-    merged = merge_by(states, keys, functions, max_ratio, carried, trusted=trusted, unknown=unknown)
-    return merged if merged is states else merged.select(_columns(frame))
+    merged = merge_by(states, keys, functions, max_ratio, carried, unknown=unknown)
+    return merged if merged is arrow_of(states) else merged.select(_columns(frame))
 
 
 def _united(

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.kernels import compute as pc
+from aggr.state_checks import made_here
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
@@ -69,7 +70,7 @@ class Slices:
         for low, high in pairwise(self._edges()):
             there = [block for block in self.blocks if block.least < high and block.greatest >= low]
             parts = [self.schema.empty_table(), *(_read(block, low, high) for block in there)]
-            yield merge_panes(pa.concat_tables(parts), self.frame), high
+            yield merge_panes(made_here(pa.concat_tables(parts)), self.frame), high
             del parts
             pa.default_memory_pool().release_unused()  # what is freed would stay with the process
 
@@ -80,7 +81,7 @@ class Slices:
         for states, until in self.finest():
             yield finest, states
             for at, level in enumerate(coarser):
-                states = merge_level(pa.concat_tables([waiting[at], states]), self.frame, level, trusted=True)
+                states = merge_level(made_here(pa.concat_tables([waiting[at], states])), self.frame, level)
                 whole = pa.array(instants_of(states, END) <= until)
                 waiting[at] = self.schema.empty_table() if until == MAX_INSTANT else states.filter(pc.invert(whole))
                 states = states if until == MAX_INSTANT else states.filter(whole)
@@ -116,7 +117,7 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
     Slices
     """
     partial = partial_states(batches, frame, max_bytes)
-    first = merge_panes(next(partial), frame)
+    first = merge_panes(made_here(next(partial)), frame)
     second = next(partial, None)
     if second is None:
         yield Slices(frame, first.schema, first, (), max_bytes)
@@ -126,7 +127,7 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
         blocks, schema = _write(first, folder / "0"), first.schema
         del first
         for number, states in enumerate(chain([second], partial), start=1):
-            blocks += _write(merge_panes(states, frame), folder / str(number))
+            blocks += _write(merge_panes(made_here(states), frame), folder / str(number))
             del states
             pa.default_memory_pool().release_unused()
         yield Slices(frame, schema, None, tuple(blocks), max_bytes)

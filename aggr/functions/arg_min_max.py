@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from aggr.fields import Field, Ordered
-from aggr.function import Function, refuse
+from aggr.fields import Field, ValueBy
+from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
@@ -41,13 +41,13 @@ class ArgMin(Function):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         """The least of the least."""
-        return {"least": Ordered("by", greatest=False)}
+        return {"least": ValueBy("by", greatest=False)}
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Take two columns that have an order."""
         for field in dtype:
             if not has_order(field.type):
-                raise refuse(self, field.type, "types that have an order")
+                raise unsupported_input(self, field.type, "types that have an order")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         names = [*self.inputs[1:], "value"]  # what orders comes first
@@ -77,4 +77,4 @@ class ArgMax(ArgMin):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         """The greatest of the greatest."""
-        return {"greatest": Ordered("by", greatest=True)}
+        return {"greatest": ValueBy("by", greatest=True)}

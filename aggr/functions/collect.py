@@ -12,7 +12,7 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.duration import read_duration
 from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function, refuse
+from aggr.function import EVENT_TIME, Function, unsupported_input
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
@@ -78,7 +78,7 @@ class Collect(Function):
         """Take two columns that have an order."""
         for given in dtype:
             if not has_order(given.type):
-                raise refuse(self, given.type, "types that have an order")
+                raise unsupported_input(self, given.type, "types that have an order")
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
 

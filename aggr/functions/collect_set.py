@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import Field
-from aggr.function import Function, refuse
+from aggr.function import Function, unsupported_input
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
@@ -58,7 +58,7 @@ class CollectSet(Function):
     def check_input(self, dtype: pa.DataType) -> None:
         """Take a column that has an order."""
         if not has_order(dtype):
-            raise refuse(self, dtype, "types that have an order")
+            raise unsupported_input(self, dtype, "types that have an order")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         return {"values": ValueSet(self.max).of(values, groups)}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import COUNT, Field
-from aggr.function import Function, refuse
+from aggr.function import Function, unsupported_input
 from aggr.kernels.groups import Groups
 from aggr.kernels.weights import Weights, count_rows
 
@@ -30,6 +30,7 @@ class Count(Function):
     keeps = "the count"
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"
+    takes_weights = True
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
@@ -39,7 +40,7 @@ class Count(Function):
     def check_input(self, dtype: pa.DataType) -> None:
         """Take any type but unions, of which Arrow does not tell the nulls."""
         if pa.types.is_union(dtype):
-            raise refuse(self, dtype, "every type that tells its nulls")
+            raise unsupported_input(self, dtype, "every type that tells its nulls")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         return {"count": count_rows(groups, None)}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
-from aggr.function import Function, refuse
+from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_exactly, sum_products
@@ -75,8 +75,8 @@ class Dds(Function):
     takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
+    takes_weights = True
     guarantee = "quantiles within a relative error of α; the rest exact"
-    checks_in_finish = frozenset({"positive", "negative"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class Dds(Function):
     def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals, as float64."""
         if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-            raise refuse(self, dtype, "integers, floats and decimals")
+            raise unsupported_input(self, dtype, "integers, floats and decimals")
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         return self._counted(values, groups, None)
@@ -173,7 +173,7 @@ class Dds(Function):
         low, high = (self.mapping.keys(end).astype(np.int64) for end in filled)
         return np.where(ends.empty, 1, low), np.where(ends.empty, 0, high)
 
-    def check_whole(self, states: pa.StructArray) -> None:
+    def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states whose least and greatest value do not lie in the outermost buckets, or sum without values."""
         ends = [end for sign in ("negative", "positive") for end in self._held(states.field(sign))]
         counted = [_whole(states, name) for name in ("negative_infinity", "zero", "positive_infinity")]

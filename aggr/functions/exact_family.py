@@ -18,13 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
-from aggr.fields import COUNT, OR, Exact, Field
-from aggr.function import Function, refuse
+from aggr.fields import COUNT, OR, UNIT, Exact, Field
+from aggr.function import Function, unsupported_input
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_number import ExactNumbers, cross
 from aggr.kernels.exact_sums import sum_exactly, sum_powers, sum_products, sum_squares
 from aggr.kernels.groups import Groups
-from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, UNIT, check_unit, kept_type, parts_of, scale_of, unit_of
+from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, parts_of, scale_of, unit_of
 from aggr.kernels.possible_sums import all_possible, schwarz_holds
 from aggr.kernels.superaccumulator import Limbs, digits_of
 from aggr.kernels.weights import Weights, count_rows, float_parts
@@ -130,9 +130,9 @@ class ExactSums(Function):
             if kept_type(given) is None or (pa.types.is_timestamp(given) and not self.takes_timestamps):
                 takes = "integers, floats, decimals of up to 38 digits" + (" and timestamps" * self.takes_timestamps)
                 hint = "; cast it to an integer" if pa.types.is_boolean(given) else ""
-                raise refuse(self, given, takes, hint)
+                raise unsupported_input(self, given, takes, hint)
 
-    def check_whole(self, states: pa.StructArray) -> None:
+    def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states that were cast to another unit, and sums that no rows have."""
         for unit in self.units.values():
             dtype = states.field(unit).type

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
 from aggr.fields import COUNT, GREATEST, LEAST, Field
-from aggr.function import Function, refuse
+from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import span_of
@@ -152,8 +152,8 @@ class Hdr(Function):
     }
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
+    takes_weights = True
     guarantee = "all but count, min and max to the given significant digits"
-    checks_in_finish = frozenset({"buckets"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
 
     def __post_init__(self) -> None:
@@ -188,9 +188,9 @@ class Hdr(Function):
     def check_input(self, dtype: pa.DataType) -> None:
         """Take integers, floats and decimals."""
         if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-            raise refuse(self, dtype, "integers, floats and decimals")
+            raise unsupported_input(self, dtype, "integers, floats and decimals")
 
-    def check_whole(self, states: pa.StructArray) -> None:
+    def check_consistency(self, states: pa.StructArray) -> None:
         """Refuse states whose least and greatest value do not lie in the outermost buckets."""
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
         for name, end in (("min", "low"), ("max", "high")):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import GREATEST, LEAST, Field
-from aggr.function import Function, refuse
+from aggr.function import Function, unsupported_input
 from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
 
@@ -39,7 +39,9 @@ class Min(Function):
     def check_input(self, dtype: pa.DataType) -> None:
         """Take every type that has an order."""
         if not has_order(dtype):
-            raise refuse(self, dtype, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes")
+            raise unsupported_input(
+                self, dtype, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes"
+            )
 
     def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
         return {name: field.merge(values, groups) for name, field in self.state_fields.items()}

@@ -26,6 +26,7 @@ class _Summed(ExactSums):
     keeps = "exact Σx, count"
     answers_for = frozenset({"count", "sum", "avg"})
     sums: ClassVar = {"sum": "value"}
+    takes_weights = True
 
     def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
         return self._summed(values, groups, weights)

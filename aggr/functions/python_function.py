@@ -112,7 +112,7 @@ class PerGroup(Function):
 
 
 @dataclass(frozen=True)
-class _Folded:
+class _Folded(Field):
     """Fold the rows of each group with a Python function."""
 
     start: Callable[[], Any]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.fields import Field
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.groups import Groups
@@ -26,7 +27,7 @@ DEFAULT_MAX = 10_000  # values a group
 
 
 @dataclass(frozen=True)
-class EventList:
+class EventList(Field):
     """The field of a state that lists events, structs of time and value, ordered by both.
 
     Parameters
@@ -67,7 +68,7 @@ class EventList:
 
 
 @dataclass(frozen=True)
-class ValueSet:
+class ValueSet(Field):
     """The field of a state that lists distinct values in their order.
 
     Parameters

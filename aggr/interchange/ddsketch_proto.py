@@ -31,6 +31,7 @@ from aggr.kernels.histogram.column import Histograms
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.logarithmic import Floats
 from aggr.kernels.normalize import normalize, with_nulls
+from aggr.state_checks import checked
 
 Keys = Literal["upper", "lower"]
 
@@ -82,10 +83,9 @@ def to_dds_proto(states: pa.Array, function: Dds, keys: Keys = "upper") -> pa.Ar
     1.99
     """
     shift = _shift(keys)
-    states = normalize(states)
+    states = checked(function, states).states
     pb, _ = _library()
     kept = states.drop_null()
-    function.check_states(kept)
     counts = {theirs: Histograms.of(kept.field(ours)) for ours, theirs in _SIGNS.items()}
     most = max(c.max(initial=0) for c in (kept.field("zero").to_numpy(), *(h.counts for h in counts.values())))
     if most > 1 << 53:
@@ -156,12 +156,11 @@ def from_dds_proto(
     made = derived(Histograms.of(columns["positive"]), Histograms.of(columns["negative"]), zero, function.mapping)
     parts = filled(made, {"sum": sums, "min": mins, "max": maxs}, valid)
     if function.max_bins is not None:
-        columns = {
-            sign: Buckets(function.max_bins, wider=True).merge(c, Groups.each(len(rows))) for sign, c in columns.items()
-        }
+        fold = Buckets(function.max_bins, wider=True).merge_checked
+        columns = {sign: fold(column, Groups.each(len(rows))) for sign, column in columns.items()}
     none = pa.array(np.zeros(len(rows), np.int64))
     parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none, **columns}
-    states = function._pack(parts, len(rows))
+    states = function.pack(parts, len(rows))
     if sums is not None or mins is not None or maxs is not None:
         for row in range(len(rows) if not _is_whole(function, states) else 0):
             if not _is_whole(function, states.slice(row, 1)):
@@ -171,7 +170,7 @@ def from_dds_proto(
 
 def _is_whole(function: Dds, states: pa.StructArray) -> bool:
     try:
-        function.check_states(states)
+        checked(function, states)
     except DamagedState:
         return False
     return True
@@ -255,4 +254,4 @@ def _buckets(stores: list[Any], function: Dds, shift: int, rows: NDArray[np.intp
     if (bad := np.flatnonzero((key > highest) | (key < lowest))).size:
         raise ValueError(f"message {rows[ids[of[used[bad[0]]]]]} has a bucket {key[bad[0]]}, beyond all doubles")
     parts = Histograms(np.bincount(of[used], minlength=len(ids)), key, whole[used]).to_arrow()
-    return Buckets().merge(parts, Groups.of(ids, len(stores))) if sparse else parts
+    return Buckets().merge_checked(parts, Groups.of(ids, len(stores))) if sparse else parts

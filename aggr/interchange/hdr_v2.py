@@ -30,6 +30,7 @@ from aggr.kernels import leb128
 from aggr.kernels.histogram.column import Histograms
 from aggr.kernels.normalize import normalize, with_nulls
 from aggr.kernels.ragged import Ragged
+from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
 _OUTER, _HEADER = struct.Struct(">II"), struct.Struct(">IIIIqqd")
@@ -66,9 +67,8 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     >>> HdrHistogram.decode(texts[0].as_py()).get_value_at_percentile(50)
     5
     """
-    states = normalize(states)
+    states = checked(function, states).states
     kept = states.drop_null()
-    function.check_states(kept)
     buckets = Histograms.of(kept.field("buckets"))
     _, last = Ragged(buckets.sizes, buckets.keys).first_last()
     highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers allow no less than twice the lowest
@@ -162,7 +162,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         "max": pa.array(layout.highest(last), mask=empty),
         "buckets": buckets.to_arrow(),
     }
-    return function._pack(parts, len(texts))
+    return function.pack(parts, len(texts))
 
 
 def _rooms(highest: Whole, layout: Layout) -> Whole:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.kernels.damage import DamagedState
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.sort_keys import HIGHEST, LOWEST
@@ -16,15 +15,10 @@ _SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
 
 
-def add(values: NDArray[np.int64], groups: Groups, *, counts: bool = False) -> NDArray[np.int64]:
-    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``.
-
-    Of values that are counts, a negative one raises `DamagedState`.
-    """
+def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
     check_lengths(len(values), groups)
-    total, sizes, signs = _add(values, groups.ids, groups.n)
-    if counts and signs < 0:
-        raise DamagedState(f"counts {values.min()}")
+    total, sizes = _add(values, groups.ids, groups.n)
     if (int(sizes) + 1) * len(values) >= _SURE:  # below, no sum can overflow; one that did is off by 2^64
         near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # and doubles by far less
         if (np.abs(near - total) > _SURE).any():
@@ -33,15 +27,14 @@ def add(values: NDArray[np.int64], groups: Groups, *, counts: bool = False) -> N
 
 
 @compiled
-def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int, Int]:
-    """Add up each group; return also the bits of all sizes, which bound them, and of all values, for their signs."""
-    total, sizes, signs = np.zeros(n, np.int64), 0, 0
+def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int]:
+    """Sum each group; return also the bitwise OR of all magnitudes, which bounds them."""
+    total, sizes = np.zeros(n, np.int64), 0
     for i in range(len(values)):
         value = values[i]
         total[np.uint64(ids[i])] += value
         sizes |= value ^ (value >> 63)
-        signs |= value
-    return total, sizes, signs
+    return total, sizes
 
 
 def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from aggr.kernels import compute as pc
 from aggr.kernels.constant import is_constant
-from aggr.kernels.damage import DamagedState, refuse_nulls
 from aggr.kernels.exact_sums import sum_exactly
 from aggr.kernels.grouped import span_of
 from aggr.kernels.groups import Groups
@@ -28,23 +27,6 @@ NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
 
 _INT64 = np.iinfo(np.int64)
 _WORD = np.uint64(0xFFFFFFFF)
-
-
-class Unit:
-    """The field that holds one unit of the input; it is the same in every state of a column."""
-
-    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Repeat the unit."""
-        return unit_of(column.type, groups.n)
-
-    def check(self, column: pa.Array) -> None:
-        """Refuse what is no unit of numbers that can be summed."""
-        if kept_type(column.type) != column.type:
-            raise DamagedState(f"has type {column.type}")
-        refuse_nulls(column)
-
-
-UNIT = Unit()
 
 
 def kept_type(dtype: pa.DataType) -> pa.DataType | None:

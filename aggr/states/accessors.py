@@ -20,7 +20,8 @@ from aggr.arguments import shown
 from aggr.asked_quantiles import check_quantiles
 from aggr.function import Function
 from aggr.functions.moments import Avg, Stdev
-from aggr.kernels.normalize import normalize, with_nulls
+from aggr.kernels.normalize import with_nulls
+from aggr.state_checks import checked
 from aggr.states.identify import function_of
 
 
@@ -66,10 +67,8 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     read = getattr(function, "share_up_to", None)
     if read is None:
         raise _cannot("rank", function)
-    states = normalize(states)
-    function.check_states(states.drop_null())
-    ranks = read(states.drop_null(), value)
-    return with_nulls(ranks, states.is_valid())
+    column = checked(function, states).states
+    return with_nulls(read(column.drop_null(), value), column.is_valid())
 
 
 def number(value: float) -> float:
@@ -108,8 +107,7 @@ def count(states: pa.Array) -> pa.Array:
     if function.name == "count":
         return function.finish(states)
     if "count" in function.answers_for:
-        function.check_states(normalize(states).drop_null())
-        return pc.struct_field(states, "count")
+        return pc.struct_field(checked(function, states).states, "count")
     counts = _field(states, function, "count")
     return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
 

@@ -21,6 +21,7 @@ from aggr.function import Function
 from aggr.kernels.groups import Groups, group_by
 from aggr.kernels.normalize import normalize, one_array
 from aggr.measure import Measure
+from aggr.state_checks import CheckedStates, arrow_of
 from aggr.state_plan import StateColumn
 from aggr.states.keys import Keys, key_columns, key_fields, plain_keys
 from aggr.states.keys import key_column as key_column
@@ -62,33 +63,40 @@ def reduce_by(
 
 
 def merge_by(
-    states: pa.Table,
+    states: pa.Table | CheckedStates,
     keys: Arrays,
     functions: Mapping[str, Function],
     max_ratio: float = 1.0,
     carried: Arrays = MappingProxyType({}),
     *,
-    trusted: bool = False,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of each group; ``functions`` names the columns of states and what merges each.
+    """Merge the states of each group.
 
-    ``carried`` are columns that the keys determine, as in `reduce_by`.
-    With ``max_ratio`` below 1 the states are returned as they are where merging would leave more than this share.
-    Every state is checked, unless they are ``trusted``: made by this very job with these functions.
-    A null state counts as an identity; where it is ``unknown`` what it should hold, its group's state is null.
+    Parameters
+    ----------
+    states : table of states, or CheckedStates of one, which are not checked again
+    keys : name -> array of as many rows
+    functions : name -> Function
+        The columns of states, and what merges each.
+    max_ratio : float
+        Below 1, the table is returned as it is where merging would leave more than this share of its rows.
+    carried : name -> array of as many rows
+        Columns that the keys determine, as in `reduce_by`.
+    unknown : bool
+        A null state says that it is not known what it should hold: its group's is null. Otherwise it is an identity.
+
+    Returns
+    -------
+    table of keys, carried columns and states, in the order of the keys
     """
-    groups, one = group_by(list(keys.values()), states.num_rows)
-    if max_ratio < 1.0 and groups.n > max_ratio * states.num_rows:
-        return states
-    merged = {
-        name: function._merge_trusted(states.column(name), groups)
-        if trusted
-        else function.merge(states.column(name), groups)
-        for name, function in functions.items()
-    }
+    table = arrow_of(states)
+    groups, one = group_by(list(keys.values()), table.num_rows)
+    if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
+        return table
+    merged = {name: arrow_of(f.merge(states.column(name), groups)) for name, f in functions.items()}
     if unknown:
-        merged = {name: _without_unknown(merged[name], states.column(name), groups) for name in merged}
+        merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
     return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
 
 
@@ -103,21 +111,20 @@ def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) 
 
 
 def finish_by(
-    states: pa.Table, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]], *, trusted: bool = False
+    states: pa.Table | CheckedStates, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]]
 ) -> pa.Table:
     """Read results: ``measures`` names each result, the column of states it is read from and its measure.
 
-    Every state is checked, unless they are ``trusted``, as in `merge_by`. An error names the measure, and the first row
-    whose state has no result.
+    `CheckedStates` are not checked again. An error names the measure, and the first row whose state has no result.
     """
-    columns = {name: states.column(name) for name in keys}
+    table = arrow_of(states)
+    columns = {name: table.column(name) for name in keys}
     for name, (column, measure) in measures.items():
         try:
-            finish = measure.function._finish_trusted if trusted else measure.function.finish
-            columns[name] = finish(states.column(column))
+            columns[name] = measure.function.finish(states.column(column))
         except (ValueError, OverflowError) as error:
-            row, said = _first_unreadable(measure.function, states.column(column), error)
-            where = f" at {_row_text(states.select(list(keys)), row)}" if keys and row is not None else ""
+            row, said = _first_unreadable(measure.function, table.column(column), error)
+            where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""
             raise type(said)(f"{name}, {measure!r}{where}: {said}") from None
     return pa.table(columns)
 

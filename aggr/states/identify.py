@@ -7,11 +7,12 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.function import FUNCTION, VERSION, Function
+from aggr.function import Function
 from aggr.kernels.groups import type_name
 from aggr.kernels.normalize import normalize
 from aggr.parameters import distinct, frozen
 from aggr.registry import get, names
+from aggr.state_checks import FUNCTION, VERSION, checked
 
 
 def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
@@ -90,7 +91,7 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
 def _takes(function: type[Function], dtype: pa.DataType) -> bool:
     """Say whether the fields of a function's states can have the types of these."""
     try:
-        function().check_states(pa.array([], dtype))
+        checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):
         return False
     return function.name == function.state_name

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from aggr.function import Function
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import compiled
+from aggr.state_checks import checked, made_here
 
 Places = NDArray[np.int64]
 
@@ -120,7 +121,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
         scanned = scan(function, states, _starts(first, last, len(states)))
         if len(whole) == len(first):
             return scanned if _each(last, len(states)) else scanned.take(pa.array(last - 1))
-        return function._merge_trusted(scanned.take(pa.array(last[whole] - 1)), Groups.of(whole, len(first)))
+        ends = scanned.take(pa.array(last[whole] - 1))
+        return function.merge(made_here(ends), Groups.of(whole, len(first))).states
     boundaries = _boundaries(first, last)
     segments = np.searchsorted(boundaries, np.arange(len(states)), side="right")
     backwards = _backwards(function, states, segments, int(first.min()), int(boundaries[-1]))
@@ -129,9 +131,8 @@ def merge_runs(function: Function, states: pa.StructArray, first: Places, last: 
     left, right = np.flatnonzero(first < np.minimum(cuts, last)), np.flatnonzero(last > cuts)
     ends = backwards.take(pa.array(first[left] - first.min()))
     begins = forwards.take(pa.array(last[right] - 1 - boundaries[0]))
-    return function._merge_trusted(
-        pa.concat_arrays([ends, begins]), Groups.of(np.concatenate([left, right]), len(first))
-    )
+    parts = made_here(pa.concat_arrays([ends, begins]))
+    return function.merge(parts, Groups.of(np.concatenate([left, right]), len(first))).states
 
 
 def _growing(first: Places, last: Places) -> bool:
@@ -196,11 +197,9 @@ def scan(function: Function, states: pa.StructArray, segments: Places) -> pa.Str
     levels = _levels(segments)
     if not levels:
         return states
-    if type(function).merge is not Function.merge or type(function)._merge is not Function._merge:
-        return _climbed(states, levels, function.merge)
-    function.check_states(states)
+    states = checked(function, states).states
     fields = function.state_fields  # each on its own: what is the same in all states need not be moved about
-    return function._pack(
+    return function.pack(
         {name: _climbed(states.field(name), levels, f.merge) for name, f in fields.items()}, len(states)
     )
 

@@ -20,10 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aggr.function import FUNCTION, VERSION, Function
+from aggr.function import Function
 from aggr.kernels.digest import digest, same_bits
 from aggr.kernels.groups import Groups
 from aggr.parameters import some
+from aggr.state_checks import FUNCTION, VERSION
 from aggr.testing.edge_cases import edge_cases
 
 __all__ = ["LAWS", "LawBroken", "check"]
@@ -238,7 +239,7 @@ def _others(value: Any) -> list[Any]:
 
 def weights(case: Case) -> None:
     """A row of a weight gives what so many rows give; one of weight 0, or null, nothing."""
-    if not case.function.takes_weights():
+    if not case.function.takes_weights:
         return
     counts = case.rng.integers(0, 4, len(case.values))
     rows = np.repeat(np.arange(len(counts)), counts)

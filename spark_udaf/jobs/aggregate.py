@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from aggr import Measure
 from aggr.kernels.groups import group_by
+from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.state_plan import plan
 from aggr.states.grouped_tables import (
     check_rows,
@@ -109,7 +110,7 @@ def aggregate(
         return reduce_by(rows, groups, states)
 
     def merge(states_table: pa.Table, max_ratio: float = 1.0) -> pa.Table:
-        return merge_by(states_table, _keys(states_table, list(keys)), functions, max_ratio, trusted=True)
+        return merge_by(made_here(states_table), _keys(states_table, list(keys)), functions, max_ratio)
 
     def groups(rows: pa.Table) -> int:
         _, places, key_columns = keyed(rows, keys, ())
@@ -182,9 +183,10 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
     schema = pa.schema([schema_of_states.field(name) for name in [*keys, *state_columns]])
     shuffled = pa.schema([schema_of_states.field(name) for name in [*apart, *state_columns]])
 
-    def combine(table: pa.Table, by: Sequence[str] = apart, *, trusted: bool = False) -> pa.Table:
+    def combine(states: pa.Table | CheckedStates, by: Sequence[str] = apart) -> pa.Table:
+        table = arrow_of(states)
         functions = {name: function_of(table.column(name)) for name in state_columns}
-        return merge_by(table, _keys(table, by), functions, trusted=trusted)
+        return merge_by(states, _keys(table, by), functions)
 
     def first(batches: Batches, _: int) -> Iterator[tuple[Content, pa.Table]]:
         return as_states(partial_states(batches, combine, combine, MOST_BYTES))
@@ -193,7 +195,7 @@ def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
         table = combine(table)  # of unequal parameters, perhaps: each partition has seen its own
         if apart is keys:
             return table
-        merged = combine(table, keys, trusted=True)
+        merged = combine(made_here(table), keys)
         if merged.num_rows < table.num_rows:
             levels = " and ".join(sorted(map(str, pc.unique(table.column(LEVEL)).to_pylist())))
             raise ValueError(

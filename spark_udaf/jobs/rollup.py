@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aggr.state_checks import made_here
 from aggr.states.keys import keyed, plain_keys
 from spark_udaf.jobs.exclusive_times import Span
 from spark_udaf.jobs.null_times import with_times
@@ -137,7 +138,7 @@ def plan_rollup(
 
     def merge(states: pa.Table) -> pa.Table:
         finest, *coarser = _by_number(states, frame) if climbed else [states]
-        return then(climb(merge_panes(finest, frame), frame, coarser))
+        return then(climb(merge_panes(made_here(finest), frame), frame, coarser))
 
     columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce_late)
@@ -161,7 +162,7 @@ def _finished(
         for content, table in every:
             yield content, _numbered(table, 0) if content is Content.STATES else table
         return
-    whole, left = climb_within(merge_panes(some[0][1], frame), frame, *alone)
+    whole, left = climb_within(merge_panes(made_here(some[0][1]), frame), frame, *alone)
     yield Content.RESULTS, then(whole)
     yield Content.STATES, pa.concat_tables([_numbered(states, number) for number, states in enumerate(left)])
 

@@ -86,7 +86,7 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
         if timed and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         given_by = {word: typed_udf.column(each) for word, each in others.items()}
-        weight = given_by.pop(WEIGHT, None) if function.takes_weights() else None
+        weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
         columns = () if column is None else (typed_udf.column(column), *given_by.values())
         label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)

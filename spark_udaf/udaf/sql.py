@@ -164,7 +164,7 @@ def _apply_parameters(
     with error_label(spec.label):
         values, positional = _column(positional)
         inputs = spec.function.inputs
-        weights = named.get(WEIGHT) if spec.function.takes_weights() else None
+        weights = named.get(WEIGHT) if spec.function.takes_weights else None
         if weights is not None:
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:

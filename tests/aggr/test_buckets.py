@@ -81,8 +81,8 @@ def test_histograms_are_added_group_by_group(rows, n, most, random):
     for group, row in zip(ids, rows, strict=True):
         naive[group].update(row)
     expected = written([folded(counts, most) for counts in naive])
-    for field in (Buckets(most), Buckets(most).unchecked):
-        assert same_bits(field.merge(written(rows), Groups.of(ids, n)), expected)
+    for merge in (Buckets(most).merge, Buckets(most).merge_checked):
+        assert same_bits(merge(written(rows), Groups.of(ids, n)), expected)
 
 
 def test_totals_beyond_int64_are_the_greatest_one():
@@ -118,7 +118,7 @@ def test_damaged_states_are_refused_and_never_read_beyond(reach):
         damaged = pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
         for groups in (Groups.single(4), Groups.of([0, 1, 1, 0], 2)):
             try:
-                Buckets().merge(damaged, groups)
+                Buckets().merge_checked(damaged, groups)
             except ValueError as error:
                 assert "holds buckets that break off" in str(error)  # noqa: PT017
                 refused += 1
@@ -134,7 +134,7 @@ def test_counts_that_do_not_add_up_are_refused(keys, row):
     columns = [pa.array(totals, pa.int64()) if f.name == "total" else pair.field(f.name) for f in HISTOGRAM_TYPE]
     damaged = pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
     with pytest.raises(ValueError, match="holds buckets that break off"):
-        Buckets().merge(damaged, Groups.single(2))
+        Buckets().merge_checked(damaged, Groups.single(2))
 
 
 def test_a_damaged_state_is_refused_when_read():

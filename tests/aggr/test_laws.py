@@ -259,7 +259,7 @@ class Broken(Function):
         return states.field("value")
 
 
-class AddFloats:
+class AddFloats(Field):
     def merge(self, column, groups):
         return pa.array(np.bincount(groups.ids, column.to_numpy(), minlength=groups.n).astype(np.float64))
 
@@ -292,13 +292,13 @@ class FinishedMean(FloatSum):
         return states.field("mean")
 
 
-class MeanOfMeans:
+class MeanOfMeans(Field):
     def merge(self, column, groups):
         total = np.bincount(groups.ids, column.to_numpy(), minlength=groups.n)
         return pa.array(total / np.maximum(groups.counts(), 1))
 
 
-class FirstArrival:
+class FirstArrival(Field):
     def merge(self, column, groups):
         rows = np.full(groups.n, -1)
         rows[groups.ids[::-1]] = np.arange(len(groups.ids))[::-1]
@@ -368,7 +368,7 @@ class ForgetsState(Broken):
         return {"count": Latest(), "value": LEAST}
 
 
-class Latest:
+class Latest(Field):
     def merge(self, column, groups):
         kept = np.zeros(groups.n, np.int64)
         kept[groups.ids] = column.to_numpy()
@@ -382,9 +382,8 @@ class AnyParameter(Broken):
     size: int = 5
     state_parameters: ClassVar = {"size": pa.int32()}
 
-    def check_states(self, states, *, merging=False):
-        if states.type.get_field_index("count") < 0:
-            raise ValueError("not mine")
+    def parameter_columns(self, n):
+        return {}
 
 
 class LooksAround(Broken):
@@ -410,16 +409,24 @@ class ReadsTheOld(Broken):
 
     version = 2
 
-    def _check(self, states, named, merging=False, finishing=False):
+    def _of_this_version(self, states):
         columns = {f.name: states.field(f.name) for f in states.type}
         columns["version"] = pa.array([2] * len(states), pa.int8())
-        super()._check(
-            pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), named, merging, finishing
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=states.is_null())
+
+    def merge(self, states, groups):
+        return super().merge(
+            states if states.type.get_field_index("version") < 0 else self._of_this_version(states), groups
         )
+
+    def finish(self, states):
+        return super().finish(self._of_this_version(states))
 
 
 class WeighsOnce(Broken):
     """Counts a row once, whatever its weight."""
+
+    takes_weights = True
 
     def _reduce_weighted(self, values, groups, weights):
         return self._reduce(values, groups)

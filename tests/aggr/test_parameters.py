@@ -235,7 +235,7 @@ def test_a_default_that_is_made_anew_is_a_default():
 
     measure = aggr.Measure(Tagged(), "x")
     assert repr(measure) == "loudest('x')"
-    assert replace(Tagged(), tags=["a"]).state() == Tagged()
+    assert replace(Tagged(), tags=["a"]).state_function() == Tagged()
 
 
 def test_what_cannot_be_described_is_refused():

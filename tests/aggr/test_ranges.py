@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
+from aggr.fields import Counts
 from aggr.kernels.digest import same_bits
 from aggr.kernels.groups import Groups
 from aggr.states.ranges import merge_runs, runs_of, scan
@@ -87,10 +88,15 @@ def test_a_scan_merges_each_state_with_those_before_it():
 def test_no_row_is_reduced_twice_and_merges_do_not_grow_with_the_window():
     merged = []
 
+    class Watched(Counts):
+        def merge(self, column, groups):
+            merged.append(len(column))
+            return super().merge(column, groups)
+
     class Counting(aggr.Sum):
-        def merge(self, states, groups):
-            merged.append(len(states))
-            return super().merge(states, groups)
+        @property
+        def state_fields(self):
+            return {**super().state_fields, "count": Watched()}
 
     at, totals = np.arange(1, 4097), []
     for size in (10, 1000):

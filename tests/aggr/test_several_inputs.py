@@ -137,7 +137,7 @@ class Both(Function):
 
     name, keeps, returns, guarantee = "both", "two counts", "int64", "exact"
     inputs = ("value", "extra")
-    tolerates = frozenset({"extra"})
+    nullable_inputs = frozenset({"extra"})
 
     @property
     def state_fields(self):

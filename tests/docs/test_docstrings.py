@@ -11,13 +11,14 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from aggr.fields import CheckedField, Field
 from tiltframe.store.core.backend import Backend
 
+ROOT = Path(__file__).parent.parent.parent
 PUBLIC = [  # what users call and import
     *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases"),
     *("aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
@@ -29,7 +30,7 @@ PROTOCOLS = [  # what those implement who add a function, a window or a store
     *("aggr.function", "aggr.fields", "aggr.kernels.groups", "windows.contract", "windows.ordered.contract"),
     "tiltframe.store.core.backend",
 ]
-FOLLOW_A_PROTOCOL = ("aggr.fields", "tiltframe.store.testing.memory")  # without inheriting from it
+FOLLOW_A_PROTOCOL = ("tiltframe.store.testing.memory",)  # without inheriting from it
 OURS = ("aggr", "windows", "tiltframe", "spark_udaf")
 
 
@@ -53,7 +54,7 @@ def public(module: str) -> Iterator[tuple[str, Any]]:
 
 def overrides(cls: type, name: str) -> bool:
     """Say whether a base class, or the protocol that a class follows, documents the method already."""
-    protocols = (Backend, CheckedField, Field) if cls.__module__ in FOLLOW_A_PROTOCOL else ()
+    protocols = (Backend,) if cls.__module__ in FOLLOW_A_PROTOCOL else ()
     bases = [*cls.__mro__[1:], *(base for base in protocols if base is not cls)]
     return any(getattr(vars(base).get(name), "__doc__", None) for base in bases)
 
@@ -127,6 +128,25 @@ def test_public_names_say_what_they_take_return_and_raise(package: str) -> None:
     assert own
     short = {name: missing for name, value in own if (missing := shortcomings(value))}
     assert not short, "\n".join(f"{name} does not say {', '.join(missing)}" for name, missing in short.items())
+
+
+def undocumented(module: str) -> Iterator[str]:
+    """List the public methods of a module's classes that neither they nor a base class says anything of."""
+    for cls in vars(importlib.import_module(module)).values():
+        if inspect.isclass(cls) and cls.__module__ == module and not cls.__name__.startswith("_"):
+            for name, member in vars(cls).items():
+                method = isinstance(member, property | classmethod | staticmethod) or inspect.isfunction(member)
+                if method and not name.startswith("_") and not member.__doc__ and not overrides(cls, name):
+                    yield f"{module}.{cls.__name__}.{name}"
+
+
+@pytest.mark.parametrize("package", OURS)
+def test_methods_say_what_they_do_unless_what_they_override_does(package: str) -> None:
+    files = [file.relative_to(ROOT).with_suffix("") for file in (ROOT / package).rglob("*.py")]
+    modules = [".".join(file.parts).removesuffix(".__init__") for file in files if file.name != "__main__"]
+    silent = [name for module in sorted(modules) for name in undocumented(module)]
+    assert len(modules) > 5
+    assert not silent
 
 
 def test_what_is_left_out_is_found() -> None:

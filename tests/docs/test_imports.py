@@ -48,9 +48,10 @@ MAY_IMPORT = {
 LAYERS = [
     ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.extras"],
     ["aggr.kernels"],
-    ["aggr.kernels.histogram"],
     ["aggr.sql"],
-    ["aggr.fields", "aggr.function", "aggr.parameters", "aggr.asked_quantiles", "aggr.registry"],
+    ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.state_checks"],
+    ["aggr.kernels.histogram"],
+    ["aggr.function", "aggr.registry"],
     ["aggr.measure", "aggr.state_plan"],
     ["aggr.functions"],
     ["aggr.states"],

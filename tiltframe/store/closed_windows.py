@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.kernels import compute as pc
+from aggr.state_checks import made_here
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
@@ -227,7 +228,7 @@ class ClosedWindows:
             return False
         below, levels = self.outgoing, []
         for level in self.store.frame.levels:
-            below = merge_level(below, self.store.frame, level, trusted=True, unknown=True)
+            below = merge_level(made_here(below), self.store.frame, level, unknown=True)
             levels.append((level, below))
         added = self.store.append(joined(levels, self.store.frame), self.writer, self.number, self._closed())
         self.outgoing, self.number = None, self.number + 1

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
+from aggr.state_checks import made_here
 from aggr.states.keys import key_column, keyed
 from aggr.states.result_names import check_having_names
 from tiltframe.event_time import event_times
@@ -159,7 +160,7 @@ class OpenWindows:
             dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
         kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
         states, late = self._reduced(kept, own[~dropped], times[~dropped])
-        lost, levels, counts = self._merged(merge_panes(states, self.partial_frame))
+        lost, levels, counts = self._merged(merge_panes(made_here(states), self.partial_frame))
         if len(lost):
             late = self._panes.lie_in(lost, kept, times[~dropped])
         dropped[~dropped] = late
@@ -190,7 +191,7 @@ class OpenWindows:
         ValueError
             If they are no such states, or damaged, or their keys are more than ``max_keys``. Nothing has changed then.
         """
-        panes = merge_panes(self._panes.checked(states), self.partial_frame, trusted=False)
+        panes = merge_panes(self._panes.checked(states), self.partial_frame)
         known, there = self._known(instants_of(panes)), 0
         if known.any():
             there = self._panes.told(panes.filter(pa.array(known))).rows

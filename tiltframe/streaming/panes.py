@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import aggr
 from aggr.arguments import checked_type
 from aggr.kernels.groups import group_by
+from aggr.state_checks import made_here
 from aggr.states.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
@@ -105,7 +106,7 @@ class Panes:
             return panes.filter(pa.array(~older)), 0, out
         for name, micros in ((START, at), (END, level.ends(at))):
             panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-        return (merge_panes(panes, self.partial_frame) if older.any() else panes), out.rows, none
+        return (merge_panes(made_here(panes), self.partial_frame) if older.any() else panes), out.rows, none
 
     def lie_in(self, lost: WindowTable, rows: pa.Table, times: Instants) -> NDArray[np.bool_]:
         """Say which rows lie in lost panes alone."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from aggr import Function
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups, group_by
+from aggr.state_checks import made_here
 from aggr.states.keys import key_column
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
@@ -208,7 +209,7 @@ class WindowTable:
         kept = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name, function in functions.items():
             column = states.column(name)
-            zero = function._merge_trusted(column.slice(0, 0), Groups.of(np.zeros(0, np.int64), 1))
+            zero = function.merge(made_here(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
             both = pa.chunked_array([*column.chunks, zero]).take(kept)
             states = states.set_column(states.column_names.index(name), name, both)
         return WindowTable(states, self.marks)
@@ -370,9 +371,7 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     states = meeting.states
     same = [name for name in states.column_names if name not in functions]
     one = states.select(same).take(pa.array(rows[until[:-1]]))
-    columns = {
-        name: functions[name]._merge_trusted(states.column(name), groups) if name in functions else one.column(name)
-        for name in states.column_names
-    }
+    merged = {name: f.merge(made_here(states.column(name)), groups).states for name, f in functions.items()}
+    columns = {name: merged[name] if name in merged else one.column(name) for name in states.column_names}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)

@@ -6,12 +6,13 @@ that lie far apart are listed and sorted by numpy: few columns have some, and a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.fields import Field
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.histogram.column import (
@@ -55,8 +56,10 @@ _APART = 4  # cells a byte, above which the keys of two histograms are merged as
 
 
 @dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(Field):
     """The field of a state that holds histograms, a column of `aggr.kernels.histogram.column.HISTOGRAM_TYPE`.
+
+    Histograms are checked as they are merged and, by `packed`, as they are read: alone that takes a quarter of a merge.
 
     Parameters
     ----------
@@ -68,22 +71,12 @@ class Buckets:
         What keys can be; states that have others are refused.
     wider : bool
         Take histograms of more than ``most`` keys, to fold them.
-    checked : bool
-        Check histograms when they are merged; without it they must be sound.
     """
 
     most: int | None = None
     least: int = -(2**31)
     greatest: int = 2**31 - 1
     wider: bool = False
-    checked: bool = True
-
-    checks_in_merge = True
-
-    @property
-    def unchecked(self) -> Buckets:
-        """The same for histograms that are known to be sound: to check them takes a quarter of merging them."""
-        return replace(self, checked=False)
 
     def reduce(
         self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
@@ -116,18 +109,19 @@ class Buckets:
         return self.merge(ones.to_arrow(), groups)
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
-        """Add the histograms of each group.
+        return self._merge(column, groups, False)
 
-        Raises `DamagedState`, a ``ValueError``, for what `check` refuses, and ``OverflowError`` where a
-        group counts beyond int64.
-        """
+    def merge_checked(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        return self._merge(column, groups, True)
+
+    def _merge(self, column: pa.StructArray, groups: Groups, checked: bool) -> pa.StructArray:
         check_lengths(len(column), groups, "histograms")
         column = checked_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
         written, sparse, broken, overflown = _merged(
-            *groups.by_group(), low, high, totals, data, places, *bounds, self.checked, _UNASKED
+            *groups.by_group(), low, high, totals, data, places, *bounds, checked, _UNASKED
         )
         if broken:
             raise DamagedState(DAMAGED)
@@ -145,12 +139,10 @@ class Buckets:
         """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
         return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
 
-    def check_type(self, column: pa.StructArray) -> None:
-        """Raise `DamagedState` for what is no column of histograms: all of `check` that `packed` leaves open."""
+    def check_first(self, column: pa.StructArray) -> None:
         checked_type(column, HISTOGRAM_TYPE)
 
     def check(self, column: pa.StructArray) -> None:
-        """Raise `aggr.kernels.damage.DamagedState` for histograms that this field cannot hold."""
         check_histograms(column, self.most or FAR, self.least, self.greatest)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from aggr.function import FUNCTION
+from aggr.state_checks import FUNCTION
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import PARTIAL
 from tiltframe.store.core.stored_types import stored_schema

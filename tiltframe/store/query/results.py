@@ -14,6 +14,7 @@ from aggr import sql
 from aggr.arguments import checked_names, shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups, group_by
+from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from aggr.states.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
@@ -45,7 +46,9 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
                 "ask for a shorter range, fewer keys or longer hops"
             )
     found = plan.target.assign(instants_of(rows))
-    merged = _merged(taken(rows, found.rows), found.starts, found.ends, plan, trusted=plan.target.max_overlap > 1)
+    rows = taken(rows, found.rows)
+    states = made_here(rows) if plan.target.max_overlap > 1 else rows  # merged above
+    merged = _merged(states, found.starts, found.ends, plan)
     if plan.within is None:
         return merged
     begun = instants_of(merged)
@@ -55,7 +58,7 @@ def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
     """Merge the states of the whole range, as `requested_states` gives them of parts of it."""
     states = pa.concat_tables(parts)
-    return _merged(states, instants_of(states), instants_of(states, END), plan, trusted=True)
+    return _merged(made_here(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
@@ -94,12 +97,12 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
     both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
-    return _merged(both, instants_of(both), instants_of(both, END), plan, trusted=True)
+    return _merged(made_here(both), instants_of(both), instants_of(both, END), plan)
 
 
 def answers(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Read results of merged states: level, window_start, window_end, keys, measures, partial."""
-    results = finish_by(states, (START, END, *plan.keys), plan.measures, trusted=True)
+    results = finish_by(made_here(states), (START, END, *plan.keys), plan.measures)
     partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     return results.append_column(PARTIAL, partial)
@@ -169,9 +172,10 @@ def limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
             return
 
 
-def _merged(rows: pa.Table, starts: Instants, ends: Instants, plan: QueryPlan, *, trusted: bool = False) -> pa.Table:
+def _merged(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
     """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
-    keys = {START: pa.array(starts).cast(INSTANT)} | {name: key_column(rows.column(name)) for name in plan.keys}
+    columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
+    keys = {START: pa.array(starts).cast(INSTANT)} | columns
     functions = {c.name: c.measure.function for c in plan.frame.states if c.name in plan.states}
-    merged = merge_by(rows, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, trusted=trusted, unknown=True)
+    merged = merge_by(states, keys, functions, carried={END: pa.array(ends).cast(INSTANT)}, unknown=True)
     return merged.select([START, END, *plan.keys, *functions])

@@ -1,0 +1,60 @@
+"""Checked states: what is checked, what is not, and who may say that states need none."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.extend import DamagedState
+from aggr.state_checks import CheckedStates, checked, made_here
+
+ROOT = Path(__file__).parent.parent.parent
+SUM, ALL = aggr.Sum(), aggr.Groups.single(2)
+STATES = SUM.reduce(pa.array([1.0, 2.0]), aggr.Groups.each(2))
+WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes from elsewhere is checked
+    *("aggr/function.py", "aggr/state_checks.py", "aggr/states/ranges.py"),
+    *("tiltframe/level_chain.py", "tiltframe/spilled_states.py", "tiltframe/store/closed_windows.py"),
+    *("tiltframe/store/query/results.py", "tiltframe/streaming/open_windows.py", "tiltframe/streaming/panes.py"),
+    *("tiltframe/streaming/window_table.py", "spark_udaf/jobs/aggregate.py", "spark_udaf/jobs/rollup.py"),
+}
+
+
+def damaged(states):
+    """Give states a count that no rows have."""
+    columns = {f.name: states.field(f.name) for f in states.type} | {"count": pa.array([-1] * len(states))}
+    return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+
+
+def test_merging_checked_states_gives_checked_states_with_the_same_bits():
+    merged = SUM.merge(checked(SUM, STATES), ALL)
+    assert isinstance(merged, CheckedStates)
+    assert merged.states.equals(SUM.merge(STATES, ALL))
+    assert SUM.finish(merged).to_pylist() == SUM.finish(merged.states).to_pylist() == [3.0]
+
+
+@pytest.mark.parametrize(
+    "read", [lambda states: checked(SUM, states), SUM.finish, lambda states: SUM.merge(states, ALL)]
+)
+def test_states_from_outside_are_checked(read):
+    with pytest.raises(DamagedState, match="a damaged state of sum: its field 'count' counts -1"):
+        read(damaged(STATES))
+
+
+def test_checked_states_are_not_looked_at_again():
+    assert SUM.merge(made_here(damaged(STATES)), ALL).states.field("count").to_pylist() == [-2]
+
+
+def test_checked_states_do_not_travel():
+    with pytest.raises(TypeError, match="checked states do not travel; send their Arrow column"):
+        pickle.dumps(checked(SUM, STATES))
+
+
+def test_nobody_else_says_that_states_need_no_check():
+    packages = ("aggr", "windows", "tiltframe", "spark_udaf")
+    files = {str(file.relative_to(ROOT)) for package in packages for file in (ROOT / package).rglob("*.py")}
+    saying = {name for name in files if "made_here" in (text := (ROOT / name).read_text()) or "CheckedStates(" in text}
+    assert saying == WHO_MAY
