@@ -145,9 +145,14 @@ def bound(
     except TypeError as error:
         problem = problem or str(error).replace("got an unexpected keyword argument", "there is no parameter")
     if problem:
-        written = ", ".join(str(part).split(":")[0].split("=")[0] for part in takes.values())
+        written = ", ".join(_parameter(part) for part in takes.values())
         raise ValueError(f"cannot read {shown(text)}: {problem}; {call.name} takes {written or 'nothing'}")
     return partial(make, *positional, **named)
+
+
+def _parameter(part: inspect.Parameter) -> str:
+    name = f"*{part.name}" if part.kind is part.VAR_POSITIONAL else part.name
+    return f"{name}=" if part.kind is part.KEYWORD_ONLY else name
 
 
 def read_as(

@@ -8,12 +8,12 @@ A distribution brings functions by entry points of the group ``aggr.functions``:
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import fields
 from functools import cache
 from keyword import iskeyword
 
 from aggr.arguments import checked_name, nearest, shown
+from aggr.entry_points import load_group
 from aggr.function import WEIGHT, Function, column_keywords
 from aggr.state_checks import FUNCTION, VERSION
 
@@ -175,14 +175,7 @@ def aliases() -> dict[str, str]:
 @cache
 def _load_others() -> None:
     """Register the functions of other distributions, once, when the first is asked for; warn of those that fail."""
-    from importlib.metadata import entry_points  # with all of email and zipfile, which few imports need
-
-    for point in entry_points(group=GROUP):
-        try:
-            register(point.load())
-        except Exception as error:  # another's code: whatever it raises must not take ours along
-            whose = point.dist.name if point.dist else "an unknown distribution"
-            warnings.warn(f"the function {point.name!r} of {whose} is left out: {error}", RuntimeWarning, stacklevel=3)
+    load_group(GROUP, "function", register)
 
 
 class UnknownFunction(KeyError):

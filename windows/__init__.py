@@ -12,7 +12,8 @@ from windows.kinds.all_time import AllTime
 from windows.kinds.hopping import Hopping, hopping
 from windows.kinds.session import Session, session
 from windows.kinds.tumbling import Tumbling, window
-from windows.read import as_window, read_window, read_windows
+from windows.read import as_window, read_window, read_windows, text_of
+from windows.registry import register, unregister
 from windows.timezone import check_timezone
 
 __all__ = [
@@ -30,6 +31,9 @@ __all__ = [
     "hopping",
     "read_window",
     "read_windows",
+    "register",
     "session",
+    "text_of",
+    "unregister",
     "window",
 ]

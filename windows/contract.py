@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import fields
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.arguments import checked_type, shown
-from windows.timezone import Instants, check_years, checked_instants
+from aggr.arguments import checked_type, checked_whole, shown
+from aggr.call_text import write_call
+from aggr.duration import DAY
+from windows.timezone import Instants, check_years, checked_instants, clock
 
 # where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
+MOST_LISTED = 10_000_000  # windows: 80 MB of starts
+_TRIED, _DECADE = 19_723 * DAY, 3_652 * DAY  # 2024, about which it is tried whether windows nest
 
 
 class Intervals(NamedTuple):
@@ -43,21 +49,25 @@ class Merged(NamedTuple):
 class TimeWindow(ABC):
     """A kind of window whose intervals are known from a row's time alone.
 
-    An implementation is a frozen dataclass with a `name` and the method `assign`; the rest has defaults. Its windows
+    An implementation is a frozen dataclass with a `kind` and the method `assign`; the rest has defaults. Its windows
     must obey the laws of `windows.testing`: among them, that windows which begin at the same instant end at the
     same instant, so that a window is known by its start. What a kind of window cannot know, such as where its windows
     begin (`starts`, `starts_between`, `first_start_from`) or end (`ends`) whatever the rows, raises ``ValueError``.
     """
 
+    kind: ClassVar[str] = ""  # the word that texts of such windows begin with
     is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
     contiguous: ClassVar[bool] = (
         False  # whether windows follow each other without gap or overlap: a store keeps only such
     )
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """A short text that no other kind of window has, such as ``1h``."""
+        """Its text, which no other window has: `kind`, and the fields that differ from their defaults, but no zone."""
+        own = [field for field in fields(self) if field.name != "timezone"]  # type: ignore[arg-type]
+        said = {field.name: getattr(self, field.name) for field in own}
+        differing = {field.name: said[field.name] for field in own if said[field.name] != field.default}
+        return write_call(self.kind or type(self).__name__, differing)
 
     @abstractmethod
     def assign(self, times: Instants) -> Intervals:
@@ -109,7 +119,7 @@ class TimeWindow(ABC):
         check_intervals(keys, starts, ends)
         order = np.lexsort((ends, starts, keys))
         differs = np.any([np.diff(column[order]) != 0 for column in (keys, starts, ends)], axis=0)
-        return merged(order, np.append(True, differs)[: len(order)], starts, ends)
+        return number_windows(order, np.append(True, differs)[: len(order)], starts, ends)
 
     @property
     def timezone(self) -> str | None:
@@ -181,7 +191,15 @@ class TimeWindow(ABC):
         ValueError
             If ``finer`` is no window.
         """
-        return None if checked_finer(finer).pane == self else f"what {self.name} is made of is not known"
+        pane, fine = self.pane, checked_finer(finer).pane
+        if fine == pane:
+            return None
+        if fine.is_merging or self.is_merging:
+            return f"{(finer if fine.is_merging else self).name} is a level alone, found from rows"
+        if None not in (pane.timezone, fine.timezone) and pane.timezone != fine.timezone:
+            return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {pane.timezone}"
+        problem = f"{fine.name} is longer" if fine.length > pane.length else _cut(pane, fine)
+        return problem and (problem if pane == self else f"its panes are of {pane.name}, and {problem}")
 
     def starts(self, times: Instants) -> Instants:
         """Find the start of the latest window that begins at each time or before it.
@@ -201,7 +219,9 @@ class TimeWindow(ABC):
         ValueError
             If the starts of windows do not follow from a clock.
         """
-        raise self._unlisted()
+        if not self.contiguous:
+            raise self._unlisted()
+        return self.assign(times).starts
 
     def ends(self, starts: Instants) -> Instants:
         """Find where windows end.
@@ -246,7 +266,24 @@ class TimeWindow(ABC):
         ValueError
             If the starts of windows do not follow from a clock, or are too many to list.
         """
-        raise self._unlisted()
+        if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
+            return np.array([], np.int64)
+        if not self.contiguous:
+            raise self._unlisted()
+        step = max(int(min(self.length, end - start)) // 2, 1)
+        self.check_listed((end - start) // (2 * step))
+        starts = np.unique(self.starts(np.append(np.arange(start, end, step), end - 1)))
+        while len(missing := np.setdiff1d((ends := self.ends(starts))[ends < end], starts)):
+            starts = np.union1d(starts, missing)  # windows that are shorter than a step
+        return starts[starts >= start]
+
+    def check_listed(self, count: int) -> None:
+        """Raise ``ValueError`` for more windows than can be listed."""
+        if count > MOST_LISTED:
+            raise ValueError(
+                f"{count:,} windows of {self.name} begin in the range, and at most {MOST_LISTED:,} can be listed; "
+                "take a shorter range or longer windows"
+            )
 
     def first_start_from(self, at: int) -> int:
         """Find the first window that does not begin before an instant.
@@ -266,7 +303,8 @@ class TimeWindow(ABC):
         ValueError
             If the starts of windows do not follow from a clock.
         """
-        raise self._unlisted()
+        before = self.starts(np.array([checked_whole(at, "at", -(2**63)) - 1], np.int64))
+        return int(self.ends(before)[0])
 
     def _unlisted(self) -> ValueError:
         return ValueError(
@@ -275,7 +313,32 @@ class TimeWindow(ABC):
         )
 
 
-def merged(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
+@lru_cache(maxsize=1024)
+def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
+    """Find an edge of a coarser window inside a finer one, among windows of some years; say where."""
+    found = coarse.assign(_probes(coarse, fine))
+    edges = np.unique(np.concatenate([found.starts, found.ends]))
+    edges = edges[(edges > MIN_INSTANT) & (edges < MAX_INSTANT)]
+    rows, starts, _ = fine.assign(edges)
+    inside = np.flatnonzero(starts < edges[rows])
+    if not len(inside):
+        return None
+    edge, start = (np.datetime64(int(at[inside[0]]), "us") for at in (edges[rows], starts))
+    at, since = (np.datetime_as_string(instant, unit="auto") for instant in (edge, start))
+    return f"windows of {coarse.name} have an edge at {at} UTC, inside the one of {fine.name} that begins at {since}"
+
+
+def _probes(coarse: TimeWindow, fine: TimeWindow) -> Instants:
+    """Choose times in some windows that follow each other, and about changes of the clock."""
+    step = np.arange(-24, 24) * max(int(min(coarse.length, _DECADE)) // 2, 1)
+    zone = coarse.timezone or fine.timezone
+    changes = clock(zone, _TRIED - _DECADE // 2, _TRIED).since[1:][-4:] if zone else np.array([], np.int64)
+    near = (changes[:, None] + step[20:29]).ravel()
+    times: Instants = np.clip(np.concatenate([_TRIED + step, near]), 0, 2 * _TRIED)
+    return times
+
+
+def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: Instants, ends: Instants) -> Merged:
     """Number windows of sorted intervals.
 
     Parameters

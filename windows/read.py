@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 from aggr.arguments import shown
+from aggr.call_text import read_as, read_call, split
+from aggr.duration import UNITS
 from windows.contract import TimeWindow
-from windows.kinds.all_time import AllTime
-from windows.kinds.hopping import hopping
-from windows.kinds.session import session
 from windows.kinds.tumbling import window
+from windows.registry import GROUP, kinds
 from windows.timezone import check_timezone
 
-# name -> how it is written, how many arguments it takes, whether it takes an offset, what makes it
-_Make = Callable[[list[str], str, str | None], TimeWindow]
-_KINDS: dict[str, tuple[str, int, bool, _Make]] = {
-    "hopping": (
-        "hopping(SIZE, HOP), such as hopping(1h, 10m), or hopping(1h, 10m, offset=5m)",
-        2,
-        True,
-        lambda texts, zone, offset: hopping(texts[0], texts[1], zone, offset),
-    ),
-    "tumbling": (
-        "tumbling(SIZE, offset=TIME), such as tumbling(1d, offset=6h)",
-        1,
-        True,
-        lambda texts, zone, offset: window(texts[0], zone, offset),
-    ),
-    "session": ("session(GAP), such as session(30m)", 1, False, lambda texts, zone, offset: session(texts[0])),
-}
-
-
-_ORDERED = re.compile(
-    r"\s*(count|weighted_count|interval|emit_when|since|sliding|running)\s*\(|\s*session\s*\(\s*['\"]"
-)
+_ORDERED = "ordered windows, which depend on the rows before, go to tiltframe.running and OrderedFrame"
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
@@ -44,7 +20,8 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     ----------
     text : str
         A size such as ``10s``, ``1h`` or ``1 month``; ``tumbling(SIZE, offset=TIME)``; ``hopping(SIZE, HOP)``, perhaps
-        with an offset; ``session(GAP)``; or ``all``, for one window without start and end.
+        with an offset; ``session(GAP)``; ``all``, for one window without start and end; or a kind that was registered,
+        by its name or as a call: `aggr.call_text` says how calls are written.
     timezone : str
         An IANA name; sessions and ``all`` follow no clock.
 
@@ -65,30 +42,48 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     Tumbling('1d', 'Europe/Paris', offset='6h')
     """
     check_timezone(timezone)
-    if hasattr(text, "ranges") or (isinstance(text, str) and _ORDERED.match(text)):
-        raise ValueError(
-            f"{shown(text)} is an ordered window, which depends on the rows before; here a time window is needed, "
-            "such as '1h'; tiltframe.running and OrderedFrame take ordered ones"
-        )
-    if not isinstance(text, str):
+    call = read_call(text, name_alone=True)
+    if hasattr(text, "ranges"):
+        raise ValueError(f"{shown(text)} is an ordered window; here a time window is needed, such as '1h'; {_ORDERED}")
+    if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
-    if text.strip() == AllTime().name:
-        return AllTime()
-    kind = re.match(r"\s*([a-z]+)\s*\(", text, re.ASCII)
-    if kind is None and (named := next((name for name in _KINDS if text.strip().startswith(name)), None)) is None:
-        return window(text, timezone)
-    name = kind[1] if kind else str(named)
-    if name not in _KINDS:
+    makers = kinds(call.name if call else "")
+    example = f"a size such as '10s', '1h' or '1mo', or one of {', '.join(makers)}; {_ORDERED}"
+    return read_as(makers, text, "a window", example, {"timezone": timezone}, name_alone=True)
+
+
+def text_of(window: TimeWindow) -> str:
+    """Return the text of a window that `read_window` reads in its zone.
+
+    Parameters
+    ----------
+    window : TimeWindow
+
+    Returns
+    -------
+    str
+        Its name.
+
+    Raises
+    ------
+    ValueError
+        If the text is not read as this window, because its class is not registered.
+
+    Examples
+    --------
+    >>> text_of(window("90s"))
+    '90s'
+    """
+    try:
+        again = read_window(window.name, window.timezone or "UTC")
+    except ValueError:
+        again = None
+    if again != window:
         raise ValueError(
-            f"cannot read {shown(text)} as a window; write {', '.join(each[0] for each in _KINDS.values())}"
+            f"windows of {shown(window.name)} cannot be read from this text, which is all that is written of them; "
+            f"give {type(window).__name__} a kind and register it: windows.register, or an entry point of {GROUP}"
         )
-    written, count, takes_offset, make = _KINDS[name]
-    inside = re.fullmatch(r"\s*[a-z]+\s*\(([^()]*)\)\s*", text, re.ASCII)
-    parts = [part.strip() for part in inside[1].split(",")] if inside else []
-    offset = re.fullmatch(r"offset\s*=\s*(.*)", parts[-1], re.ASCII) if takes_offset and len(parts) > count else None
-    if len(parts) != count + (offset is not None) or not all(parts):
-        raise ValueError(f"cannot read {shown(text)} as {name} windows; write {written}")
-    return make(parts, timezone, offset[1] if offset else None)
+    return window.name
 
 
 def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
@@ -112,8 +107,8 @@ def as_window(window: str | TimeWindow, timezone: str = "UTC") -> TimeWindow:
 
     Examples
     --------
-    >>> as_window("1h"), as_window(AllTime())
-    (Tumbling('1h'), AllTime())
+    >>> as_window("1h"), as_window(window("1d"))
+    (Tumbling('1h'), Tumbling('1d'))
     """
     return window if isinstance(window, TimeWindow) else read_window(window, timezone)
 
@@ -144,4 +139,7 @@ def read_windows(text: str, timezone: str = "UTC") -> list[TimeWindow]:
     """
     if not isinstance(text, str):
         raise ValueError(f"windows are read from text, such as '10s,1m,1h'; got {shown(text)}")
-    return [read_window(name, timezone) for name in re.split(r",(?![^()]*\))", text)]
+    names = split(text)
+    if names is None:
+        raise ValueError(f"cannot read {shown(text)} as windows; close every bracket and quote: 10s,hopping(1h, 10m)")
+    return [read_window(name, timezone) for name in names]

@@ -46,7 +46,7 @@ MAY_IMPORT = {
 # From the bottom to the top: a module imports from its own layer and from those below it. A package alone stands for
 # the files directly in it, and for its folders where they are not named themselves.
 LAYERS = [
-    ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.extras"],
+    ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.entry_points", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.sql"],
     ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.state_checks"],
@@ -58,7 +58,7 @@ LAYERS = [
     ["aggr.interchange"],
     ["aggr.testing"],
     ["aggr"],
-    ["windows.contract", "windows.timezone"],
+    ["windows.timezone", "windows.period", "windows.contract"],
     ["windows.kinds"],
     ["windows"],
     ["windows.testing"],

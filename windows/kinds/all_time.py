@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow, checked_finer
+from windows.contract import MAX_INSTANT, MIN_INSTANT, Intervals, TimeWindow
 from windows.timezone import Instants, checked_instants
 
 
@@ -20,10 +21,7 @@ class AllTime(TimeWindow):
     'all'
     """
 
-    @property
-    def name(self) -> str:
-        """What `windows.read_window` reads, ``all``."""
-        return "all"
+    kind: ClassVar[str] = "all"
 
     def assign(self, times: Instants) -> Intervals:
         """Put every time into the one interval, from `windows.MIN_INSTANT` to `windows.MAX_INSTANT`."""
@@ -34,7 +32,3 @@ class AllTime(TimeWindow):
                 f"{times.min()} to {times.max()}"
             )
         return Intervals(np.arange(n), np.full(n, MIN_INSTANT), np.full(n, MAX_INSTANT))
-
-    def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """All of time is made of whatever does not depend on rows."""
-        return f"{finer.name} is a level alone" if checked_finer(finer).is_merging else None

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from aggr.arguments import checked_type
-from aggr.duration import DAY, LENGTH, MONTHS, duration_text, offset_shown
+from aggr.duration import duration_text, offset_shown
 from windows.contract import Intervals, TimeWindow
 from windows.kinds.tumbling import Tumbling, WindowNumbering, window
 from windows.timezone import Instants, check_timezone, checked_instants
@@ -56,7 +56,7 @@ class Hopping(TimeWindow):
         hop = checked_type(self.hop, Tumbling, "the hop of hopping windows", ", such as window('10m')")
         if size.timezone != hop.timezone:
             raise ValueError(f"size and hop must be of one time zone; got {size.timezone!r} and {hop.timezone!r}")
-        if (size.unit in MONTHS) != (hop.unit in MONTHS):
+        if hop.period.common(size.period) is None:
             raise ValueError(
                 f"windows of {size.name} cannot hop by {hop.name}: a month is no fixed number of days; give both in "
                 "months, quarters and years, such as hopping(1y, 1mo), or both in weeks and shorter units, such as "
@@ -89,21 +89,14 @@ class Hopping(TimeWindow):
     @cached_property
     def pane(self) -> Tumbling:
         """The longest window that both size and hop are whole multiples of, and that every hop begins with."""
-        if self.hop.unit in MONTHS:
-            length = math.gcd(*(w.count * MONTHS[w.unit] for w in (self.size, self.hop)))
-            return _longest_unit(length, MONTHS, self.hop)
-        length = math.gcd(*(w.count * LENGTH[w.unit] for w in (self.size, self.hop)))
-        weeks = self.hop.unit == "w"  # they begin on Mondays: made of weeks, or of what a day is made of
-        if weeks and length % LENGTH["w"] == 0:
-            return Tumbling(length // LENGTH["w"], "w", self.timezone, self.hop.offset)
-        length = math.gcd(length, DAY) if weeks else length
-        return _longest_unit(length, {unit: LENGTH[unit] for unit in "smhd"}, self.hop)
+        period = self.hop.period.common(self.size.period)
+        assert period is not None  # checked
+        return Tumbling(period.count, period.unit, self.timezone, period.offset)
 
     @cached_property
     def panes(self) -> int:
         """How many panes make a window."""
-        units = MONTHS if self.hop.unit in MONTHS else LENGTH
-        return self.size.count * units[self.size.unit] // (self.pane.count * units[self.pane.unit])
+        return self.size.period.size // self.pane.period.size
 
     @property
     def length(self) -> float:
@@ -124,11 +117,6 @@ class Hopping(TimeWindow):
     def resolution(self) -> str:
         """That of the hop."""
         return self.hop.resolution
-
-    def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """Say why panes are not made of whole windows, or panes, of a finer kind; None if they are."""
-        problem = self.pane.nesting_problem(finer)
-        return problem and f"its panes are of {self.pane.name}, and {problem}"
 
     def assign(self, times: Instants) -> Intervals:
         """Find the windows that have each time.
@@ -236,10 +224,3 @@ def _ends(starts: Instants, pane: WindowNumbering, hop: WindowNumbering, panes: 
     """Find where windows end: after so many panes, and not before the next window begins."""
     ends: Instants = np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))
     return ends
-
-
-def _longest_unit(length: int, units: dict[str, int], hop: Tumbling) -> Tumbling:
-    """Write the length of a pane in the longest unit that divides it; ``units`` from short to long."""
-    unit = [unit for unit, of_unit in units.items() if length % of_unit == 0][-1]
-    offset = hop.offset if unit in MONTHS else hop.offset % length
-    return Tumbling(length // units[unit], unit, hop.timezone, offset)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import is_whole, shown
 from aggr.duration import LONGEST, duration_text, read_duration
-from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_finer, checked_times, merged
+from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_times, number_windows
 from windows.timezone import Instants
 
 _MOST = 2**62  # keys and times as one number stay within int64
@@ -79,12 +79,7 @@ class Session(TimeWindow):
         keys, begins = keys[order], starts[order]
         same_key = keys[1:] == keys[:-1]
         apart = ~same_key | (begins[1:] > _reached(same_key, ends[order])[:-1])
-        return merged(order, np.append(True, apart)[: len(order)], starts, ends)
-
-    def nesting_problem(self, finer: TimeWindow) -> str:
-        """Sessions are made of rows alone."""
-        checked_finer(finer)
-        return "a session is found from rows, and is a level alone"
+        return number_windows(order, np.append(True, apart)[: len(order)], starts, ends)
 
     def __repr__(self) -> str:
         """Write it as short as it reads back."""

@@ -13,27 +13,17 @@ So the windows of one size never overlap, leave no gap, and every coarse window 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from aggr.arguments import checked_whole, is_whole, shown
-from aggr.duration import (
-    DAY,
-    LENGTH,
-    MONTHS,
-    SHORTEST_MONTH,
-    UNITS,
-    duration_text,
-    number_and_unit,
-    offset_shown,
-    read_duration,
-)
-from windows.contract import Intervals, TimeWindow, checked_finer
+from aggr.duration import DAY, LENGTH, MONTHS, UNITS, duration_text, number_and_unit, offset_shown, read_duration
+from windows.contract import MOST_LISTED, Intervals, TimeWindow
+from windows.period import Period, period
 from windows.timezone import Clock, Instants, check_timezone, checked_instants, clock
 
-_MONDAY = 4 * DAY  # the first Monday of 1970
-_MOST = 10_000_000  # windows that are listed: 80 MB of starts
 _LONGEST = 9000 * 360.0 * DAY  # within the years that have windows, by months of 30 days
 _LARGEST = 100_000  # units in a size that is read: more is a mistake
 
@@ -73,7 +63,7 @@ class Tumbling(TimeWindow):
 
     def __post_init__(self) -> None:
         """Check the size, the zone and the offset."""
-        object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, _MOST))
+        object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))
         if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
             raise ValueError(f"the unit of a window is one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}")
         check_timezone(self.timezone)
@@ -85,17 +75,21 @@ class Tumbling(TimeWindow):
         self._check_offset()
 
     def _check_offset(self) -> None:
-        if not is_whole(self.offset) or not 0 <= self.offset < self._shortest:
-            at_most = (
-                "" if self.unit in LENGTH else f", {duration_text(self._shortest)} for months as short as February"
-            )
+        shortest = self.period.shortest
+        if not is_whole(self.offset) or not 0 <= self.offset < shortest:
+            february = f", {duration_text(shortest)} for months as short as February"
             near = is_whole(self.offset) and abs(int(self.offset)) < 2**63
             given = duration_text(int(self.offset)) if near else shown(self.offset)
             raise ValueError(
                 f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than they are"
-                f"{at_most}; got {given}"
+                f"{february if shortest < self.length else ''}; got {given}"
             )
         object.__setattr__(self, "offset", int(self.offset))
+
+    @cached_property
+    def period(self) -> Period:
+        """How windows follow each other on a clock without transitions."""
+        return period(self.count, self.unit, self.offset)
 
     @property
     def name(self) -> str:
@@ -106,7 +100,7 @@ class Tumbling(TimeWindow):
     @property
     def length(self) -> float:
         """The length in microseconds; a month counts as 30 days."""
-        return self.count * (LENGTH[self.unit] if self.unit in LENGTH else MONTHS[self.unit] * 30.0 * DAY)
+        return self.period.length
 
     @property
     def resolution(self) -> str:
@@ -133,20 +127,13 @@ class Tumbling(TimeWindow):
         if not len(times):
             return times
         zone = self._clock(times)
-        steady = len(zone.since) == 1  # no transition: plain arithmetic
-        ahead = int(zone.offsets[0])
-        if steady and self.unit in LENGTH:  # in as few passes as it takes: there may be a million times
-            shift = self._shift - ahead
-            edges: Instants = (times - shift if shift else times) // self._length
-            edges *= self._length
-            shift += self._length * after
-            return edges + shift if shift else edges
-        index = self._index(times + ahead if steady else zone.latest_local_time(times))
-        index = index + 1 if after else index
+        if len(zone.since) == 1:  # no transition: plain arithmetic
+            return self.period.edges(times, int(zone.offsets[0]), after)
+        index = self.period.index(zone.latest_local_time(times)) + after
         first, last = int(index.min()), int(index.max())
         if last - first > len(index):
-            return zone.first_instant_showing(self._local(index))
-        return zone.first_instant_showing(self._local(np.arange(first, last + 1)))[index - first]
+            return zone.first_instant_showing(self.period.local(index))
+        return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
     def starts_between(self, start: int, end: int) -> Instants:
         """List the windows that begin in ``[start, end)``, microseconds UTC, by their starts in order.
@@ -165,18 +152,8 @@ class Tumbling(TimeWindow):
             return np.array([], np.int64)
         numbers = self.numbering(start, end - 1)
         first, last = numbers.number_of(np.array([start - 1, end - 1])).tolist()
-        if last - first > _MOST:
-            raise ValueError(
-                f"{last - first:,} windows of {self.name} begin in the range, and at most {_MOST:,} can be listed; "
-                "take a shorter range or longer windows"
-            )
+        self.check_listed(last - first)
         return numbers.starts(np.arange(first + 1, last + 1))
-
-    def first_start_from(self, at: int) -> int:
-        """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
-        checked_whole(at, "at", -(2**63))
-        numbers = self.numbering(at, at)
-        return int(numbers.starts(numbers.number_of(np.array([at - 1])) + 1)[0])
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
         """Number the windows around a range of time, one after the other.
@@ -198,73 +175,16 @@ class Tumbling(TimeWindow):
             For instants before the year 2 or after the year 9998.
         """
         zone = self._clock(np.array([low, high]), margin)
-        before, after = (self._index(zone.latest_local_time(zone.since[1:] - early)) for early in (1, 0))
+        before, after = (self.period.index(zone.latest_local_time(zone.since[1:] - early)) for early in (1, 0))
         skipped = np.maximum(after - before - 1, 0)
         gaps = skipped > 0
-        return WindowNumbering(self, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
-
-    def nesting_problem(self, finer: TimeWindow) -> str | None:
-        """Say why windows are not made of whole windows, or panes, of a finer kind; None if they are."""
-        fine = checked_finer(finer).pane
-        if not isinstance(fine, Tumbling):
-            return f"{finer.name} is a level alone" if finer.is_merging else f"{finer.name} follows no clock"
-        if fine.timezone != self.timezone:
-            return f"{finer.name} is aligned in {fine.timezone} and {self.name} in {self.timezone}"
-        if fine.length > self.length:
-            return f"{fine.name} is longer"
-        no_multiple = f"{self.name} is no whole multiple of {fine.name}"
-        if fine.unit == "w" and self.unit != "w":
-            return "weeks run across the ends of months and years" if self.unit in MONTHS else no_multiple
-        if self.unit == "w" and fine.unit != "w" and (fine.unit in MONTHS or DAY % fine._length):
-            return f"weeks begin on Monday, and windows of {fine.name} do not all"
-        if self.unit in MONTHS and fine.unit in LENGTH:
-            if DAY % fine._length:
-                return f"windows of {fine.name} run across the ends of months"
-        elif (fine.unit in MONTHS and self.unit in LENGTH) or self._units % fine._units:
-            return no_multiple
-        apart = self.offset - fine.offset
-        if apart % fine._length if fine.unit in LENGTH else apart:
-            return f"windows of {self.name} begin between the starts of {fine.name}"
-        return None
-
-    @property
-    def _units(self) -> int:
-        """The size in microseconds or in months."""
-        return self.count * (LENGTH | MONTHS)[self.unit]
-
-    @property
-    def _length(self) -> int:
-        return self.count * LENGTH[self.unit]
-
-    @property
-    def _shortest(self) -> int:
-        return self._length if self.unit in LENGTH else self._units * SHORTEST_MONTH
+        return WindowNumbering(self.period, zone, zone.since[1:][gaps], np.append(0, np.cumsum(skipped[gaps])))
 
     def _clock(self, times: Instants, margin: int = 0) -> Clock:
         margin += 2 * int(self.length) + 3 * DAY
         zone = clock(self.timezone, int(times.min()), int(times.max()), margin)
-        short = self.unit in LENGTH and self._length < DAY
-        return zone.without_whole_shifts(self._length, self._shift) if short else zone
-
-    def _index(self, local: Instants) -> Instants:
-        """Count the windows that a clock without transitions has shown by a local time."""
-        if self.unit in MONTHS:
-            months = (local - self.offset).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
-            index: Instants = months // self._units
-            return index
-        return (local - self._shift) // self._length
-
-    def _local(self, index: Instants) -> Instants:
-        """Find the local time at which such a window begins."""
-        if self.unit in MONTHS:
-            months = (index * self._units).astype("datetime64[M]")
-            local: Instants = months.astype("datetime64[us]").astype(np.int64)
-            return local + self.offset
-        return index * self._length + self._shift
-
-    @property
-    def _shift(self) -> int:
-        return self.offset + (_MONDAY if self.unit == "w" else 0)
+        size = self.period.shortest
+        return zone.without_whole_shifts(size, self.offset) if size < DAY else zone
 
     def __repr__(self) -> str:
         """Write it as short as it reads back."""
@@ -279,21 +199,21 @@ class WindowNumbering:
     Numbers of two numberings have nothing to do with each other.
     """
 
-    size: Tumbling
+    period: Period
     zone: Clock
     gaps: Instants  # where the clock jumps over whole windows, which are none and have no number
     skipped: Instants  # how many it has jumped over, before and after each leap
 
     def number_of(self, times: Instants) -> Instants:
         """Find the number of the window that each time falls into."""
-        index = self.size._index(self.zone.latest_local_time(times))
+        index = self.period.index(self.zone.latest_local_time(times))
         numbers: Instants = index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
         return numbers
 
     def starts(self, numbers: Instants) -> Instants:
         """Find where the windows of these numbers begin, microseconds UTC."""
         segment = np.searchsorted(self.number_of(self.gaps), numbers, side="right")
-        return self.zone.first_instant_showing(self.size._local(numbers + self.skipped[segment]))
+        return self.zone.first_instant_showing(self.period.local(numbers + self.skipped[segment]))
 
 
 def window(size: str | Tumbling, timezone: str = "UTC", offset: str | None = None) -> Tumbling:

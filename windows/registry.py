@@ -1,0 +1,98 @@
+"""The registry: the kinds of time windows by the words that their texts begin with, those of others among them.
+
+A distribution brings kinds by entry points of the group ``tiltframe.windows``::
+
+    [project.entry-points."tiltframe.windows"]
+    half_month = "payroll:HalfMonth"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from aggr.arguments import shown
+from aggr.duration import UNITS
+from aggr.entry_points import load_group
+from windows.contract import TimeWindow
+from windows.kinds.all_time import AllTime
+from windows.kinds.hopping import hopping
+from windows.kinds.session import session
+from windows.kinds.tumbling import window
+
+GROUP = "tiltframe.windows"
+_KINDS: dict[str, Callable[..., TimeWindow]] = {
+    "tumbling": window, "hopping": hopping, "session": session, "all": AllTime,
+}  # fmt: skip
+
+
+def register(kind: type[TimeWindow]) -> type[TimeWindow]:
+    """Add a kind of window, so that it is read from text.
+
+    Parameters
+    ----------
+    kind : subclass of TimeWindow
+        A dataclass whose fields are numbers, truths, texts or lists of them; ``timezone``, if it has that field, is the
+        zone of the frame that the text is read for.
+
+    Returns
+    -------
+    The class itself, so that it may stand above one as a decorator
+
+    Raises
+    ------
+    TypeError
+        For what is no subclass of `TimeWindow`, or lacks one of its methods.
+    ValueError
+        If its `TimeWindow.kind` is no word in small letters, or is taken.
+
+    Examples
+    --------
+    >>> register(int)
+    Traceback (most recent call last):
+    TypeError: register takes a subclass of windows.TimeWindow; got the class int
+    """
+    if not (isinstance(kind, type) and issubclass(kind, TimeWindow)):
+        raise TypeError(f"register takes a subclass of windows.TimeWindow; got {shown(kind)}")
+    if missing := sorted(kind.__abstractmethods__):
+        raise TypeError(f"{kind.__name__} does not define {', '.join(missing)}; windows.TimeWindow says what each does")
+    word = kind.kind
+    if not isinstance(word, str) or not word.isidentifier() or not word.islower() or word in UNITS:
+        raise ValueError(
+            f"the kind of a window must be a word in small letters such as 'half_month', and no unit of time; "
+            f"{kind.__name__} has {shown(word)}"
+        )
+    if _KINDS.get(word, kind) is not kind:
+        raise ValueError(f"the kind {word!r} is taken; choose another")
+    _KINDS[word] = kind
+    return kind
+
+
+def unregister(kind: type[TimeWindow]) -> None:
+    """Remove a kind of window that was registered.
+
+    Parameters
+    ----------
+    kind : subclass of TimeWindow
+
+    Raises
+    ------
+    KeyError
+        If it is not registered.
+    """
+    words = [word for word, registered in _KINDS.items() if registered is kind]
+    if not words:
+        raise KeyError(f"{shown(kind)} is not registered")
+    del _KINDS[words[0]]
+
+
+def kinds(name: str = "") -> Mapping[str, Callable[..., TimeWindow]]:
+    """Return what makes each kind of window; other distributions are loaded unless ``name`` is found without them."""
+    if name not in _KINDS:
+        _load_others()
+    return _KINDS
+
+
+@cache
+def _load_others() -> None:
+    load_group(GROUP, "window", register)
