@@ -231,7 +231,8 @@ def _flags(
 def _special_products(left: pa.Array, right: pa.Array) -> Flags:
     """Tell which products are NaN or infinite."""
     x, w = (column.cast(pa.float64(), safe=False).to_numpy() for column in (left, right))
-    signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)
+    with np.errstate(invalid="ignore"):  # of a signalling NaN
+        signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)
     nan = np.isnan(signs) | (infinite & (signs == 0))
     flags = nan * NAN + (infinite & (signs > 0)) * POSITIVE + (infinite & (signs < 0)) * NEGATIVE
     special: Flags = flags.astype(np.int8)

@@ -450,7 +450,8 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
         unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
         return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
-    step = int(np.gcd.reduce(values[:256] - low))  # a guess from some of them, checked on all
+    within = high - low < 2**63  # distances are int64
+    step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from some of them, checked on all
     if step > 1 and (high - low) // step < most:
         steps = (values - low) // step
         if (steps * step == values - low).all():

@@ -16,6 +16,7 @@ import aggr
 from tiltframe.store.postgres.session import moment
 from tiltframe.store.postgres.sql_terms import (
     Merged,
+    in_order,
     nearest,
     of,
     quotient,
@@ -85,16 +86,16 @@ def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> Sql
 
 @register_sql(aggr.Min, aggr.Max)
 def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
-    (field,) = function.state_fields
-    value = of(state, field)
-    return SqlResult({"": merged.pick(value, value + " DESC" * (field == "greatest"), value)})
+    ((field, extreme),) = function.state_fields.items()
+    return SqlResult({"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)})
 
 
 @register_sql(aggr.First, aggr.Last, aggr.ArgMin, aggr.ArgMax)
 def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
     ((field, ordered),) = function.state_fields.items()
-    by, value, down = of(state, field, ordered.by), of(state, field, "value"), " DESC" * ordered.greatest
-    return SqlResult({"": merged.pick(value, f"{by}{down}, {value}{down}", by)})
+    by, value = (of(state, field, name) for name in (ordered.by, "value"))
+    order = [in_order(of(state, field, part.name), part.type, ordered.greatest) for part in dtype.field(field).type]
+    return SqlResult({"": merged.pick(value, ", ".join(order), by)})
 
 
 @register_sql(aggr.Sum)
@@ -139,7 +140,8 @@ def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType)
         *(merged.add_exactly(state, f) for f in ("products", "weights")),
     )
     flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
-    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights))
+    negative = f"({products} < 0) <> ({weights} < 0)"  # so is 0 by a negative sum
+    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights), negative)
     infinite = f"CASE WHEN ({flags} & 2) <> 0 THEN 1 ELSE -1 END * sign({weights})::float8 * 'Infinity'::float8"
     poisoned = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
     return SqlResult(
@@ -158,8 +160,8 @@ def _dds(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlRe
     flags = f"(CASE WHEN {high} > 0 THEN 2 ELSE 0 END | CASE WHEN {low} > 0 THEN 4 ELSE 0 END)"
     mean = with_special(rounded(quotient(total, count)), flags)
     columns = {
-        "_count": f"{count}::bigint",
-        **{f"_{end}": merged(f"{end}({of(state, end)})") for end in ("min", "max")},
+        "_count": f"nullif({count}, 0)::bigint",
+        **{f"_{end}": _extreme(merged, (state, end), pa.float64(), end == "max") for end in ("min", "max")},
         "_sum": f"CASE WHEN {count} > 0 THEN {with_special(rounded(total), flags)} END",
         "_mean": f"CASE WHEN {count} > 0 THEN {mean} END",
     }
@@ -174,10 +176,15 @@ def _hdr(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlRe
         exactly = parts > 1 and 1.0 / parts == function.unit
         scaled = f"::float8 / {parts}::float8" if exactly else f"::float8 * '{function.unit!r}'::float8"
     columns = {
-        "_count": f"{merged.add(state, 'buckets', 'total')}::bigint",
+        "_count": f"nullif({merged.add(state, 'buckets', 'total')}, 0)::bigint",
         **{f"_{end}": merged(f"{end}({of(state, end)})") + scaled for end in ("min", "max")},
     }
     return SqlResult(columns, "mean, standard deviation and quantiles")
+
+
+def _extreme(merged: Merged, path: tuple[str, ...], dtype: pa.DataType, greatest: bool) -> str:
+    """Choose the least or the greatest value of a field."""
+    return merged.pick(of(*path), in_order(of(*path), dtype, greatest), of(*path))
 
 
 def _flags(merged: Merged, state: str, field: str = "special") -> str:

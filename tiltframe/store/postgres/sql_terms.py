@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from tiltframe.store.postgres.flat import column_name
 from tiltframe.store.postgres.session import quoted
 
@@ -53,6 +55,12 @@ def of(*path: str) -> str:
     return f"s.{quoted(column_name('.'.join(path)))}"
 
 
+def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
+    """Order values as `aggr.kernels.sort_keys` does: -0.0, which PostgreSQL takes as equal to 0.0, comes before it."""
+    sign = f", float8send({value}){'' if down else ' DESC'}" * pa.types.is_floating(dtype)
+    return value + " DESC" * down + sign
+
+
 def quotient(value: str, by: str) -> str:
     """Divide, to many more places than a double has; by zero gives null."""
     return f"(round({value}, scale({value}) + 60) / nullif({by}, 0))"
@@ -63,11 +71,12 @@ def quotient_of_sums(value: str, by: str) -> str:
     return f"(round({value}, greatest(scale({value}), {_PLACES})) / nullif({by}, 0))"
 
 
-def rounded(value: str) -> str:
-    """Round a numeric to a double; PostgreSQL refuses what becomes 0 or infinite."""
+def rounded(value: str, negative: str = "") -> str:
+    """Round a numeric to a double; PostgreSQL refuses what becomes 0, which keeps its sign, or infinite."""
     return (
         f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
-        f"WHEN abs({value}) <= {_LEAST} THEN 0::float8 ELSE ({value})::float8 END"
+        f"WHEN abs({value}) <= {_LEAST} THEN CASE WHEN {negative or f'{value} < 0'} THEN '-0' ELSE '0' END::float8 "
+        f"ELSE ({value})::float8 END"
     )
 
 

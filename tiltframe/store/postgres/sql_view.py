@@ -6,7 +6,7 @@ Its columns are those of ``query(…, flat=True)``. What `tiltframe.store.postgr
 function, is always new. The rest, such as quantiles, is of the level's plain table, which `FrameStore.compact` and
 `FrameStore.export` bring up to date; it is null for windows that have been written to since. The view's comment names
 these columns. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
-Of ``-0.0`` and ``0.0``, either may be the least. Whole sums are numeric: they cannot overflow.
+Whole sums are numeric: they cannot overflow.
 """
 
 from __future__ import annotations
