@@ -32,7 +32,7 @@ from tiltframe.names import END as END
 from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
 from tiltframe.names import check_names
-from windows import TimeWindow, as_window, check_timezone
+from windows import TimeWindow, as_window, check_timezone, text_of
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -182,7 +182,7 @@ class TiltFrame:
     @cached_property
     def level_field(self) -> pa.Field:
         """The field of the column ``level`` in states: its metadata says what frame they are of."""
-        described = self.describe()
+        described = self._parts()
         said = {part: described[part] for part in ("levels", "timezone", "time", "keys")}
         said["states"] = {column.name: provenance.describe_states(column) for column in self.states}
         return pa.field(LEVEL, pa.string(), metadata=provenance.noted(said))
@@ -219,10 +219,10 @@ class TiltFrame:
         ValueError
             If the frame has no such level; the message names those that it has.
         """
-        wanted = as_window(name).name
-        for level in self.levels:
-            if wanted == level.name:
-                return level
+        own = {level.name: level for level in self.levels}
+        wanted = name if isinstance(name, str) and name in own else as_window(name).name
+        if wanted in own:
+            return own[wanted]
         raise ValueError(f"the frame has no level {shown(name)}; it has {', '.join(w.name for w in self.levels)}")
 
     def check(self, schema: pa.Schema) -> None:
@@ -349,7 +349,22 @@ class TiltFrame:
             checked(column.measure.function, pa.array([], schema.field(column.name).type))
 
     def describe(self) -> dict[str, Any]:
-        """Describe the frame as plain data, for JSON; `from_dict` reads it back."""
+        """Describe the frame as plain data, for JSON; `from_dict` reads it back.
+
+        Returns
+        -------
+        dict
+
+        Raises
+        ------
+        ValueError
+            If a level is of a kind of window that is not registered, so that its name would not be read.
+        """
+        for level in self.levels:
+            text_of(level)
+        return self._parts()
+
+    def _parts(self) -> dict[str, Any]:
         described = {
             "levels": [level.name for level in self.levels],
             "time": self.time,
@@ -423,7 +438,7 @@ class TiltFrame:
         ValueError
             If ``other`` is no frame.
         """
-        mine, theirs = self.describe(), checked_type(other, TiltFrame, "a frame").describe()
+        mine, theirs = self._parts(), checked_type(other, TiltFrame, "a frame")._parts()
         for part, value in mine.items():
             if part == "measures":
                 for name in [*value, *theirs[part]]:
@@ -436,11 +451,11 @@ class TiltFrame:
 
     def __eq__(self, other: object) -> bool:
         """Compare by description."""
-        return isinstance(other, TiltFrame) and self.levels == other.levels and self.describe() == other.describe()
+        return isinstance(other, TiltFrame) and self.levels == other.levels and self._parts() == other._parts()
 
     def __hash__(self) -> int:
         """Hash by description."""
-        return hash(repr(self.describe()))
+        return hash(repr(self._parts()))
 
     def __repr__(self) -> str:
         """Show levels, keys and measures in one line."""

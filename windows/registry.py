@@ -62,8 +62,12 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
             f"the kind of a window must be a word in small letters such as 'half_month', and no unit of time; "
             f"{kind.__name__} has {shown(word)}"
         )
-    if _KINDS.get(word, kind) is not kind:
-        raise ValueError(f"the kind {word!r} is taken; choose another")
+    taken = _KINDS.get(word, kind)
+    if (taken.__module__, taken.__qualname__) != (
+        kind.__module__,
+        kind.__qualname__,
+    ):  # of a notebook's cell, run again
+        raise ValueError(f"the kind {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
     _KINDS[word] = kind
     return kind
 

@@ -1,13 +1,11 @@
-"""Trials of the two how-tos: a window of one's own wherever windows go, and a backend of one's own under a whole store.
-
-What a window of one's own cannot be yet, a level of a store, is refused by its name.
-"""
+"""Trials of the two how-tos: a window of one's own wherever windows go, a backend of one's own under a store."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import doctest
+import json
 import pickle
 import random
 import sqlite3
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
+import windows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.store.testing import check_backend
 from tiltframe.streaming import OpenWindows
@@ -36,7 +35,8 @@ STARTS = np.concatenate([[0], np.cumsum(LENGTHS)])
 class RetailMonth(TimeWindow):
     """Months of 4, 4 and 5 weeks, as shops count them."""
 
-    name = "retail_month"
+    kind = "retail_month"
+    contiguous = True
     length = float(28 * DAY)
 
     def assign(self, times):
@@ -97,20 +97,73 @@ def test_a_window_of_ones_own_is_a_level_of_a_rollup_and_pickles():
 
 
 def test_a_window_of_ones_own_in_a_stream():
-    rows, windows, emitted = sales(2).sort_by("ts"), OpenWindows(FRAME), []
+    rows, stream, emitted = sales(2).sort_by("ts"), OpenWindows(FRAME), []
     for begin in range(0, 200, 20):
         batch = rows.slice(begin, 20)
-        assert windows.add_rows(batch).num_rows == 0  # none is late
-        emitted.append(windows.results(windows.advance(batch["ts"].cast(pa.int64()).to_pylist()[-1], now=0)))
-    emitted.append(windows.results(windows.close()))
+        assert stream.add_rows(batch).num_rows == 0  # none is late
+        emitted.append(stream.results(stream.advance(batch["ts"].cast(pa.int64()).to_pylist()[-1], now=0)))
+    emitted.append(stream.results(stream.close()))
     assert of_results(pa.concat_tables(emitted)) == by_hand(rows)
 
 
+@pytest.fixture
+def registered():
+    windows.register(RetailMonth)
+    yield
+    windows.unregister(RetailMonth)
+
+
 @pytest.mark.store
-def test_a_window_of_ones_own_is_no_level_of_a_store_yet(tmp_path):
-    with pytest.raises(ValueError, match=r"a store keeps levels .*retail_month is none"):
-        FrameStore(str(tmp_path / "s"), FRAME).append(rollup(sales(3), FRAME), "w", 0)
+def test_a_window_of_ones_own_is_a_level_of_a_store(tmp_path, registered):
+    frame = TiltFrame(["1d", "retail_month", "all"], "ts", FRAME.measures, ["shop"])
+    assert TiltFrame.from_dict(json.loads(json.dumps(frame.describe()))) == frame
+    kept = TiltFrame(frame.levels[:2], "ts", FRAME.measures, ["shop"])
+    store, rows = FrameStore(str(tmp_path / "s"), kept), sales(3)
+    for number in range(4):
+        store.append(rollup(rows.slice(number * 50, 50), kept), "w", number)
+    for _ in range(2):
+        again = FrameStore(str(tmp_path / "s"))
+        assert again.frame == kept
+        assert of_results(again.query("retail_month")) == by_hand(rows)
+        assert again.check().problems == ()
+        store.compact()
+    end = month_of(FIRST + 100 * DAY)[0]
+    asked = again.query("retail_month", within=(FIRST // 1000, end // 1000), fill=True)
+    assert sorted(set(asked["window_start"].cast(pa.int64()).to_pylist())) == starts_by_hand(FIRST, end)
+
+
+def starts_by_hand(low: int, high: int) -> list[int]:
+    starts = [low]
+    while month_of(starts[-1])[1] < high:
+        starts.append(month_of(starts[-1])[1])
+    return starts
+
+
+@pytest.mark.parametrize("span", [1, 28 * DAY, 5 * 365 * DAY])
+def test_windows_of_ones_own_are_listed(span):
+    first = starts_by_hand(FIRST, FIRST + 6 * 365 * DAY)
+    for low in (FIRST, FIRST + 1, FIRST + 40 * DAY):
+        assert RetailMonth().starts_between(low, low + span).tolist() == [s for s in first if low <= s < low + span]
+        assert RetailMonth().first_start_from(low) == min(s for s in first if s >= low)
+
+
+@pytest.mark.store
+def test_what_is_not_registered_is_refused_where_text_is_needed(tmp_path):
+    for needs_text in (FRAME.describe, lambda: FrameStore(str(tmp_path / "s"), FRAME).append(rollup(sales(3), FRAME))):
+        with pytest.raises(ValueError, match=r"windows of 'retail_month' cannot be read .* register it") as refused:
+            needs_text()
+        assert len(str(refused.value)) <= 300
     assert not list(tmp_path.iterdir())
+
+
+def test_a_window_of_ones_own_nests_by_its_starts():
+    assert TiltFrame(["1h", "1d", RetailMonth(), "all"], "ts", FRAME.measures).disjoint
+    for levels, message in (
+        (["10d", RetailMonth()], "inside the one of 10d"),
+        ([RetailMonth(), "1y"], "1y have an edge"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            TiltFrame(levels, "ts", FRAME.measures)
 
 
 def one_file() -> type:
