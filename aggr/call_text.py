@@ -99,6 +99,7 @@ def bound(
     call: Call,
     make: Callable[..., T],
     text: str,
+    what: str,
     fixed: Mapping[str, Any] | None = None,
     value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
@@ -108,8 +109,8 @@ def bound(
     ----------
     call : Call
     make : callable
-    text : str
-        The whole text, for errors.
+    text, what : str
+        The whole text and what it is, for errors.
     fixed : parameter -> value, optional
         What the place knows, for those parameters that ``make`` has; text cannot say it.
     value : (text, parameter) -> value
@@ -144,9 +145,10 @@ def bound(
         inspect.Signature(list(takes.values())).bind(*positional, **named)
     except TypeError as error:
         problem = problem or str(error).replace("got an unexpected keyword argument", "there is no parameter")
+        problem = problem.replace("too many positional", "too many")
     if problem:
         written = ", ".join(_parameter(part) for part in takes.values())
-        raise ValueError(f"cannot read {shown(text)}: {problem}; {call.name} takes {written or 'nothing'}")
+        raise ValueError(f"cannot read {shown(text)} as {what}: {problem}; {call.name} takes {written or 'nothing'}")
     return partial(make, *positional, **named)
 
 
@@ -193,7 +195,7 @@ def read_as(
     def value(argument: str, parameter: str | None) -> Any:
         return inner(argument) if inner is not None and read_call(argument) else read_value(argument)
 
-    return bound(call, makers[call.name], str(text), fixed, value)()
+    return bound(call, makers[call.name], str(text), what, fixed, value)()
 
 
 def write_call(name: str, arguments: Mapping[str, Any]) -> str:

@@ -52,7 +52,10 @@ TYPES: dict[str, tuple[pa.DataType, list]] = {
     "byte": (pa.int8(), [-128, 127, 0, 5]),
     "n": (pa.int32(), [0, 1, 2, 999, 2**31 - 1]),
     "u": (pa.uint64(), [0, 1, 2**53 + 1, 2**63, 2**64 - 1]),
-    "price": (pa.decimal128(20, 4), [Decimal(t) for t in ("0.0000", "-0.0001", "9999999999999.9999", "0.1000", "5.5000")]),
+    "price": (
+        pa.decimal128(20, 4),
+        [Decimal(t) for t in ("0.0000", "-0.0001", "9999999999999.9999", "0.1000", "5.5000")],
+    ),
     "text": (pa.string(), ["", "a", "A", "ä", "😀", "z" * 70, "'\"\\", " "]),
     "raw": (pa.binary(), [b"", b"\x00", b"\xff\x00", b"ab"]),
     "ok": (pa.bool_(), [True, False]),
@@ -185,10 +188,14 @@ class Trial:
         alone = [self.rows.filter(pc.equal(self.rows["case"], case)) for case in range(CASES)]
         results = pa.concat_tables([finish(rollup(rows, self.frame), self.frame, flat=True) for rows in alone])
         self.schema = results.schema
-        self.columns = [n for n in results.column_names if n not in ("level", "window_start", "window_end", *self.frame.keys)]
+        self.columns = [
+            n for n in results.column_names if n not in ("level", "window_start", "window_end", *self.frame.keys)
+        ]
         self.expected = answers(results, self.schema, self.frame)
 
-    def check(self, way: str, table: pa.Table, level: str = "", unknown: Callable[[str], bool] = lambda name: False) -> None:
+    def check(
+        self, way: str, table: pa.Table, level: str = "", unknown: Callable[[str], bool] = lambda name: False
+    ) -> None:
         """Compare what a way gives with what is expected, but for columns that it does not know."""
         found = answers(table, self.schema, self.frame, level)
         expected = {key: row for key, row in self.expected.items() if not level or key[0] == level}
@@ -196,7 +203,9 @@ class Trial:
         for name in self.columns:
             if unknown(name):
                 continue
-            differ = [(key, found[key][name], row[name]) for key, row in expected.items() if found[key][name] != row[name]]
+            differ = [
+                (key, found[key][name], row[name]) for key, row in expected.items() if found[key][name] != row[name]
+            ]
             assert not differ, (self.name, way, name, dict(self.frame.measures), differ[:2])
 
     def parts(self) -> list[pa.Table]:
@@ -235,11 +244,14 @@ def test_saved_merged_and_streamed(number):
         with pa.ipc.new_file(file, states.schema) as writer:
             writer.write_table(states)
         saved.append(pa.ipc.open_file(file.getvalue()).read_all())
-    if not frame.levels[0].unites:
+    if not frame.levels[0].is_merging:
         functions = {column.name: column.measure.function for column in frame.states}
         while len(saved) > 1:
             pair = pa.concat_tables([saved.pop(draws.randrange(len(saved))) for _ in range(2)])
-            by = {name: pair.column(name).combine_chunks() for name in ("level", "window_start", "window_end", *frame.keys)}
+            by = {
+                name: pair.column(name).combine_chunks()
+                for name in ("level", "window_start", "window_end", *frame.keys)
+            }
             saved.append(merge_by(pair, by, functions).cast(pair.schema))
         trial.check("saved and merged", finish(saved[0], frame))
     rows = trial.rows.sort_by("ts") if draws.random() < 0.5 else trial.rows

@@ -271,13 +271,13 @@ class TimeWindow(ABC):
         if not self.contiguous:
             raise self._unlisted()
         step = max(int(min(self.length, end - start)) // 2, 1)
-        self.check_listed((end - start) // (2 * step))
+        self._check_listed((end - start) // (2 * step))
         starts = np.unique(self.starts(np.append(np.arange(start, end, step), end - 1)))
         while len(missing := np.setdiff1d((ends := self.ends(starts))[ends < end], starts)):
             starts = np.union1d(starts, missing)  # windows that are shorter than a step
         return starts[starts >= start]
 
-    def check_listed(self, count: int) -> None:
+    def _check_listed(self, count: int) -> None:
         """Raise ``ValueError`` for more windows than can be listed."""
         if count > MOST_LISTED:
             raise ValueError(

@@ -10,7 +10,7 @@ from windows.kinds.tumbling import window
 from windows.registry import GROUP, kinds
 from windows.timezone import check_timezone
 
-_ORDERED = "ordered windows, which depend on the rows before, go to tiltframe.running and OrderedFrame"
+_ORDERED = "an ordered window goes to tiltframe.running or OrderedFrame, here a time window is needed"
 
 
 def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
@@ -44,7 +44,7 @@ def read_window(text: str, timezone: str = "UTC") -> TimeWindow:
     check_timezone(timezone)
     call = read_call(text, name_alone=True)
     if hasattr(text, "ranges"):
-        raise ValueError(f"{shown(text)} is an ordered window; here a time window is needed, such as '1h'; {_ORDERED}")
+        raise ValueError(f"{shown(text)} is no time window, such as '1h'; {_ORDERED}")
     if not isinstance(text, str) or ("(" not in text and (call is None or call.name in UNITS)):
         return window(text, timezone)
     makers = kinds(call.name if call else "")

@@ -150,7 +150,7 @@ def test_calls(text, measure):
         ("1 + 1", "write a call"),
         ("os.system('x')", "write a call"),
         ("sum(__import__('os'))", "cannot read"),
-        ("sum()", "missing a required argument: 'column'; sum takes column, dtype, where"),
+        ("sum()", "missing a required argument: 'column'; sum takes column, dtype, where="),
         ("sum(x, y)", "dtype must be .* got 'y'"),
         ("dds(x, acuracy=1)", "no parameter 'acuracy'; dds takes column, quantiles"),
         ("dds(x, **y)", r"quantiles must be a list of numbers .* got '\*\*y'"),

@@ -29,7 +29,6 @@ TIME_TEXTS = {
     "size": "1h",
     "tumbling text": "tumbling(1d, offset=6h)",
     "hopping text": "hopping(1h, 10m)",
-    "session text": "session(30m)",
     "all": "all",
 }
 ORDERED = {
@@ -42,7 +41,7 @@ ORDERED = {
     "emit_when": ordered.emit_when("bytes > 5"),
     "weighted": ordered.weighted_count(3, "bytes"),
 }
-ORDERED_TEXTS = {f"{label} text": str(of) for label, of in ORDERED.items()}
+ORDERED_TEXTS = {f"{label} text": str(of) for label, of in ORDERED.items() if label != "session"}  # of either family
 SIZES = {**not_whole("huge"), "zero": 0, "far too many": 2**63, "huge": HUGE}
 LENGTHS = {**not_text(), **{k: v for k, v in BAD_GAPS.items() if k not in ("zero", "session")}}
 NO_CONDITIONS = {**not_text("list"), **nameless()}

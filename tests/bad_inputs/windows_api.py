@@ -101,7 +101,7 @@ BAD_TEXTS = {
     "session of wide digits": "session(３０m)",
     "session, open": "session(30m",
     "session, nested": "session(session(30m))",
-    "all of something": "all()",
+    "all of something": "all(1h)",
     "all in upper case": "ALL",
     "two alls": "all,all",
     "global": "global",

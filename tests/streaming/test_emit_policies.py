@@ -279,7 +279,7 @@ def test_late_policies_as_text(policy):
         ("periodic(0s)", "every must be longer than 0"),
         ("periodic(1x)", "cannot read the every '1x'"),
         ("periodic(1m, every=2m)", "multiple values for argument 'every'"),
-        ("periodic(1m, false, 3)", "too many positional arguments; periodic takes every"),
+        ("periodic(1m, false, 3)", "too many arguments; periodic takes every"),
         ("aftr_close", "did you mean 'after_close'"),
         ("after_close(lateness=1s)", "there is no parameter 'lateness'; after_close takes delay"),
         ("after_close(mode=all)", "mode must be one of accumulating"),

@@ -327,7 +327,7 @@ def test_what_does_not_hop_is_refused(size, hop, message):
     ("text", "message"),
     [
         ("hopping(1h)", "missing a required argument: 'hop'; hopping takes size, hop, offset="),
-        ("hopping(1h, 10m, UTC)", "too many positional arguments; hopping takes size, hop, offset="),
+        ("hopping(1h, 10m, UTC)", "too many arguments; hopping takes size, hop, offset="),
         ("hop(1h, 10m)", "did you mean 'hopping'"),
         ("hopping", "missing a required argument: 'size'"),
         ("hopping()", "missing a required argument: 'size'"),

@@ -43,7 +43,7 @@ def measure_from(text: str) -> Measure:
     def value(argument: str, parameter: str | None) -> Any:
         return _column(argument) if parameter in columns else read_value(argument)
 
-    measure = bound(call, maker, text, value=value)
+    measure = bound(call, maker, text, "a measure", value=value)
     try:
         return measure()
     except (TypeError, ValueError) as error:

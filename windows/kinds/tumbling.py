@@ -152,7 +152,7 @@ class Tumbling(TimeWindow):
             return np.array([], np.int64)
         numbers = self.numbering(start, end - 1)
         first, last = numbers.number_of(np.array([start - 1, end - 1])).tolist()
-        self.check_listed(last - first)
+        self._check_listed(last - first)
         return numbers.starts(np.arange(first + 1, last + 1))
 
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:

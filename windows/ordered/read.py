@@ -18,10 +18,7 @@ from windows.ordered.ticks import TICKS, Tick
 _KINDS: dict[str, Callable[..., OrderedWindow]] = {
     kind.__name__: kind for kind in (count, weighted_count, interval, session, emit_when, since, sliding, running)
 }
-_EXAMPLE = (
-    f"count(100) or since('n > 5', daily('UTC')), one of {', '.join(_KINDS)}; "
-    "time windows follow the clock, and here the rows before decide"
-)
+_EXAMPLE = "count(100), since('n > 5', daily('UTC')) or another of windows.ordered; time windows follow the clock"
 
 
 def read_ordered(text: str) -> OrderedWindow:
