@@ -1,6 +1,6 @@
 """Conditions and values in SQL, compiled for Arrow; `docs/conditions.md` describes the language.
 
-text ──▶ `parse` (sqlglot; `grammar` refuses what is not read) ──▶ `compile`, bound to a schema ──▶ `term` ──▶
+text ──▶ `parse` (by sqlglot; what is not in `function_table` is refused) ──▶ `Compiler`, with a schema ──▶ `Term` ──▶
 `evaluate`, over the arrays of a table or as an expression of Arrow. `bounds` tells what a condition lets columns be.
 
 The parser is loaded when the first of these functions is asked for, not with the package: it takes a tenth of a second.
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from aggr.sql.column_bounds import Bound, bounds
     from aggr.sql.evaluation import check_condition, evaluate, rows_where, to_expression, value_type
-    from aggr.sql.parse import column_in, column_of, columns_of
+    from aggr.sql.fields import column_in
+    from aggr.sql.parse import column_of, columns_of
 
 __all__ = [
     "Bound",
@@ -29,7 +30,7 @@ __all__ = [
     "value_type",
 ]
 
-_MODULES = dict.fromkeys(("column_in", "column_of", "columns_of"), "parse")
+_MODULES = {"column_in": "fields", "column_of": "parse", "columns_of": "parse"}
 _MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")
 
 

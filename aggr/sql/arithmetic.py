@@ -1,4 +1,4 @@
-"""Arithmetic: + - * / % on numbers, times and dates. What overflows is an error, and dividing by 0 gives null.
+"""Arithmetic: + - * / % on numbers, times and dates, and functions of numbers. Overflow is an error, x / 0 is null.
 
 Whole numbers are computed in int64, decimals exactly in up to 38 digits (as many as Spark and DuckDB have); / always
 gives a float64, and so does everything with a float in it, but for float32 among its own.
@@ -7,71 +7,88 @@ gives a float64, and so does everything with a float in it, but for float32 amon
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import expressions as exp
 
 from aggr.kernels.normalize import is_number
-from aggr.sql.term import Kernel, Term, Value, apply, sample
-from aggr.sql.types import caster, common, decimal_type
+from aggr.sql.function_table import DOUBLE, NUMBER, SKIP, Argument, Compiler, computes, maybe, reads, whole
+from aggr.sql.term import Kernel, Term, Value, apply, constant, false_if_null, null
+from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type
 
+HALF_AWAY_FROM_ZERO = "half_towards_infinity"
 _MOST_DIGITS = 38
 _KERNELS = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
-_UNIT = {"+": "plus", "-": "minus"}
-_DURATION = pa.duration("us")
+_SUMS: dict[type[exp.Expr], str] = {exp.Add: "+", exp.Sub: "-"}
+_PRODUCTS: dict[type[exp.Expr], str] = {exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.IntDiv: "DIV"}
+
+Steps = tuple[Term, Sequence[tuple[str, Term]]]
 
 
-def chain(first: Term, rest: Sequence[tuple[str, Term]]) -> Term:
+def _chain(compiler: Compiler, node: exp.Expr, name: str) -> Steps:
+    """Take a chain of operators of a level apart: its first operand, and what is done with the others."""
+    level = _SUMS if type(node) in _SUMS else _PRODUCTS
+    rest = list[tuple[str, exp.Expr]]()
+    while type(node) in level:
+        rest.append((level[type(node)], node.expression))
+        node = node.this
+    return compiler.term(node), [(operator, compiler.term(part)) for operator, part in reversed(rest)]
+
+
+@reads(*_SUMS, exp.Mul, exp.IntDiv, this=Argument(_chain), expression=SKIP)
+@reads(exp.Div, this=Argument(_chain), expression=SKIP, safe=SKIP, typed=SKIP)
+@reads(exp.Mod, names="mod", this=Argument(_chain), expression=SKIP)
+def compute(steps: Steps) -> Term:
     """Compute from left to right, without a call per step; raises ``ValueError`` for what is no number or time."""
+    first, rest = steps
     if first.null or any(term.null for _, term in rest):
-        return apply(lambda value: pa.scalar(None, pa.float64()), first)
+        return null(pa.float64())
     kind, kernels = first.type, list[Kernel]()
     constants = first.literal is not None and all(term.literal is not None for _, term in rest)
-    value = sample(first)
+    value = first.sample
     for operator, term in rest:
         kernels.append(_step(operator, kind, term.type))
-        value = kernels[-1](value, sample(term))
+        value = kernels[-1](value, term.sample)
         kind = value.type
-    terms = [term for _, term in rest]
 
     def kernel(value: Value, *others: Value) -> Value:
         for step, other in zip(kernels, others, strict=True):
             value = step(value, other)
         return value
 
-    return apply(kernel, first, *terms, kind=None if constants else kind)
+    return apply(kernel, first, *(term for _, term in rest), kind=None if constants else kind)
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     """Find the kernel of one operation on two types."""
-    if pa.types.is_duration(b) or pa.types.is_temporal(a) or pa.types.is_temporal(b):
+    if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # which durations are
         return _step_of_times(operator, a, b)
     for kind in (a, b):
         if not is_number(kind):
-            named = "text" if pa.types.is_string(kind) else str(kind)
-            raise ValueError(f"{operator} takes numbers, got {named}; CAST it")
+            raise ValueError(f"{operator} takes numbers, got {named_type(kind)}; CAST it")
     if operator == "/":
-        return _through(_divide, caster(a, pa.float64()), caster(b, pa.float64()))
+        return _through(_divide, a, b, pa.float64())
     floating = pa.types.is_floating(a) or pa.types.is_floating(b)
-    if operator in ("%", "DIV"):
-        kind = common([a, b])
-        kind = kind if floating or pa.types.is_decimal(kind) else pa.int64()
-        if operator == "%":
-            return _through(_remainder(kind), caster(a, kind), caster(b, kind))
-        if kind != pa.int64():
-            raise ValueError(f"DIV takes whole numbers, got {a} and {b}; write floor(a / b)")
-        return _through(_quotient, caster(a, kind), caster(b, kind))
-    if floating:
-        kind = common([a, b])
-        return _through(_KERNELS[operator], caster(a, kind), caster(b, kind))
-    if pa.types.is_decimal(a) or pa.types.is_decimal(b) or pa.uint64() in (a, b):
-        x, y = decimal_type(a), decimal_type(b)
-        return _decimals(operator, x, y, caster(a, x), caster(b, y))
-    return _through(_KERNELS[operator], caster(a, pa.int64()), caster(b, pa.int64()))
+    if floating and operator != "DIV":
+        kind = common_type([a, b])
+        return _through(_remainder(kind) if operator == "%" else _KERNELS[operator], a, b, kind)
+    exact = floating or pa.types.is_decimal(a) or pa.types.is_decimal(b) or pa.uint64() in (a, b)
+    if operator == "DIV" and exact:
+        raise ValueError(f"DIV takes whole numbers, got {a} and {b}; write floor(a / b)")
+    if operator == "%":
+        kind = common_type([decimal_type(a), decimal_type(b)]) if exact else pa.int64()
+        return _through(_remainder(kind), a, b, kind)
+    if exact:
+        return _step_of_decimals(operator, a, b)
+    return _through(_quotient if operator == "DIV" else _KERNELS[operator], a, b, pa.int64())
 
 
-def _through(kernel: Kernel, left: Kernel, right: Kernel) -> Kernel:
-    return lambda a, b: kernel(left(a), right(b))
+def _through(kernel: Kernel, a: pa.DataType, b: pa.DataType, kind: pa.DataType, other: pa.DataType = None) -> Kernel:
+    """Compute after a cast of each side, both to one type unless there is another for the second."""
+    left, right = caster(a, kind), caster(b, kind if other is None else other)
+    return lambda x, y: kernel(left(x), right(y))
 
 
 def _divide(a: Value, b: Value) -> Value:
@@ -91,56 +108,85 @@ def _remainder(kind: pa.DataType) -> Kernel:
     if not hasattr(pc, "remainder"):
         raise ValueError("% needs a newer pyarrow, one that has pyarrow.compute.remainder")
     # the remainder by -1 is 0; the least int64 would overflow on the way
-    whole = kind == pa.int64()
+    whole_numbers = kind == pa.int64()
 
     def kernel(a: Value, b: Value) -> Value:
-        divisor = pc.abs(pc.max_element_wise(b, pa.scalar(-(2**63) + 1), skip_nulls=False)) if whole else b
+        divisor = pc.abs(pc.max_element_wise(b, pa.scalar(-(2**63) + 1), skip_nulls=False)) if whole_numbers else b
         return pc.remainder(a, _not_zero(divisor, kind))
 
     return kernel
 
 
-def _decimals(operator: str, a: pa.DataType, b: pa.DataType, left: Kernel, right: Kernel) -> Kernel:
-    """Compute in decimals of up to 76 digits where 38 might not do, and return to 38, which may overflow."""
-    scale = a.scale + b.scale if operator == "*" else max(a.scale, b.scale)
-    whole = a.precision - a.scale + b.precision - b.scale
-    digits = whole + scale if operator == "*" else max(a.precision - a.scale, b.precision - b.scale) + scale + 1
+def _step_of_decimals(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
+    """Compute in decimals of up to 76 digits if 38 might not do, and return to 38, which may overflow."""
+    x, y, kernel = decimal_type(a), decimal_type(b), _KERNELS[operator]
+    before = (x.precision - x.scale, y.precision - y.scale)  # digits before the point
+    scale = x.scale + y.scale if operator == "*" else max(x.scale, y.scale)
+    digits = scale + (sum(before) if operator == "*" else max(before) + 1)
     if digits <= _MOST_DIGITS:
-        return _through(_KERNELS[operator], left, right)
+        return _through(kernel, a, b, x, y)
     if scale > _MOST_DIGITS or digits > 76:
-        raise ValueError(f"{a} {operator} {b} may have more than {_MOST_DIGITS} digits; CAST to double or fewer digits")
-    wide_a, wide_b = (pa.decimal256(kind.precision, kind.scale) for kind in (a, b))
-    kernel, kept = _KERNELS[operator], pa.decimal128(_MOST_DIGITS, scale)
-    return lambda x, y: kernel(left(x).cast(wide_a), right(y).cast(wide_b)).cast(kept)
+        raise ValueError(f"{x} {operator} {y} may have more than {_MOST_DIGITS} digits; CAST to double or fewer digits")
+    wide = (pa.decimal256(each.precision, each.scale) for each in (x, y))
+    narrow = pa.decimal128(_MOST_DIGITS, scale)
+    return _through(lambda left, right: kernel(left, right).cast(narrow), a, b, *wide)
 
 
 def _step_of_times(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
     """Add an interval to a time, or days to a date, or take them away."""
-    if (operator == "+" and not pa.types.is_temporal(a)) or (operator == "+" and pa.types.is_duration(a)):
-        flipped = _step_of_times(operator, b, a) if not pa.types.is_duration(b) else None
-        if flipped:
-            return lambda x, y: flipped(y, x)
-    if operator in _UNIT:
-        if pa.types.is_timestamp(a) and pa.types.is_duration(b):
-            finer = pa.duration("ns" if a.unit == "ns" else "us")
-            kind = pa.timestamp(finer.unit, a.tz)
-            return _through(_KERNELS[operator], caster(a, kind), caster(b, finer))
-        if pa.types.is_date32(a) and pa.types.is_duration(b):
-            return _through(_KERNELS[operator], caster(a, pa.timestamp("us")), caster(b, _DURATION))
-        if pa.types.is_date32(a) and pa.types.is_integer(b):
-            days, kernel = caster(b, pa.int64()), _KERNELS[operator]
-            return lambda x, y: kernel(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
+    duration_first = pa.types.is_duration(a) and not pa.types.is_duration(b)
+    if operator == "+" and (duration_first or not pa.types.is_temporal(a)):
+        turned = _step_of_times(operator, b, a)
+        return lambda x, y: turned(y, x)
+    kernel = _KERNELS.get(operator if operator in "+-" else "")
+    if kernel and pa.types.is_timestamp(a) and pa.types.is_duration(b):
+        unit = "ns" if a.unit == "ns" else "us"
+        return _through(kernel, a, b, pa.timestamp(unit, a.tz), pa.duration(unit))
+    if kernel and pa.types.is_date32(a) and pa.types.is_duration(b):
+        return _through(kernel, a, b, pa.timestamp("us"), pa.duration("us"))
+    if kernel and pa.types.is_date32(a) and pa.types.is_integer(b):
+        days, sum_of = caster(b, pa.int64()), kernel
+        return lambda x, y: sum_of(x.cast(pa.int32()).cast(pa.int64()), days(y)).cast(pa.int32()).cast(pa.date32())
     raise ValueError(f"{operator} cannot take {a} and {b}; times take an interval, say ts + INTERVAL '1' DAY")
 
 
+@reads(exp.Neg, called="-", this=NUMBER)
 def negative(term: Term) -> Term:
     """Change the sign of a number."""
-    if term.null:
-        return term
-    if not is_number(term.type):
-        raise ValueError(f"- takes numbers, got {term.type}")
+    if term.literal is not None and pa.types.is_decimal(term.type) and term.literal.as_py() == 2**63:
+        return constant(-(2**63), pa.int64())
     if term.type == pa.uint64():
         return apply(lambda value: pc.negate(value.cast(pa.decimal128(20, 0))), term)
-    if pa.types.is_integer(term.type):
-        return apply(lambda value: pc.negate_checked(value.cast(pa.int64())), term)
-    return apply(pc.negate, term)
+    return apply(pc.negate_checked if pa.types.is_integer(term.type) else pc.negate, _as_int64(term))
+
+
+def _as_int64(term: Term) -> Term:
+    return coerce(term, pa.int64()) if pa.types.is_integer(term.type) and term.type != pa.uint64() else term
+
+
+@reads(exp.Abs, names="abs", this=NUMBER)
+def absolute(term: Term) -> Term:
+    """Give the absolute value; whole numbers as int64."""
+    signed = pa.types.is_signed_integer(term.type)
+    return apply(pc.abs_checked, coerce(term, pa.int64())) if signed else apply(pc.abs, term)
+
+
+@reads(exp.Round, names="round", this=NUMBER, decimals=maybe(whole("its digits"), 0))
+def rounded(term: Term, digits: int) -> Term:
+    """Round to so many digits after the point, halves away from zero."""
+    if pa.types.is_integer(term.type) and digits >= 0:
+        return term
+    term = coerce(term, pa.decimal128(20, 0)) if term.type == pa.uint64() else _as_int64(term)
+    return apply(lambda value: pc.round(value, ndigits=digits, round_mode=HALF_AWAY_FROM_ZERO), term)
+
+
+def rounded_to_whole(kernel: Kernel, term: Term) -> Term:
+    """Round down or up to a whole number; the type of floats and decimals stays."""
+    return term if pa.types.is_integer(term.type) else apply(kernel, term)
+
+
+reads(exp.Floor, names="floor", this=NUMBER)(partial(rounded_to_whole, pc.floor))
+reads(exp.Ceil, names="ceil ceiling", this=NUMBER)(partial(rounded_to_whole, pc.ceil))
+computes(exp.Sqrt, names="sqrt", this=DOUBLE)(pc.sqrt)
+computes(exp.Sign, names="sign signum", this=DOUBLE)(pc.sign)
+computes(exp.IsNan, names="isnan", this=DOUBLE)(lambda value: false_if_null(pc.is_nan(value)))

@@ -15,10 +15,12 @@ import pyarrow as pa
 from sqlglot import expressions as exp
 
 from aggr.kernels.normalize import normalized_type
-from aggr.sql.compile import Compiler, operands
-from aggr.sql.parse import name_of, parsed
+from aggr.sql.comparisons import operands
+from aggr.sql.fields import name_of
+from aggr.sql.function_table import Compiler
+from aggr.sql.parse import parsed
 from aggr.sql.term import Term
-from aggr.sql.types import fitted, meet
+from aggr.sql.types import literal_as, unify_types
 from aggr.sql.zones import UTC
 
 _Kinds = Callable[[pa.DataType], bool]
@@ -182,7 +184,7 @@ def _bounded(
         return {}
     if not any(test(normalized_type(compiler.schema.field(name).type)) for test in (*_COUNTED, *_PLAIN)):
         return {}
-    (column, *terms), through = meet([compiler.term(node), *(compiler.term(other) for other in others)])
+    (column, *terms), through = unify_types([compiler.term(node), *(compiler.term(other) for other in others)])
     if any(term.literal is None for term in terms):
         return {}
     found = [_plain(term, column.type, through) for term in terms if not term.null]
@@ -196,7 +198,7 @@ def _plain(term: Term, kind: pa.DataType, through: pa.DataType) -> Any:
     assert term.literal is not None
     if pa.types.is_temporal(kind) and pa.types.is_date32(kind) != pa.types.is_date32(term.type):
         return None
-    scalar = fitted(term, kind, through)
+    scalar = literal_as(term, kind, through)
     if scalar is None or scalar.type != kind:
         return None
     return scalar.value if pa.types.is_temporal(kind) else scalar.as_py()

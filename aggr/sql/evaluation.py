@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from sqlglot import expressions as exp
 
 from aggr.arguments import listed, shortened, shown
-from aggr.kernels.normalize import filterable, normalize
-from aggr.sql.compile import compiled
-from aggr.sql.parse import CONDITION, EXPRESSION, column_in, columns_of, parsed
-from aggr.sql.term import Term, Value
+from aggr.sql.fields import column_in
+from aggr.sql.function_table import Compiler
+from aggr.sql.parse import CONDITION, EXPRESSION, columns_of, parsed
+from aggr.sql.term import Fields, Rows, Term
 from aggr.sql.zones import UTC
 
 _MOST_READS = 6000  # Arrow walks an expression by recursion, and its stack ends somewhere above
@@ -164,7 +164,7 @@ def to_expression(condition: str, schema: pa.Schema) -> pc.Expression:
             f"the condition {shortened(condition)!r} names columns {read:,} times, and at most {_MOST_READS:,} times "
             "where files are filtered by it; write a choice of values as IN (…)"
         )
-    return _condition(condition, schema).of(_Fields(schema))
+    return _condition(condition, schema).evaluate(Fields(schema))
 
 
 def _condition(text: str, schema: pa.Schema, timezone: str = UTC) -> Term:
@@ -189,7 +189,7 @@ def _bound(text: str, schema: pa.Schema, what: str, timezone: str = UTC) -> Term
 @lru_cache(maxsize=256)
 def _compiled(text: str, schema: pa.Schema, what: str, timezone: str) -> Term:
     try:
-        return compiled(parsed(text, what), schema, timezone)
+        return Compiler(schema, timezone).term(parsed(text, what))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     except RecursionError:
@@ -198,7 +198,7 @@ def _compiled(text: str, schema: pa.Schema, what: str, timezone: str) -> Term:
 
 def _values(term: Term, text: str, table: pa.Table | pa.RecordBatch, what: str) -> pa.Array:
     try:
-        value = term.of(_Rows(table))
+        value = term.evaluate(Rows(table))
     except (pa.ArrowException, ValueError, OverflowError, TypeError) as error:
         raise ValueError(f"cannot compute the {what} {shortened(text)!r}: {_reason(error)}") from None
     if isinstance(value, pa.Scalar):
@@ -213,43 +213,3 @@ def _reason(error: Exception) -> str:
     if "overflow" in message or "too large" in message or "precision" in message or "not in range" in message:
         return "a number on the way is too large for its type"
     return message
-
-
-class _Rows:
-    """Columns as the arrays of a table."""
-
-    def __init__(self, table: pa.Table | pa.RecordBatch) -> None:
-        self.table = table
-
-    def column(self, name: str, kind: pa.DataType) -> Value:
-        values = normalize(self.table.column(name))
-        return values.cast(kind) if pa.types.is_timestamp(kind) else values
-
-    def literal(self, value: pa.Scalar) -> Value:
-        return value
-
-    @property
-    def rows(self) -> int:
-        return int(self.table.num_rows)
-
-    def where(self, chosen: NDArray[np.bool_]) -> _Rows:
-        return _Rows(filterable(self.table).filter(pa.array(chosen)))
-
-
-class _Fields:
-    """Columns as references of Arrow's expressions."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-
-    def column(self, name: str, kind: pa.DataType) -> Value:
-        field = pc.field(name)
-        return field if self.schema.field(name).type == kind else field.cast(kind)
-
-    def literal(self, value: pa.Scalar) -> Value:
-        return pc.scalar(value)
-
-    rows = None
-
-    def where(self, chosen: NDArray[np.bool_]) -> _Fields:
-        raise ValueError("an expression of Arrow has no rows to choose")

@@ -1,17 +1,63 @@
-"""Fields: what a path such as ``http.status`` finds in a struct or a map."""
+"""Names: the column that a name reads, and what a path such as ``http.status`` finds in a struct or a map."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import expressions as exp
 
 from aggr.arguments import nearest, shown
 from aggr.kernels.normalize import normalize, normalized_type
-from aggr.sql.term import Kernel, Term, Value, apply
+from aggr.sql.term import Kernel, Term, Value, apply, column
 from aggr.sql.zones import in_zone
 
 
-def field_of(term: Term, path: str, timezone: str) -> Term:
+def column_in(name: str, names: Collection[str]) -> str | None:
+    """Find the column that a name reads: itself, or the one whose field it is.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``http.status``.
+    names : collection of str
+        The columns that there are.
+
+    Returns
+    -------
+    str or None
+        None if neither is there.
+
+    Examples
+    --------
+    >>> column_in("http.status", ["http", "ms"]), column_in("ms", ["ms"]), column_in("http.status", ["ms"])
+    ('http', 'ms', None)
+    """
+    while name not in names:
+        name, dot, _ = name.rpartition(".")
+        if not dot:
+            return None
+    return name
+
+
+def name_of(column: exp.Column) -> str:
+    """Name a column as written, with whatever stands before its last dot."""
+    return ".".join(part.name for part in column.parts)
+
+
+def named(path: str, schema: pa.Schema, timezone: str) -> Term:
+    """Make the term of a column, or of a field of one; times are read on the clock of a zone."""
+    name = column_in(path, schema.names) or path
+    dtype = normalized_type(schema.field(name).type)
+    if pa.types.is_union(dtype):
+        raise ValueError(f"the column {name!r} has type {shown(dtype)}, which conditions and expressions cannot read")
+    if name == path:
+        return column(name, in_zone(dtype, timezone))
+    return _field(column(name, dtype), path[len(name) + 1 :], timezone)
+
+
+def _field(term: Term, path: str, timezone: str) -> Term:
     """Find a field of a struct by its path, or the value of a key of a map; a key that is not there gives null.
 
     A name with dots in it is found as well: the longest that the struct has is taken.
@@ -19,27 +65,26 @@ def field_of(term: Term, path: str, timezone: str) -> Term:
     kind = term.type
     if pa.types.is_map(kind):
         key, rest = (path, "") if not pa.types.is_nested(kind.item_type) else path.partition(".")[::2]
-        found, inner = _entry(kind, key), kind.item_type
+        part, inner = _entry(kind, key), kind.item_type
     elif pa.types.is_struct(kind):
         names = [field.name for field in kind]
         name = max((n for n in names if path == n or path.startswith(f"{n}.")), key=len, default=None)
         if name is None:
             raise ValueError(f"there is no field {shown(path)}; {nearest(path, names)}")
-        found, inner, rest = _field(name), kind.field(name).type, path[len(name) + 1 :]
+        inner, rest = kind.field(name).type, path[len(name) + 1 :]
+
+        def part(value: Value) -> Value:
+            return pc.struct_field(value, [name])
     else:
         raise ValueError(f"{shown(path)} is no field of a value of type {kind}, which has none")
     plain = in_zone(normalized_type(inner), timezone)
 
     def kernel(value: Value) -> Value:
-        part = found(value)
-        return part if isinstance(part, pc.Expression | pa.Scalar) else normalize(part).cast(plain)
+        inside = part(value)
+        return inside if isinstance(inside, pc.Expression | pa.Scalar) else normalize(inside).cast(plain)
 
-    part = apply(kernel, term, kind=plain)
-    return field_of(part, rest, timezone) if rest else part
-
-
-def _field(name: str) -> Kernel:
-    return lambda value: pc.struct_field(value, [name])
+    field = apply(kernel, term, kind=plain)
+    return _field(field, rest, timezone) if rest else field
 
 
 def _entry(kind: pa.DataType, key: str) -> Kernel:

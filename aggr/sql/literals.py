@@ -48,8 +48,8 @@ def _decimal(value: Decimal, precision: int, scale: int) -> pa.Scalar:
     return pa.scalar(value, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
 
 
-def read_text(text: str, kind: pa.DataType) -> pa.Scalar:
-    """Read text as a value of the type that it is compared with; raises ``ValueError`` where it is none."""
+def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
+    """Read text as a value of the type that it is compared with; raises ``ValueError`` if it is none."""
     if pa.types.is_timestamp(kind):
         return timestamp(text, kind.tz)
     if pa.types.is_date32(kind):

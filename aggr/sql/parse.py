@@ -1,12 +1,12 @@
 """Parsing: from the text of a condition to a tree of SQL expressions in which nothing is unread.
 
 The language is Spark's, but for two things: a quote is written twice inside a string, as in every SQL, and whatever the
-compiler does not read is refused here, by node and by argument (`READ`), with a sentence of ours.
+table of functions does not have is refused here, by node and by argument, with a sentence of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -17,10 +17,15 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import TokenType
 
 from aggr.arguments import is_unicode, shortened, shown
-from aggr.sql.grammar import unread
+from aggr.sql import arithmetic, casts, choices, comparisons, text, times
+from aggr.sql.fields import name_of
+from aggr.sql.function_table import TABLE, unread
 
-Builder = Callable[[list[Any]], exp.Expr]
-_CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
+Builder = Callable[..., exp.Expr]
+_ENTERED = (arithmetic, casts, choices, comparisons, text, times)  # which write the table
+_NAMES = {name.upper(): rule for rule in TABLE.values() for name in rule.names}
+_BY_KEYWORD = {"to", "negate", "position", "safe", "typed", "ignore_nulls"}  # arguments of nodes that no function has
+_TIME_AT = {"DATE_TRUNC": 1, **dict.fromkeys((kind.key.upper() for kind in times.CLOCK_PARTS), 0)}
 _ESCAPED = set("0bnrtZ%_u'\"\\") | set("1234567")  # what may follow a backslash in a string
 _MOST_CHARACTERS = 10_000_000
 CONDITION, EXPRESSION = "condition", "expression"  # what an error calls a text that chooses rows, or gives them values
@@ -28,36 +33,28 @@ _A = {CONDITION: "a condition", EXPRESSION: "an expression"}
 _SAY = {CONDITION: '"status >= 500"', EXPRESSION: '"price * quantity"'}
 
 
-def _zoned_part(build: Builder) -> Builder:
-    """Read ``hour(ts, 'Europe/Berlin')`` as the hour of ``ts AT TIME ZONE 'Europe/Berlin'``."""
+def _day_of_week(part: str) -> Builder:
+    return lambda args: exp.Extract(this=exp.Var(this=part), expression=args[0] if args else None)
 
-    def read(args: list[Any]) -> exp.Expr:
-        if len(args) == 2:
-            args[:] = [_at_zone(*args)]  # in place: the parser counts them afterwards
-        return build(args)
+
+def _builder(name: str) -> Builder:
+    """Build the node of a function; more arguments than it has are refused, which sqlglot would leave out.
+
+    A time may be followed by a zone: ``hour(ts, 'Europe/Berlin')`` is the hour of ``ts AT TIME ZONE 'Europe/Berlin'``.
+    """
+    build: Builder = _day_of_week(name) if name in ("DOW", "ISODOW") else SparkParser.FUNCTIONS[name]
+    arguments = _NAMES[name].arguments
+    most = 1 if "DOW" in name else 10**9 if "expressions" in arguments else len(arguments.keys() - _BY_KEYWORD)
+    at = _TIME_AT.get(name, 0 if "DOW" in name else None)
+
+    def read(args: list[Any], dialect: Any) -> exp.Expr:
+        if at is not None and len(args) == at + 2:
+            args[at:] = [exp.AtTimeZone(this=args[at], zone=args[at + 1])]  # in place: the parser counts them later
+        if len(args) > most:
+            raise ValueError(f"{name.lower()} takes at most {most} argument{'s' * (most > 1)}; got {len(args)}")
+        return build(args, dialect=dialect) if "dialect" in build.__code__.co_varnames else build(args)
 
     return read
-
-
-def _zoned_truncation(build: Builder) -> Builder:
-    """Read ``date_trunc('day', ts, 'Europe/Berlin')`` likewise; Spark's parser would leave the zone out."""
-
-    def read(args: list[Any]) -> exp.Expr:
-        if len(args) > 3:
-            raise errors.ParseError("date_trunc takes a unit, a time and perhaps a zone")
-        return build([args[0], _at_zone(args[1], args[2])] if len(args) == 3 else args)
-
-    return read
-
-
-def _day_of_week(part: str, args: list[Any]) -> exp.Expr:
-    if len(args) != 1:
-        raise errors.ParseError(f"{part} takes a time and perhaps a zone")
-    return exp.Extract(this=exp.Var(this=part), expression=args[0])
-
-
-def _at_zone(time: exp.Expr, zone: exp.Expr) -> exp.Expr:
-    return exp.AtTimeZone(this=time, zone=zone)
 
 
 class Conditions(Spark):
@@ -69,14 +66,13 @@ class Conditions(Spark):
         STRING_ESCAPES: ClassVar[list[str]] = ["'", '"', "\\"]
 
     class Parser(SparkParser):
-        """Spark's functions; those of times take a zone as their last argument, which Spark's do not."""
+        """The functions of the table, and no others."""
 
         FUNCTIONS: ClassVar[dict[str, Any]] = {
-            **SparkParser.FUNCTIONS,
-            **{kind.sql_name(): _zoned_part(SparkParser.FUNCTIONS[kind.sql_name()]) for kind in _CLOCK_PARTS},
-            "DOW": _zoned_part(lambda args: _day_of_week("DOW", args)),
-            "ISODOW": _zoned_part(lambda args: _day_of_week("ISODOW", args)),
-            "DATE_TRUNC": _zoned_truncation(SparkParser.FUNCTIONS["DATE_TRUNC"]),
+            name: _builder(name) for name in _NAMES if name not in SparkParser.FUNCTION_PARSERS
+        }
+        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: read for name, read in SparkParser.FUNCTION_PARSERS.items() if name in _NAMES
         }
 
 
@@ -130,6 +126,8 @@ def _parsed(text: str, what: str) -> exp.Expr:
         raise ValueError(f"cannot read the {what} {given!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
         raise ValueError(f"cannot read the {what} {given!r} as SQL") from None
+    except ValueError as error:
+        raise ValueError(f"cannot read the {what} {given!r}: {error}") from None
     except RecursionError:
         raise ValueError(
             f"the {what} {given!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
@@ -138,38 +136,6 @@ def _parsed(text: str, what: str) -> exp.Expr:
     if problem:
         raise ValueError(f"cannot read the {what} {given!r}: {problem}")
     return tree
-
-
-def name_of(column: exp.Column) -> str:
-    """Name a column as written, with whatever stands before its last dot."""
-    return ".".join(part.name for part in column.parts)
-
-
-def column_in(name: str, names: Collection[str]) -> str | None:
-    """Find the column that a name reads: itself, or the one whose field it is.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``http.status``.
-    names : collection of str
-        The columns that there are.
-
-    Returns
-    -------
-    str or None
-        None where neither is there.
-
-    Examples
-    --------
-    >>> column_in("http.status", ["http", "ms"]), column_in("ms", ["ms"]), column_in("http.status", ["ms"])
-    ('http', 'ms', None)
-    """
-    while name not in names:
-        name, dot, _ = name.rpartition(".")
-        if not dot:
-            return None
-    return name
 
 
 def columns_of(text: str | None, what: str = CONDITION) -> tuple[str, ...]:
@@ -236,20 +202,23 @@ def column_of(text: str) -> str | None:
 
 
 def _tree(text: str) -> exp.Expr:
-    found = _DIALECT.tokenize(text)
-    for token in found:
+    tokens = _DIALECT.tokenize(text)
+    for token in tokens:
         if token.token_type == TokenType.STRING:
             _check_escapes(text[token.start : token.end + 1])
-    if not found:
+    if not tokens:
         raise errors.ParseError("nothing to parse")
-    trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, found, text)
+    trees = _DIALECT.parser(error_level=errors.ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     if len(trees) != 1 or trees[0] is None:
         raise errors.ParseError("several")
-    return trees[0].transform(_field_as_column) if trees[0].find(exp.Bracket, exp.Dot) else trees[0]
+    return trees[0].transform(_plain) if trees[0].find(exp.Bracket, exp.Dot, exp.Escape) else trees[0]
 
 
-def _field_as_column(node: exp.Expr) -> exp.Expr:
-    """Name a field of a record by its path: ``p.quantiles['0.99']`` is ``p.quantiles.0.99``."""
+def _plain(node: exp.Expr) -> exp.Expr:
+    """Name a field by its path, ``p.quantiles['0.99']`` as ``p.quantiles.0.99``; give ESCAPE to its LIKE."""
+    if isinstance(node, exp.Escape) and isinstance(node.this, exp.Like | exp.ILike):
+        node.this.set("escape", node.expression)
+        return node.this
     parts = list[str]()
     while isinstance(node, exp.Bracket | exp.Dot):
         inner = node.expressions if isinstance(node, exp.Bracket) else [node.expression]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from aggr.kernels.normalize import filterable, normalize
 
 Value = Any  # an Arrow array, a scalar, or a pyarrow.compute.Expression
 Kernel = Callable[..., Value]
@@ -22,21 +24,46 @@ BOOL = pa.bool_()
 NULL = pa.null()
 
 
-class Source(Protocol):
-    """Where the values of columns come from."""
+class Rows:
+    """Columns as the arrays of a table."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Take the table."""
+        self.table = table
 
     def column(self, name: str, kind: pa.DataType) -> Value:
         """Give the values of a column as a plain type."""
+        values = normalize(self.table.column(name))
+        return values.cast(kind) if pa.types.is_timestamp(kind) else values
 
     def literal(self, value: pa.Scalar) -> Value:
         """Give a constant."""
+        return value
 
-    @property
-    def rows(self) -> int | None:
-        """How many rows there are; None where that is not known, as in Arrow's expressions."""
+    def where(self, chosen: NDArray[np.bool_]) -> Rows:
+        """Choose some of the rows."""
+        return Rows(filterable(self.table).filter(pa.array(chosen)))
 
-    def where(self, chosen: NDArray[np.bool_]) -> Source:
-        """Give the source of some of its rows."""
+
+class Fields:
+    """Columns as references of Arrow's expressions."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        """Take the schema of what is filtered."""
+        self.schema = schema
+
+    def column(self, name: str, kind: pa.DataType) -> Value:
+        """Refer to a column as a plain type."""
+        field = pc.field(name)
+        return field if self.schema.field(name).type == kind else field.cast(kind)
+
+    def literal(self, value: pa.Scalar) -> Value:
+        """Write a constant as an expression."""
+        return pc.scalar(value)
+
+
+Source = Rows | Fields
+_NO_COLUMNS = Rows(pa.table({}))
 
 
 @dataclass(frozen=True)
@@ -47,13 +74,13 @@ class Term:
     ----------
     type : pa.DataType
         The type of its values.
-    of : callable of a source -> array, scalar or expression
+    evaluate : callable of a source -> array, scalar or expression
     literal : pa.Scalar, optional
-        Its value, where that is the same for every row.
+        Its value, if that is the same for every row.
     """
 
     type: pa.DataType
-    of: Callable[[Source], Value]
+    evaluate: Callable[[Source], Value]
     literal: pa.Scalar | None = None
 
     @property
@@ -65,6 +92,11 @@ class Term:
     def always_null(self) -> bool:
         """Whether it is null in every row, of whatever type, such as ``nullif(1, 1)``."""
         return self.null or (self.literal is not None and not self.literal.is_valid)
+
+    @property
+    def sample(self) -> Value:
+        """Its constant, or no rows of its type."""
+        return self.literal if self.literal is not None else pa.array([], self.type)
 
 
 def column(name: str, kind: pa.DataType) -> Term:
@@ -84,20 +116,15 @@ def null(kind: pa.DataType = NULL) -> Term:
 
 
 def apply(kernel: Kernel, *terms: Term, kind: pa.DataType | None = None) -> Term:
-    """Make a term that computes a kernel of others; where all are constants it is computed now.
+    """Make a term that computes a kernel of others; if all are constants it is computed now.
 
     The type is what the kernel gives for empty arrays of their types, unless it is told.
     """
     if all(term.literal is not None for term in terms):
         return constant(kernel(*(term.literal for term in terms)))
     if kind is None:
-        kind = kernel(*(sample(term) for term in terms)).type
-    return Term(kind, lambda source: kernel(*(term.of(source) for term in terms)))
-
-
-def sample(term: Term) -> Value:
-    """Give no rows of a term's type, or its constant."""
-    return term.literal if term.literal is not None else pa.array([], term.type)
+        kind = kernel(*(term.sample for term in terms)).type
+    return Term(kind, lambda source: kernel(*(term.evaluate(source) for term in terms)))
 
 
 def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
@@ -106,52 +133,25 @@ def balanced(kernel: Kernel, terms: Iterable[Term]) -> Term:
     if len(parts) == 1:
         return parts[0]
 
-    def of(source: Source) -> Value:
+    def evaluate(source: Source) -> Value:
         # pairs of equal size are joined as soon as there are two, so that few values are held at a time
-        held: list[tuple[int, Value]] = []
+        joined: list[tuple[int, Value]] = []
         for part in parts:
-            size, value = 1, part.of(source)
-            while held and held[-1][0] == size:
-                value = kernel(held.pop()[1], value)
+            size, value = 1, part.evaluate(source)
+            while joined and joined[-1][0] == size:
+                value = kernel(joined.pop()[1], value)
                 size *= 2
-            held.append((size, value))
-        value = held.pop()[1]
-        while held:
-            value = kernel(held.pop()[1], value)
+            joined.append((size, value))
+        value = joined.pop()[1]
+        while joined:
+            value = kernel(joined.pop()[1], value)
         return value
 
     if all(part.literal is not None for part in parts):
-        return constant(of(_CONSTANTS))
-    return Term(BOOL, of)
+        return constant(evaluate(_NO_COLUMNS))
+    return Term(BOOL, evaluate)
 
 
-def truth(term: Term) -> Term:
-    """Take a term as true or false; raises ``ValueError`` for other types."""
-    if term.null:
-        return null(BOOL)
-    if not pa.types.is_boolean(term.type):
-        raise ValueError(f"AND, OR, NOT and CASE take conditions; got a value of type {term.type}")
-    return term
-
-
-def known(value: Value) -> Value:
+def false_if_null(value: Value) -> Value:
     """Take null as false."""
     return pc.coalesce(value, pa.scalar(False))
-
-
-class _Constants:
-    """The source of constants alone."""
-
-    def column(self, name: str, kind: pa.DataType) -> Value:
-        raise ValueError(f"{name!r} is no constant")
-
-    def literal(self, value: pa.Scalar) -> Value:
-        return value
-
-    rows = None
-
-    def where(self, chosen: NDArray[np.bool_]) -> _Constants:
-        return self
-
-
-_CONSTANTS = _Constants()

@@ -3,61 +3,80 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import expressions as exp
 
-from aggr.sql.term import BOOL, Kernel, Term, Value, apply, null
-
-_SPACE = " "
-_TRIMS = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}
-
-
-def text(term: Term, what: str) -> Term:
-    """Take a term as text; raises ``ValueError`` for other types."""
-    if term.null:
-        return null(pa.string())
-    if not pa.types.is_string(term.type):
-        raise ValueError(f"{what} takes text, got {term.type}; CAST it AS STRING")
-    return term
-
-
-def constant_text(term: Term, what: str) -> str | None:
-    """Read a constant text, None for NULL; raises ``ValueError`` where it is not written out."""
-    if term.null:
-        return None
-    if term.literal is None or not pa.types.is_string(term.type):
-        raise ValueError(f"{what} must be written out, as a text in quotes")
-    value: str | None = term.literal.as_py()
-    return value
-
-
-def like(term: Term, pattern: Term, escape: str, ignore_case: bool) -> Term:
-    """Match the whole text with a pattern: ``%`` is any text, ``_`` any character, each itself after ``escape``.
-
-    Raises ``ValueError`` where the escape stands before anything but ``%``, ``_`` and itself, as Spark does.
-    """
-    term, written = text(term, "LIKE"), constant_text(pattern, "the pattern of LIKE")
-    if written is None:
-        return null(BOOL)
-    parts = _like_parts(written, escape)
-    if not ignore_case:
-        fixed = "".join(part for part in parts if part not in (_ANY, _ONE))
-        ends = (bool(parts) and parts[0] is _ANY, bool(parts) and parts[-1] is _ANY)
-        inner = parts[ends[0] : len(parts) - ends[1]]
-        if _ANY not in inner and _ONE not in inner and not (len(parts) == 1 and parts[0] is _ANY):
-            return _fixed(term, fixed, ends)
-    regex = "".join({_ANY: ".*", _ONE: "."}.get(part) or _quoted(part) for part in parts)
-    return _regex(term, f"(?s)\\A{regex}\\z", ignore_case)
-
+from aggr.sql.function_table import (
+    RAW,
+    SKIP,
+    TEXT,
+    Argument,
+    Compiler,
+    called,
+    computes,
+    maybe,
+    reads,
+    require_text,
+    whole,
+    written,
+    written_text,
+)
+from aggr.sql.term import Term, Value, apply
+from aggr.sql.types import coerce
 
 _ANY, _ONE = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
+_STRING = pa.string()
+
+_kind: type[exp.Expr]
+for _kind, _names, _kernel in (
+    (exp.Lower, "lower lcase", pc.utf8_lower),
+    (exp.Upper, "upper ucase", pc.utf8_upper),
+    (exp.Length, "length len char_length character_length", pc.utf8_length),
+    (exp.Reverse, "reverse", pc.utf8_reverse),
+):
+    computes(_kind, names=_names, this=TEXT)(_kernel)
+
+for _kind, _names, _kernel in (
+    (exp.StartsWith, "startswith starts_with", pc.starts_with),
+    (exp.EndsWith, "endswith ends_with", pc.ends_with),
+    (exp.Contains, "contains", pc.match_substring),
+):
+    computes(_kind, names=_names, this=TEXT, expression=written("what {} looks for"))(_kernel)
 
 
-def _like_parts(written: str, escape: str) -> list[str]:
+def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
+    escape = written_text(compiler, node.args[name], "ESCAPE")
+    if escape is None or len(escape) != 1:
+        raise ValueError("ESCAPE takes one character, say LIKE '10!%' ESCAPE '!'")
+    return escape
+
+
+def like(ignore_case: bool, text: Value, pattern: str, escape: str, negate: bool) -> Value:
+    """Match the whole text with a pattern: ``%`` is any text, ``_`` any character, each itself after ``escape``.
+
+    Raises ``ValueError`` if the escape stands before anything but ``%``, ``_`` and itself, as Spark does.
+    """
+    parts = _like_parts(pattern, escape)
+    any_before, any_after = parts[:1] == [_ANY], parts[1:] != [] and parts[-1] is _ANY
+    inner = parts[any_before : len(parts) - any_after]
+    if ignore_case or _ANY in inner or _ONE in inner:
+        regex = "".join({_ANY: ".*", _ONE: "."}.get(part) or _quoted(part) for part in parts)
+        met = pc.match_substring_regex(text, f"(?s)\\A{regex}\\z", ignore_case=ignore_case)
+    elif any_before or any_after:
+        find = pc.match_substring if any_before and any_after else pc.ends_with if any_before else pc.starts_with
+        met = find(text, "".join(inner))
+    else:
+        met = pc.equal(text, pa.scalar("".join(inner)))
+    return pc.invert(met) if negate else met
+
+
+def _like_parts(pattern: str, escape: str) -> list[str]:
     parts, escaped = list[str](), False
-    for character in written:
+    for character in pattern:
         if escaped:
             if character not in ("%", "_", escape):
                 break
@@ -69,56 +88,66 @@ def _like_parts(written: str, escape: str) -> list[str]:
             parts.append({"%": _ANY, "_": _ONE}.get(character, character))
     if escaped:
         raise ValueError(
-            f"in the pattern {written!r} the escape {escape!r} must stand before %, _ or itself; write it twice"
+            f"in the pattern {pattern!r} the escape {escape!r} must stand before %, _ or itself; write it twice"
         )
     return parts
-
-
-def _fixed(term: Term, fixed: str, ends: tuple[bool, bool]) -> Term:
-    match ends:
-        case (True, True):
-            return apply(lambda value: pc.match_substring(value, pattern=fixed), term, kind=BOOL)
-        case (False, True):
-            return apply(lambda value: pc.starts_with(value, pattern=fixed), term, kind=BOOL)
-        case (True, False):
-            return apply(lambda value: pc.ends_with(value, pattern=fixed), term, kind=BOOL)
-    return apply(lambda value: pc.equal(value, pa.scalar(fixed)), term, kind=BOOL)
 
 
 def _quoted(character: str) -> str:
     return re.escape(character) if character.isascii() and character.isprintable() else rf"\x{{{ord(character):x}}}"
 
 
-def _regex(term: Term, regex: str, ignore_case: bool = False) -> Term:
-    return apply(lambda v: pc.match_substring_regex(v, pattern=regex, ignore_case=ignore_case), term, kind=BOOL)
+for _kind in (exp.Like, exp.ILike):
+    computes(
+        _kind,
+        names=_kind.key,
+        called="LIKE",
+        this=TEXT,
+        expression=written("the pattern of {}"),
+        escape=maybe(Argument(_escape), "\\"),
+        negate=maybe(RAW, False),
+    )(partial(like, _kind is exp.ILike))
 
 
-def rlike(term: Term, pattern: Term) -> Term:
-    """Say whether a regular expression of RE2 is found anywhere in the text; raises ``ValueError`` where it is none."""
-    term, regex = text(term, "RLIKE"), constant_text(pattern, "the regular expression of RLIKE")
-    if regex is None:
-        return null(BOOL)
-    _check_regex(regex)
-    return _regex(term, regex)
-
-
-def regex_replaced(term: Term, pattern: Term, new: Term) -> Term:
-    """Replace whatever a regular expression of RE2 finds; ``$1`` in the new text is the first group, as in Spark."""
-    regex = constant_text(pattern, "the regular expression of REGEXP_REPLACE")
-    written = constant_text(new, "what REGEXP_REPLACE puts")
-    if regex is None or written is None:
-        return null(pa.string())
-    _check_regex(regex)
-    put = _of_re2(written)
+def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | None:
+    """Read a regular expression of RE2 that is written out; raises ``ValueError`` if it is none."""
+    regex = written_text(compiler, node.args[name], f"the regular expression of {called(node)}")
     try:
-        pc.replace_substring_regex(pa.array([""]), pattern=regex, replacement=put)
+        if regex is not None:
+            pc.match_substring_regex(pa.array([""]), pattern=regex)
     except pa.ArrowException:
-        raise ValueError(f"{written!r} names a group that the regular expression {regex!r} does not have") from None
-    return apply(
-        lambda value: pc.replace_substring_regex(value, pattern=regex, replacement=put),
-        text(term, "REGEXP_REPLACE"),
-        kind=pa.string(),
-    )
+        raise ValueError(
+            f"the regular expression {regex!r} is none of RE2's: look-arounds, references back and possessive "
+            "quantifiers are not known"
+        ) from None
+    return regex
+
+
+_REGEX = Argument(_regular_expression)
+
+
+@computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)
+def rlike(text: Value, regex: str) -> Value:
+    """Say whether a regular expression is found anywhere in the text."""
+    return pc.match_substring_regex(text, regex)
+
+
+@computes(
+    exp.RegexpReplace,
+    names="regexp_replace",
+    called="REGEXP_REPLACE",
+    gives=_STRING,
+    this=TEXT,
+    expression=_REGEX,
+    replacement=written("what {} puts"),
+)
+def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
+    """Replace whatever a regular expression finds; ``$1`` in the new text is the first group, as in Spark."""
+    put = _of_re2(replacement)
+    try:
+        return pc.replace_substring_regex(text, regex, put)
+    except pa.ArrowException:
+        raise ValueError(f"{replacement!r} names a group that the regular expression {regex!r} does not have") from None
 
 
 def _of_re2(replacement: str) -> str:
@@ -134,88 +163,82 @@ def _of_re2(replacement: str) -> str:
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-def _check_regex(regex: str) -> None:
-    try:
-        pc.match_substring_regex(pa.array([""]), pattern=regex)
-    except pa.ArrowException:
-        raise ValueError(
-            f"the regular expression {regex!r} is none of RE2's: look-arounds, references back and possessive "
-            "quantifiers are not known"
-        ) from None
-
-
-def contains(kernel: Kernel, term: Term, pattern: Term, what: str) -> Term:
-    """Look for a constant text by one of Arrow's kernels."""
-    term, written = text(term, what), constant_text(pattern, f"what {what} looks for")
-    if written is None:
-        return null(BOOL)
-    return apply(lambda value: kernel(value, pattern=written), term, kind=BOOL)
-
-
-def substring(term: Term, start: int, length: int | None) -> Term:
+@computes(
+    exp.Substring,
+    names="substr substring",
+    this=TEXT,
+    start=whole("its start"),
+    length=maybe(whole("its length"), 2**31),
+)
+def substring(text: Value, start: int, length: int) -> Value:
     """Cut out a part of the text; places count from 1, or from -1 at the end."""
-    term = text(term, "substring")
     if start == 0:
         raise ValueError("substring counts from 1, or from -1 at the end; engines differ in what 0 is")
-    if length is not None and length < 0:
+    if length < 0:
         raise ValueError(f"the length of a substring must be 0 or more; got {length}")
     begin = start - 1 if start > 0 else start
-    stop = None if length is None or (begin < 0 <= begin + length) else begin + length
-    return apply(lambda value: _sliced(value, begin, stop), term, kind=pa.string())
+    return pc.utf8_slice_codeunits(text, begin, None if begin < 0 <= begin + length else begin + length)
 
 
-def _sliced(value: Value, begin: int, stop: int | None) -> Value:
-    return pc.utf8_slice_codeunits(value, start=begin, stop=stop)
-
-
-def ends(term: Term, length: int, left: bool) -> Term:
+def left_or_right(left: bool, text: Value, length: int) -> Value:
     """Cut out the first characters of the text, or the last."""
-    what = "left" if left else "right"
     if length < 0:
-        raise ValueError(f"{what} takes 0 characters or more; got {length}")
-    if left or length == 0:
-        return apply(lambda value: _sliced(value, 0, length), text(term, what), kind=pa.string())
-    return apply(lambda value: _sliced(value, -length, None), text(term, what), kind=pa.string())
+        raise ValueError(f"{'left' if left else 'right'} takes 0 characters or more; got {length}")
+    return pc.utf8_slice_codeunits(text, *((0, length) if left or length == 0 else (-length, None)))
 
 
-def trim(term: Term, characters: Term | None, position: str) -> Term:
+for _kind in (exp.Left, exp.Right):
+    computes(_kind, names=_kind.key, this=TEXT, expression=whole("its length"))(
+        partial(left_or_right, _kind is exp.Left)
+    )
+
+
+@computes(
+    exp.Trim,
+    names="trim ltrim rtrim",
+    called="TRIM",
+    gives=_STRING,
+    this=TEXT,
+    expression=maybe(written("what {} cuts off"), " "),
+    position=maybe(RAW, "BOTH"),
+)
+def trim(text: Value, characters: str, position: str) -> Value:
     """Cut off blanks, or the given characters, at both ends or at one."""
-    cut = _SPACE if characters is None else constant_text(characters, "what TRIM cuts off")
-    if cut is None or (cut == "" and not term.null):
-        return null(pa.string()) if cut is None else text(term, "TRIM")
-    return apply(lambda value: _TRIMS[position](value, characters=cut), text(term, "TRIM"), kind=pa.string())
+    cut = {"BOTH": pc.utf8_trim, "LEADING": pc.utf8_ltrim, "TRAILING": pc.utf8_rtrim}[str(position)]
+    return cut(text, characters) if characters else text
 
 
-def joined(terms: Sequence[Term]) -> Term:
+@computes(
+    exp.Replace,
+    names="replace",
+    called="REPLACE",
+    gives=_STRING,
+    this=TEXT,
+    expression=written("what {} looks for"),
+    replacement=written("what {} puts"),
+)
+def replace(text: Value, old: str, new: str) -> Value:
+    """Replace a constant text everywhere by another."""
+    return pc.replace_substring(text, old, new) if old else text
+
+
+def _joined(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
+    parts = list[exp.Expr]()
+    while isinstance(node, exp.DPipe):
+        parts.append(node.expression)
+        node = node.this
+    parts += reversed(node.expressions) if isinstance(node, exp.Concat) else [node]
+    return [compiler.term(part) for part in reversed(parts)]
+
+
+@reads(exp.Concat, names="concat", expressions=Argument(_joined), safe=SKIP)
+@reads(exp.DPipe, this=Argument(_joined), expression=SKIP, safe=SKIP)
+def concat(parts: Iterable[Term]) -> Term:
     """Join texts and whole numbers; null where one is null."""
-    parts = [_written(term) for term in terms]
+    whole_as_text = [coerce(part, _STRING) if pa.types.is_integer(part.type) else part for part in parts]
+    texts = [require_text(part, "CONCAT") for part in whole_as_text]
 
     def kernel(*values: Value) -> Value:
         return pc.binary_join_element_wise(*values, pa.scalar(""))
 
-    return parts[0] if len(parts) == 1 else apply(kernel, *parts)
-
-
-def _written(term: Term) -> Term:
-    if pa.types.is_integer(term.type):
-        return apply(lambda value: value.cast(pa.string()), term, kind=pa.string())
-    return text(term, "CONCAT")
-
-
-def replaced(term: Term, old: Term, new: Term) -> Term:
-    """Replace a constant text everywhere by another."""
-    before, after = constant_text(old, "what REPLACE looks for"), constant_text(new, "what REPLACE puts")
-    if before is None or after is None:
-        return null(pa.string())
-    if not before:
-        return text(term, "REPLACE")
-    return apply(
-        lambda value: pc.replace_substring(value, pattern=before, replacement=after),
-        text(term, "REPLACE"),
-        kind=pa.string(),
-    )
-
-
-def mapped(kernel: Kernel, term: Term, what: str) -> Term:
-    """Apply a function of one text."""
-    return apply(kernel, text(term, what))
+    return texts[0] if len(texts) == 1 else apply(kernel, *texts)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.kernels.normalize import is_number
-from aggr.sql.literals import read_text
+from aggr.sql.literals import text_as
 from aggr.sql.term import NULL, Term, Value, apply, constant, null
 from aggr.sql.zones import UTC, follows_clock, from_local
 
@@ -23,7 +23,7 @@ _UNITS = ("s", "ms", "us", "ns")
 _EXACT_FLOAT = 2**53  # whole numbers below it are doubles
 
 
-def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
+def common_type(kinds: Sequence[pa.DataType]) -> pa.DataType:
     """Find the type that holds values of several; raises ``ValueError`` where there is none."""
     found = list(dict.fromkeys(kind for kind in kinds if kind != NULL))
     if len(found) <= 1:
@@ -37,26 +37,26 @@ def common(kinds: Sequence[pa.DataType]) -> pa.DataType:
         return pa.timestamp(unit, zones[0] if len(zones) == 1 else UTC)
     if all(pa.types.is_time(kind) for kind in found):
         return pa.time64("ns")
-    raise ValueError(f"cannot compare {_named(found[0])} with {_named(found[1])}; CAST one of them")
+    raise ValueError(f"cannot compare {named_type(found[0])} with {named_type(found[1])}; CAST one of them")
 
 
-def meet(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
+def unify_types(terms: Sequence[Term]) -> tuple[list[Term], pa.DataType]:
     """Bring terms to what can be compared: text that is written out is read as the type of the others.
 
     Returns them, not yet cast, and their common type.
     """
     others = [t.type for t in terms if not t.null and not (pa.types.is_string(t.type) and t.literal is not None)]
     if others and any(not pa.types.is_string(kind) for kind in others):
-        kind = common(others)
+        kind = common_type(others)
         terms = [t if t.type in (kind, NULL) or t.type in others else _read(t, kind) for t in terms]
-    return list(terms), common([t.type for t in terms])
+    return list(terms), common_type([t.type for t in terms])
 
 
 def _read(term: Term, kind: pa.DataType) -> Term:
     assert term.literal is not None
     if not term.literal.is_valid:
         return null(kind)
-    return constant(read_text(term.literal.as_py(), kind))
+    return constant(text_as(term.literal.as_py(), kind))
 
 
 def coerce(term: Term, kind: pa.DataType) -> Term:
@@ -81,7 +81,7 @@ def caster(old: pa.DataType, new: pa.DataType) -> Callable[[Value], Value]:
     return lambda value: value.cast(new)
 
 
-def fitted(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
+def literal_as(term: Term, kind: pa.DataType, through: pa.DataType) -> pa.Scalar | None:
     """Write a constant in the type of what it is compared with, so that no column needs a cast.
 
     None where that would change the comparison, which is defined in the type ``through``.
@@ -117,7 +117,7 @@ def decimal_type(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_decimal(kind) else pa.decimal128(_DIGITS[kind], 0)
 
 
-def instant(term: Term) -> Term:
+def nanoseconds_since_epoch(term: Term) -> Term:
     """Count the nanoseconds of a time since 1970 as a decimal, which no date is too far for."""
     unit = term.type.unit if pa.types.is_timestamp(term.type) else "s"
     steps = pa.scalar(10 ** (9 - 3 * _UNITS.index(unit)), pa.decimal128(10, 0))
@@ -137,10 +137,11 @@ def _common_number(kinds: Sequence[pa.DataType]) -> pa.DataType:
         scale = max(kind.scale for kind in each)
         precision = max(kind.precision - kind.scale for kind in each) + scale
         if precision > 76:
-            raise ValueError(f"{_named(kinds[0])} and {_named(kinds[1])} have too many digits together")
+            raise ValueError(f"{named_type(kinds[0])} and {named_type(kinds[1])} have too many digits together")
         return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
     return pa.int64()
 
 
-def _named(kind: pa.DataType) -> str:
+def named_type(kind: pa.DataType) -> str:
+    """Name a type in an error."""
     return "text" if pa.types.is_string(kind) else str(kind)

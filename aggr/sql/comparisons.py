@@ -1,4 +1,4 @@
-"""Comparisons: =, <, IN, BETWEEN, IS and their kind, exact and null-aware.
+"""Comparisons: =, <, IN, BETWEEN, IS and their kind, exact and null-aware; and what joins them, AND, OR and NOT.
 
 NaN is the greatest number and equal to itself, -0.0 equals 0.0, and null compares to null but in IS.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import expressions as exp
 
-from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, known, null
-from aggr.sql.types import coerce, fitted, instant, meet
+from aggr.sql.function_table import ANY, CONDITION, MANY, RAW, SKIP, Argument, Compiler, as_boolean, computes, reads
+from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, false_if_null, null
+from aggr.sql.types import coerce, literal_as, nanoseconds_since_epoch, unify_types
 
 _KERNELS: Mapping[str, Kernel] = {
     "=": pc.equal,
@@ -32,9 +35,9 @@ _HASHED: tuple[Callable[[pa.DataType], bool], ...] = (
 def compare(operator: str, a: Term, b: Term) -> Term:
     """Compare two terms in their common type: ``=``, ``<>``, ``<``, ``<=``, ``>`` or ``>=``.
 
-    Raises ``ValueError`` where they have none.
+    Raises ``ValueError`` if they have none.
     """
-    (a, b), kind = meet([a, b])
+    (a, b), kind = unify_types([a, b])
     if a.always_null or b.always_null:
         return null(BOOL)
     if pa.types.is_nested(kind):
@@ -42,21 +45,21 @@ def compare(operator: str, a: Term, b: Term) -> Term:
     if a.literal is not None and b.literal is None:
         a, b, operator = b, a, _MIRRORED[operator]
     if a.literal is None and b.literal is not None:
-        fit = fitted(b, a.type, kind)
+        fit = literal_as(b, a.type, kind)
         if fit is not None:
             b, kind = constant(fit), a.type
     if pa.types.is_timestamp(kind) and a.type != b.type and kind.unit == "ns":
-        a, b = instant(a), instant(b)
-        kind = meet([a, b])[1]
+        a, b = nanoseconds_since_epoch(a), nanoseconds_since_epoch(b)
+        kind = unify_types([a, b])[1]
     return apply(comparison(operator, kind, b.literal), coerce(a, kind), coerce(b, kind), kind=BOOL)
 
 
 def comparison(operator: str, kind: pa.DataType, literal: pa.Scalar | None = None) -> Kernel:
     """Find the kernel that compares values of one type, of which the second may be a constant that is known."""
+    kernel = _KERNELS[operator]
     if not pa.types.is_floating(kind):
-        return _KERNELS[operator]
+        return kernel
     if literal is not None and literal.is_valid and not math.isnan(literal.as_py()):
-        kernel = _KERNELS[operator]
         if operator not in (">", ">="):
             return kernel
         return lambda a, b: pc.or_kleene(pc.is_nan(a), kernel(a, b))  # both are null where a is
@@ -78,66 +81,98 @@ def _less(a: Value, b: Value) -> Value:
     return pc.or_kleene(pc.less(a, b), pc.and_kleene(pc.invert(pc.is_nan(a)), pc.is_nan(b)))
 
 
+for _kind, _operator in zip((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE), _KERNELS, strict=True):
+    reads(_kind, this=ANY, expression=ANY)(partial(compare, _operator))
+
+
+@reads(exp.NullSafeEQ, this=ANY, expression=ANY)
 def null_safe(a: Term, b: Term) -> Term:
     """Compare two terms so that null equals null, and nothing else: IS NOT DISTINCT FROM."""
 
     def kernel(equal: Value, left: Value, right: Value) -> Value:
         return pc.coalesce(equal, pc.and_kleene(left, right))
 
-    return apply(kernel, compare("=", a, b), is_null(a), is_null(b), kind=BOOL)
+    return apply(kernel, compare("=", a, b), *(apply(pc.is_null, term, kind=BOOL) for term in (a, b)), kind=BOOL)
 
 
-def is_null(term: Term) -> Term:
-    """Say where a term is null."""
-    return apply(pc.is_null, term, kind=BOOL)
+@reads(exp.NullSafeNEQ, this=ANY, expression=ANY)
+def null_safe_unequal(a: Term, b: Term) -> Term:
+    """Compare two terms so that null equals null, and nothing else: IS DISTINCT FROM."""
+    return apply(pc.invert, null_safe(a, b))
 
 
-def is_truth(term: Term, wanted: bool) -> Term:
-    """Say where a condition is true, or is false; null is neither."""
-    return apply(known if wanted else lambda value: known(pc.invert(value)), term, kind=BOOL)
+@reads(exp.Is, this=ANY, expression=RAW)
+def is_(term: Term, asked: exp.Expr) -> Term:
+    """Say where a term is null, true or false: a condition that is null is neither."""
+    if isinstance(asked, exp.Null):
+        return apply(pc.is_null, term, kind=BOOL)
+    if not isinstance(asked, exp.Boolean):
+        raise ValueError("IS takes NULL, TRUE, FALSE or DISTINCT FROM")
+    term = as_boolean(term)
+    return apply(false_if_null, term if asked.this else apply(pc.invert, term), kind=BOOL)
 
 
-def negated(term: Term) -> Term:
-    """Say where a condition is false; null where it is null."""
-    return apply(pc.invert, term, kind=BOOL)
+def operands(node: exp.Expr) -> list[exp.Expr]:
+    """List the operands of a chain of AND, or of OR, in order, however it is nested."""
+    parts, left = list[exp.Expr](), [node]
+    while left:
+        part = left.pop()
+        inner = part.unnest()
+        if type(inner) is type(node):
+            left += [inner.expression, inner.this]
+        else:
+            parts.append(inner)
+    return parts
 
 
+def _conditions(compiler: Compiler, node: exp.Expr, name: str) -> list[Term]:
+    return [as_boolean(compiler.term(part)) for part in operands(node)]
+
+
+computes(exp.Not, this=CONDITION)(pc.invert)
+reads(exp.And, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.and_kleene))
+reads(exp.Or, this=Argument(_conditions), expression=SKIP)(partial(balanced, pc.or_kleene))
+
+
+@reads(exp.Between, this=ANY, low=ANY, high=ANY)
 def between(term: Term, low: Term, high: Term) -> Term:
     """Say where a term is from ``low`` to ``high``, both included."""
     return balanced(pc.and_kleene, [compare(">=", term, low), compare("<=", term, high)])
 
 
+@reads(exp.In, this=ANY, expressions=MANY)
 def is_in(term: Term, items: Sequence[Term]) -> Term:
     """Say where a term is one of many, all compared in one common type; null where it is none and one is null."""
-    terms, kind = meet([term, *items])
-    term, given = terms[0], [item for item in terms[1:] if not item.always_null]
+    (term, *items), kind = unify_types([term, *items])
     if term.always_null:
         return null(BOOL)
-    missing = len(given) < len(items)
+    valid = [item for item in items if not item.always_null]
     able = term.literal is None and any(test(kind) for test in _HASHED)
-    hashed = [item for item in given if able and item.literal is not None]
-    others = [item for item in given if not (able and item.literal is not None)]
+    hashed = [item for item in valid if able and item.literal is not None]
+    others = [item for item in valid if not (able and item.literal is not None)]
     parts = [compare("=", coerce(term, kind), coerce(item, kind)) for item in others]
     if hashed:
         parts.append(_among(term, hashed, kind))
-    if missing:
+    if len(valid) < len(items):
         parts.append(null(BOOL))
     return balanced(pc.or_kleene, parts)
 
 
 def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
     """Look a term up among constants that are not null."""
-    scalars = [fitted(item, term.type, kind) for item in items]
-    if any(scalar is None for scalar in scalars):
+    scalars = [literal_as(item, term.type, kind) for item in items]
+    if None in scalars:
         term = coerce(term, kind)
         scalars = [coerce(item, kind).literal for item in items]
-    values = pa.array(scalars, term.type)
-    if pa.types.is_floating(term.type):
-        values = _hashable(values, term.type)
+    floating = pa.types.is_floating(term.type)
+
+    def looked_up(value: Value) -> Value:
+        return _hashable(value, term.type) if floating else value
+
+    values = looked_up(pa.array(scalars, term.type))
 
     def kernel(value: Value) -> Value:
-        looked = _hashable(value, term.type) if pa.types.is_floating(term.type) else value
-        return pc.if_else(pc.is_valid(value), pc.is_in(looked, value_set=values), pa.scalar(None, BOOL))
+        return pc.if_else(pc.is_valid(value), pc.is_in(looked_up(value), value_set=values), pa.scalar(None, BOOL))
 
     return apply(kernel, term, kind=BOOL)
 

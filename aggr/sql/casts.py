@@ -1,0 +1,194 @@
+"""Casts: CAST and TRY_CAST, of text that writes numbers and dates as well.
+
+One reading of a column of text serves both: what CAST refuses is null by TRY_CAST. Blanks around a value do not count.
+A text with a point or an exponent is no whole number, as in Spark.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as exp
+
+from aggr.arguments import shown
+from aggr.kernels.normalize import is_number
+from aggr.sql.arithmetic import HALF_AWAY_FROM_ZERO
+from aggr.sql.function_table import ANY, RAW, Argument, Compiler, maybe, reads
+from aggr.sql.literals import text_as
+from aggr.sql.term import BOOL, Term, Value, apply, constant, null
+from aggr.sql.times import require_time
+from aggr.sql.types import coerce, decimal_type
+from aggr.sql.zones import in_zone
+
+TYPES = {
+    "BOOLEAN": BOOL,
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMPNTZ": pa.timestamp("us"),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
+}
+_NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # each type by its first name
+
+_FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
+_PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE
+_BEGINS = r"^[+-]?(\.?[0-9])"
+_LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
+_DATE = (
+    "^(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|"
+    rf"{_LEAP}-02-29)$"
+)
+_WIDE = pa.decimal256(76, 38)
+
+
+def _type(compiler: Compiler, node: exp.Expr, name: str) -> pa.DataType:
+    written = node.args[name]
+    word = str(getattr(written.this, "value", written.this))
+    digits = [int(part.name) for part in written.expressions]
+    if word == "DECIMAL":
+        precision, scale = [*digits, 0][:2] if digits else (10, 0)
+        if len(digits) > 2 or not 0 < precision <= 38 or not 0 <= scale <= precision:
+            raise ValueError("a decimal has 1 to 38 digits, and no more of them after the point: DECIMAL(18, 3)")
+        return pa.decimal128(precision, scale)
+    if word not in TYPES or digits:
+        raise ValueError(f"a CAST to {written.sql()} is not known; there are {', '.join(TYPES)}, and DECIMAL(18, 3)")
+    return in_zone(TYPES[word], compiler.timezone)
+
+
+@reads(exp.Cast, names="cast boolean date double float int string timestamp to_timestamp", this=ANY, to=Argument(_type))
+@reads(exp.TryCast, names="try_cast", this=ANY, to=Argument(_type), safe=maybe(RAW, False))
+def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
+    """Cast to a type; what cannot be cast is an error, and refused at once if engines differ.
+
+    With ``attempt`` a text that is no such value gives null, and a whole number beyond the type; other casts that might
+    fail are refused.
+    """
+    old = term.type
+    from_text, to_text = pa.types.is_string(old), pa.types.is_string(kind)
+    if term.always_null or old == kind:
+        return null(kind) if term.always_null else term
+    if from_text and term.literal is not None and (pa.types.is_temporal(kind) or pa.types.is_boolean(kind)):
+        return _written(term.literal.as_py(), kind, attempt)
+    if from_text:
+        return _read_column(term, kind, attempt)
+    if attempt and pa.types.is_integer(old) and pa.types.is_integer(kind):
+        return apply(partial(_whole_within, kind=kind), term, kind=kind)
+    if attempt:
+        raise ValueError(f"TRY_CAST from {old} to {kind} is not known; use CAST")
+    if (pa.types.is_floating(old) or pa.types.is_decimal(old)) and pa.types.is_integer(kind):
+        raise ValueError(f"a CAST from {old} to {kind} rounds in DuckDB, and not in Spark; write floor or round")
+    if to_text and not (pa.types.is_integer(old) or pa.types.is_boolean(old) or pa.types.is_date32(old)):
+        raise ValueError(f"a CAST from {old} to text is not known: engines write it differently")
+    if pa.types.is_boolean(kind) or (pa.types.is_boolean(old) and not to_text):
+        raise ValueError(f"a CAST from {old} to {kind} is not known; compare, or write IF(x, 1, 0)")
+    if pa.types.is_date32(kind):
+        return apply(_date_of, require_time(term, "CAST"), kind=kind)
+    if pa.types.is_timestamp(kind) and (pa.types.is_timestamp(old) or pa.types.is_date32(old)):
+        nanoseconds = pa.types.is_timestamp(old) and old.unit == "ns"
+        return coerce(term, pa.timestamp("ns", kind.tz) if nanoseconds else kind)
+    if pa.types.is_timestamp(kind):
+        raise ValueError(f"a CAST from {old} to a time is not known")
+    if not to_text and not (is_number(old) and is_number(kind)):
+        raise ValueError(f"a CAST from {old} to {kind} is not known")
+    return _rounded(term, kind) if pa.types.is_decimal(kind) else coerce(term, kind)
+
+
+@reads(exp.TsOrDsToDate, this=ANY)
+def date(term: Term) -> Term:
+    """Cast to a date."""
+    return cast(term, pa.date32())
+
+
+def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
+    """Read a time, a date or a truth that is written out."""
+    try:
+        return constant(text_as(text, kind))
+    except ValueError:
+        if attempt:
+            return null(kind)
+        raise
+
+
+def _date_of(value: Value) -> Value:
+    """Read the date that the clock shows."""
+    return pc.floor_temporal(pc.local_timestamp(value), unit="day").cast(pa.date32())
+
+
+def _rounded(term: Term, kind: pa.DataType) -> Term:
+    """Round to the digits of a decimal, halves away from zero."""
+    if pa.types.is_integer(term.type):
+        return coerce(coerce(term, decimal_type(term.type)), kind)
+    rounding = partial(pc.round, ndigits=kind.scale, round_mode=HALF_AWAY_FROM_ZERO)
+    return apply(lambda value: rounding(value).cast(kind), term, kind=kind)
+
+
+def _read_column(term: Term, kind: pa.DataType, attempt: bool) -> Term:
+    """Read text as numbers or dates; what is none is an error.
+
+    It is null with ``attempt``, and in an expression of Arrow, which cannot tell that a row has not taken a branch.
+    """
+    if not (is_number(kind) or pa.types.is_date32(kind)):
+        raise ValueError(f"a CAST of a column of text to {kind} is not known; CAST it to numbers or DATE")
+
+    def kernel(value: Value) -> Value:
+        read = _read(pc.utf8_trim_whitespace(value), kind)
+        if not attempt and not isinstance(value, pc.Expression):
+            texts, values = (pa.array([v.as_py()], v.type) if isinstance(v, pa.Scalar) else v for v in (value, read))
+            wrong = texts.filter(pc.and_(pc.is_null(values), pc.is_valid(texts)))
+            if len(wrong):
+                named = _NAMES.get(kind, str(kind))
+                raise ValueError(f"the text {shown(wrong[0].as_py())} is no {named}; TRY_CAST gives null for it")
+        return read
+
+    return apply(kernel, term, kind=kind)
+
+
+def _read(text: Value, kind: pa.DataType) -> Value:
+    if pa.types.is_date32(kind):
+        day = pc.replace_substring_regex(text, r"[T ].*$", "")
+        for _ in range(2):  # 2024-5-1
+            day = pc.replace_substring_regex(day, r"-([0-9])(-|$)", r"-0\1\2")
+        return _where(_DATE, day).cast(kind)
+    if pa.types.is_floating(kind):
+        return pc.replace_substring_regex(_where(_FLOAT, text), r"^\+", "").cast(kind)
+    if pa.types.is_integer(kind):
+        digits = pc.replace_substring_regex(_where("^[+-]?0*[0-9]{1,38}$", text), r"^([+-]?)0*([0-9])", r"\1\2")
+        return _whole_within(digits, kind)
+    cut = pc.replace_substring_regex(text, r"^([^.]*\.[0-9]{38})[0-9]+$", r"\1")
+    number = _where(_BEGINS, _where(_PLAIN, cut)).cast(_WIDE)
+    rounded = pc.round(_below(number, kind), ndigits=kind.scale, round_mode=HALF_AWAY_FROM_ZERO)
+    return _below(rounded, kind).cast(kind)
+
+
+def _where(pattern: str, text: Value) -> Value:
+    return pc.if_else(pc.match_substring_regex(text, pattern), text, pa.scalar(None, pa.string()))
+
+
+def _whole_within(value: Value, kind: pa.DataType) -> Value:
+    """Give whole numbers in a narrower type; null beyond it."""
+    end = 2 ** (kind.bit_width - 1)
+    wide = pa.decimal128(38, 0)
+    number = value.cast(wide)
+    low, high = (pa.scalar(Decimal(bound), wide) for bound in (-end, end))
+    inside = pc.and_kleene(pc.greater_equal(number, low), pc.less(number, high))
+    return pc.if_else(inside, number, pa.scalar(None, wide)).cast(kind)
+
+
+def _below(number: Value, kind: pa.DataType) -> Value:
+    """Give numbers that have no more digits before the point than a type of decimals; others as null."""
+    digits = kind.precision - kind.scale
+    if digits == 38:
+        return number
+    most = pa.scalar(Decimal(10**digits), _WIDE)
+    return pc.if_else(pc.less(pc.abs(number), most), number, pa.scalar(None, _WIDE))

@@ -1,0 +1,245 @@
+"""The table of the SQL that is read: each function and operator, its arguments, their types, and how Arrow computes it.
+
+    @computes(exp.Replace, names="replace", this=TEXT, expression=written("what it looks for"), ...)
+    def replace(text, old, new):                 # arrays, or expressions of Arrow; constants
+        return pc.replace_substring(text, old, new)
+
+Whatever is not in the table is refused, by node and by argument. The parser knows the names of the table and no others,
+and so does `docs/conditions.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+from sqlglot import ErrorLevel
+from sqlglot import expressions as exp
+
+from aggr.kernels.normalize import is_number
+from aggr.sql.fields import name_of, named
+from aggr.sql.literals import number
+from aggr.sql.term import BOOL, Kernel, Term, apply, constant, null
+from aggr.sql.types import coerce, named_type
+from aggr.sql.zones import UTC, localized
+
+Take = Callable[["Compiler", exp.Expr, str], Any]
+Make = TypeVar("Make", bound=Callable[..., Any])
+
+_REQUIRED = object()
+
+
+class Argument(NamedTuple):
+    """How an argument of a node is taken: compiled and checked from the node, by its name; or left alone."""
+
+    take: Take | None
+    default: Any = _REQUIRED
+
+
+class Rule(NamedTuple):
+    """How a node is read: its arguments by their names in sqlglot, and what makes a term of them."""
+
+    names: tuple[str, ...]
+    called: str
+    arguments: dict[str, Argument]
+    make: Callable[..., Term]
+
+
+TABLE: dict[type[exp.Expr], Rule] = {}
+
+
+def reads(*kinds: type[exp.Expr], names: str = "", called: str = "", **arguments: Argument) -> Callable[[Make], Make]:
+    """Enter a function that makes a term of a node's arguments, each taken as it says, in the order given.
+
+    ``names`` are those of the function in SQL, ``called`` what an error calls it.
+    """
+
+    def enter(make: Make) -> Make:
+        for kind in kinds:
+            TABLE[kind] = Rule(tuple(names.split()), called or kind.key, arguments, make)
+        return make
+
+    return enter
+
+
+def computes(
+    *kinds: type[exp.Expr], names: str = "", called: str = "", gives: pa.DataType = BOOL, **arguments: Argument
+) -> Callable[[Kernel], Kernel]:
+    """Enter a function that computes values of values; of a written NULL it makes null of type ``gives``."""
+
+    def enter(kernel: Kernel) -> Kernel:
+        def make(*taken: Any) -> Term:
+            if None in [each for each in taken if not isinstance(each, Term)]:
+                return null(gives)
+            terms = [each for each in taken if isinstance(each, Term)]
+
+            def filled(*values: Any) -> Any:
+                rest = iter(values)
+                return kernel(*(next(rest) if isinstance(each, Term) else each for each in taken))
+
+            return apply(filled, *terms)
+
+        reads(*kinds, names=names, called=called, **arguments)(make)
+        return kernel
+
+    return enter
+
+
+class Compiler:
+    """Compiles nodes over the columns of a schema; times are read on the clock of a zone."""
+
+    def __init__(self, schema: pa.Schema, timezone: str = UTC) -> None:
+        """Take the schema that columns are looked up in, and the zone."""
+        self.schema, self.timezone = schema, timezone
+
+    def term(self, node: exp.Expr) -> Term:
+        """Compile a node; raises ``ValueError`` if types do not go together."""
+        rule = TABLE[type(node)]
+        taken = []
+        for name, argument in rule.arguments.items():
+            if argument.take is not None:
+                absent = _nothing(node.args.get(name)) and argument.default is not _REQUIRED
+                taken.append(argument.default if absent else argument.take(self, node, name))
+        return localized(rule.make(*taken), self.timezone)
+
+
+def called(node: exp.Expr) -> str:
+    """Name a function as errors do."""
+    return TABLE[type(node)].called
+
+
+def maybe(argument: Argument, default: Any) -> Argument:
+    """Take an argument that may be left out."""
+    return argument._replace(default=default)
+
+
+def typed(check: Callable[[Term, str], Term]) -> Argument:
+    """Take a term that a check, which is told what the function is called, lets pass."""
+    return Argument(lambda compiler, node, name: check(compiler.term(node.args[name]), called(node)))
+
+
+def require_text(term: Term, what: str) -> Term:
+    """Take a term as text; raises ``ValueError`` for other types."""
+    if term.null:
+        return null(pa.string())
+    if not pa.types.is_string(term.type):
+        raise ValueError(f"{what} takes text, got {term.type}; CAST it AS STRING")
+    return term
+
+
+def require_number(term: Term, what: str) -> Term:
+    """Take a term as a number; raises ``ValueError`` for other types."""
+    if term.null:
+        return null(pa.float64())
+    if not is_number(term.type):
+        raise ValueError(f"{what} takes numbers, got {named_type(term.type)}")
+    return term
+
+
+def as_boolean(term: Term, what: str = "") -> Term:
+    """Take a term as true or false; raises ``ValueError`` for other types."""
+    if term.null:
+        return null(BOOL)
+    if not pa.types.is_boolean(term.type):
+        raise ValueError(f"AND, OR, NOT and CASE take conditions; got a value of type {term.type}")
+    return term
+
+
+def written_text(compiler: Compiler, node: exp.Expr, what: str) -> str | None:
+    """Read a text that is written out, None for NULL; raises ``ValueError`` if it is none."""
+    term = compiler.term(node)
+    if term.null:
+        return None
+    if term.literal is None or not pa.types.is_string(term.type):
+        raise ValueError(f"{what} must be written out, as a text in quotes")
+    value: str | None = term.literal.as_py()
+    return value
+
+
+def written(what: str) -> Argument:
+    """Take a text that is written out; ``{}`` in what it is stands for the function."""
+    return Argument(lambda compiler, node, name: written_text(compiler, node.args[name], what.format(called(node))))
+
+
+def whole(what: str) -> Argument:
+    """Take a whole number that is written out."""
+
+    def take(compiler: Compiler, node: exp.Expr, name: str) -> int:
+        term = compiler.term(node.args[name])
+        if term.always_null or term.literal is None or not pa.types.is_integer(term.type):
+            raise ValueError(f"{what} must be a whole number that is written out")
+        return int(term.literal.as_py())
+
+    return Argument(take)
+
+
+ANY = Argument(lambda compiler, node, name: compiler.term(node.args[name]))
+MANY = Argument(lambda compiler, node, name: [compiler.term(part) for part in node.args.get(name) or ()], ())
+TEXT, NUMBER, CONDITION = typed(require_text), typed(require_number), typed(as_boolean)
+DOUBLE = typed(lambda term, what: coerce(require_number(term, what), pa.float64()))
+RAW = Argument(lambda compiler, node, name: node.args[name])  # as it is parsed
+SKIP = Argument(None, None)  # what says nothing, or is taken with another
+
+reads(exp.Paren, this=ANY)(lambda term: term)
+reads(exp.Null)(null)
+reads(exp.Boolean, this=RAW)(lambda true: constant(bool(true), BOOL))
+reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.scalar(text) if quoted else number(text)))
+_COLUMN = Argument(lambda compiler, node, name: named(name_of(node), compiler.schema, compiler.timezone))  # type: ignore[arg-type]
+reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
+for _part, _names in {
+    exp.Identifier: "this quoted",
+    exp.Var: "this",
+    exp.DataType: "this expressions nested",
+    exp.DataTypeParam: "this",
+}.items():  # which are read with the node that they are a part of
+    TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
+
+COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)
+_COMPARING = (*COMPARISONS, exp.Like, exp.ILike, exp.RegexpLike, exp.Is, exp.In, exp.Between)
+_PREDICATES = (*_COMPARING, exp.Not, exp.And, exp.Or)
+_KNOWN = (
+    "comparisons, AND, OR, NOT, IN (…), BETWEEN, LIKE, ILIKE, RLIKE, IS, CASE, COALESCE, CAST, + - * / %, and "
+    "functions of text, numbers and times"
+)
+
+
+def unread(tree: exp.Expr, what: str) -> str | None:
+    """Say what in a tree the compiler does not read, of ``what``, such as "a condition"; None if it reads all.
+
+    A comparison of a comparison needs parentheses, since engines group it differently.
+    """
+    for node in tree.walk():
+        rule = TABLE.get(type(node))
+        if rule is None:
+            return f"{what} cannot use {_shown(node)}; it knows {_KNOWN}"
+        for name, value in node.args.items():
+            if name not in rule.arguments and not _nothing(value):
+                return f"{what} cannot use {_shown(node)}: what it says of {name!r} is not known here"
+        if isinstance(node, exp.In) and not node.expressions:
+            return "IN needs a list of values in parentheses, say status IN (200, 404)"
+        for name, argument in rule.arguments.items():
+            if argument.default is _REQUIRED and node.args.get(name) is None:
+                return f"{what} cannot use {_shown(node)}: an argument is missing"
+        if isinstance(node, _COMPARING) and _unclear(node):
+            return f"put parentheses around what {_shown(node)} compares: engines differ in how they group it"
+    return None
+
+
+def _unclear(node: exp.Expr) -> bool:
+    compared = ["this", "low", "high"] if isinstance(node, exp.In | exp.Is) else ["this", "low", "high", "expression"]
+    return any(isinstance(node.args.get(name), _PREDICATES) for name in compared)
+
+
+def _nothing(value: Any) -> bool:
+    return value is None or value is False or value == [] or value == ""
+
+
+def _shown(node: exp.Expr) -> str:
+    """Write a node as SQL, on one line and not at length."""
+    try:
+        text = " ".join(node.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE).split())
+    except Exception:
+        text = ""
+    text = text or getattr(node, "sql_name", node.key.upper)()
+    return repr(text if len(text) <= 80 else f"{text[:80]}…")

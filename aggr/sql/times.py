@@ -1,0 +1,117 @@
+"""Times: their parts, their units, intervals, and the clocks of zones."""
+
+from __future__ import annotations
+
+from functools import partial
+from zoneinfo import ZoneInfo, available_timezones
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import expressions as exp
+
+from aggr.arguments import nearest, shown
+from aggr.sql.function_table import ANY, RAW, reads, written
+from aggr.sql.term import Kernel, Term, Value, apply, constant, null
+from aggr.sql.types import coerce
+from aggr.sql.zones import follows_clock, from_local
+
+_PARTS: dict[str, Kernel] = {
+    "YEAR": pc.year,
+    "QUARTER": pc.quarter,
+    "MONTH": pc.month,
+    "DAY": pc.day,
+    "HOUR": pc.hour,
+    "MINUTE": pc.minute,
+    "SECOND": pc.second,
+    "DOW": partial(pc.day_of_week, week_start=7),
+    "ISODOW": partial(pc.day_of_week, count_from_zero=False),
+}
+_CLOCK_UNITS = ("HOUR", "MINUTE", "SECOND")
+_TRUNCATED = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", *_CLOCK_UNITS)
+_SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
+
+
+def require_time(term: Term, what: str) -> Term:
+    """Take a term as a time, a date as its first instant; raises ``ValueError`` for other types."""
+    if term.null:
+        return null(pa.timestamp("us", "UTC"))
+    if pa.types.is_date32(term.type):
+        return coerce(term, pa.timestamp("us"))
+    if not pa.types.is_timestamp(term.type):
+        raise ValueError(f"{what} takes a time or a date, got {term.type}; CAST it AS TIMESTAMP")
+    return term
+
+
+@reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)
+def extract_from(part: exp.Expr, term: Term) -> Term:
+    """Read the part of a time that is named."""
+    return extract(part.name.upper(), term)
+
+
+def extract(part: str, term: Term) -> Term:
+    """Read a part of a date, or of a time on the clock of its zone."""
+    if part not in _PARTS:
+        raise ValueError(f"cannot extract {part}; there are {', '.join(_PARTS)}")
+    return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
+
+
+CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
+for _kind in CLOCK_PARTS:
+    _part = "DAY" if _kind is exp.DayOfMonth else _kind.key.upper()
+    reads(_kind, names=_kind.key, this=ANY)(partial(extract, _part))
+
+
+@reads(exp.TimestampTrunc, names="date_trunc", unit=RAW, this=ANY)
+def date_trunc(unit: exp.Expr, term: Term) -> Term:
+    """Round a time down to a unit, on the clock of its zone; weeks begin on Monday."""
+    name = unit.name.upper()
+    if name not in _TRUNCATED:
+        raise ValueError(f"cannot truncate to {unit.name}; there are {', '.join(_TRUNCATED)}")
+    term = require_time(term, "date_trunc")
+    if follows_clock(term.type):
+        return apply(partial(_floored_in_zone, kind=term.type, unit=name), term, kind=term.type)
+    return apply(lambda value: pc.floor_temporal(value, unit=name.lower()), term, kind=term.type)
+
+
+def _floored_in_zone(value: Value, kind: pa.DataType, unit: str) -> Value:
+    """Round down to a unit of the clock; an hour that the clock repeats stays one of its own."""
+    local = pc.local_timestamp(value)
+    floor = pc.floor_temporal(local, unit=unit.lower())
+    first = from_local(floor, kind.tz)
+    if unit not in _CLOCK_UNITS:
+        return first
+    passed = pc.subtract(local.cast(pa.int64()), floor.cast(pa.int64()))
+    near = pc.subtract(value.cast(pa.int64()), passed).cast(kind)
+    return pc.if_else(pc.equal(pc.local_timestamp(near), floor), near, first)
+
+
+@reads(exp.Interval, this=RAW, unit=RAW)
+def interval(count: exp.Expr, unit: exp.Expr) -> Term:
+    """Make a length of time of a fixed unit: INTERVAL '1' DAY."""
+    if not isinstance(count, exp.Literal):
+        raise ValueError("an interval is written as INTERVAL '1' DAY")
+    name = unit.name.upper().removesuffix("S")
+    if name not in _SECONDS:
+        raise ValueError(f"an interval is of {', '.join(_SECONDS)}; got {unit.name}")
+    try:
+        steps = int(count.name) * _SECONDS[name] * 1_000_000
+    except ValueError:
+        raise ValueError(f"an interval is a whole number of {name}; got {count.name!r}") from None
+    return constant(pa.scalar(steps, pa.int64()).cast(pa.duration("us")))
+
+
+@reads(exp.AtTimeZone, this=ANY, zone=written("the zone of AT TIME ZONE"))
+def at_time_zone(term: Term, zone: str | None) -> Term:
+    """Read times on the clock of a zone that an expression names: ``ts AT TIME ZONE 'Europe/Berlin'``."""
+    if zone is None:
+        raise ValueError("AT TIME ZONE takes the name of a zone, say 'Europe/Berlin'; got NULL")
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        hint = nearest(zone, available_timezones(), "use an IANA name such as 'Europe/Berlin'")
+        raise ValueError(f"there is no time zone {shown(zone)}; {hint}") from None
+    if term.null:
+        return null(pa.timestamp("us", zone))
+    if not pa.types.is_timestamp(term.type):
+        raise ValueError(f"a time zone is of times, got {term.type}; CAST it AS TIMESTAMP")
+    return coerce(term, pa.timestamp(term.type.unit, zone))
