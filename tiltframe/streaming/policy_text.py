@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
-from aggr.arguments import checked_truth, checked_whole, shown
+from aggr.arguments import shown
 from aggr.call_text import read_as, write_call
 from aggr.duration import duration_text, read_duration
 
-DURATION = {"holds": "duration"}  # metadata of a field: text such as 10s
+DURATION = {"duration from": 0}  # metadata of a field: text such as 10s
+LONGER_THAN_0 = {"duration from": 1}  # microseconds
 
 P = TypeVar("P", bound="Policy")
 
@@ -19,6 +20,14 @@ class Policy:
     """A frozen value that shows itself as Python and as the text that `read_policy` reads."""
 
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the durations, and write each in its longest unit."""
+        for argument in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, argument.name)
+            if value is not None and "duration from" in argument.metadata:
+                checked = checked_duration(value, argument.name, argument.metadata["duration from"])
+                object.__setattr__(self, argument.name, checked)
 
     def written(self) -> dict[str, Any]:
         """Name what differs from the defaults, in the order of the arguments."""
@@ -66,6 +75,3 @@ def read_policy(text: str, family: Mapping[str, type[P]], what: str, example: st
         If it cannot be read, or the policy refuses its arguments.
     """
     return read_as(family, text, what, f"one of {', '.join(family)}, such as {example}", name_alone=True)
-
-
-__all__ = ["DURATION", "Policy", "checked_duration", "checked_truth", "checked_whole", "micros", "read_policy"]
