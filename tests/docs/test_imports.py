@@ -69,7 +69,6 @@ LAYERS = [
     ["tiltframe.tabular"],
     ["tiltframe.frame", "tiltframe.level_chain", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],
-    ["tiltframe.streaming.policy_text"],
     ["tiltframe.streaming.policies"],
     ["tiltframe.streaming"],
     ["tiltframe.store.core"],

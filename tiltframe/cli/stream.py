@@ -27,7 +27,7 @@ from tiltframe.regular_files import not_a_file
 from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows, read_emit, read_late
-from tiltframe.streaming.policy_text import micros
+from tiltframe.streaming.policies import micros
 from tiltframe.streaming.saved import extension
 
 if TYPE_CHECKING:

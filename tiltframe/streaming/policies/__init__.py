@@ -5,8 +5,8 @@ from tiltframe.streaming.policies.buffer import Buffer
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic
 from tiltframe.streaming.policies.held_windows import HeldWindows
 from tiltframe.streaming.policies.late import Arrival, Drop, LatePolicy, TrueWindow
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, micros
 from tiltframe.streaming.policies.read import read_emit, read_late
-from tiltframe.streaming.policy_text import DURATION, LONGER_THAN_0, micros
 
 __all__ = [
     "DURATION",

@@ -18,7 +18,7 @@ from aggr.arguments import checked_name, checked_truth
 from aggr.kernels import compute as pc
 from tiltframe.streaming.policies.emit import ByClock, Mask
 from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policy_text import LONGER_THAN_0, micros
+from tiltframe.streaming.policies.policy import LONGER_THAN_0, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from aggr import Measure, sql
 from aggr.arguments import checked_truth, checked_whole, shown
 from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policy_text import DURATION, LONGER_THAN_0, Policy, micros
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, Policy, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltframe.streaming.policy_text import DURATION, Policy, micros
+from tiltframe.streaming.policies.policy import DURATION, Policy, micros
 from windows import TimeWindow
 from windows.timezone import Instants
 

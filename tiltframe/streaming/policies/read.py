@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from aggr.call_text import read_as
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
 from tiltframe.streaming.policies.buffer import Buffer
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
 from tiltframe.streaming.policies.late import Drop, LatePolicy, TrueWindow
-from tiltframe.streaming.policy_text import Policy, read_policy
+from tiltframe.streaming.policies.policy import Policy
 
 GROUP = "tiltframe.policies"
 
@@ -43,9 +44,11 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     >>> read_emit("periodic(1m, repeat, having='n > 300')")
     Periodic(every='1m', repeat=True, having='n > 300')
     """
-    if isinstance(text, EmitPolicy):
-        return text
-    return read_policy(text, _family(text, EmitPolicy, _EMIT), "emit policy", "after_close(delay=10s)")
+    return (
+        text
+        if isinstance(text, EmitPolicy)
+        else _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
+    )
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
@@ -71,17 +74,15 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     >>> read_late("drop(5m)")
     Drop(lateness='5m')
     """
-    if isinstance(text, LatePolicy):
-        return text
-    return read_policy(text, _family(text, LatePolicy, _LATE), "late policy", "drop(1h)")
+    return text if isinstance(text, LatePolicy) else _read(text, LatePolicy, _LATE, "late policy", "drop(1h)")
 
 
-def _family(text: object, base: type[P], ours: Mapping[str, type[P]]) -> Mapping[str, type[P]]:
-    """Name the policies of a kind: ours, and if a text begins with none of them, the one of another package."""
-    name = text.partition("(")[0].strip() if isinstance(text, str) else ""
-    if name in ours:
-        return ours
-    from importlib.metadata import entry_points  # with all of email and zipfile
+def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
+    """Read a policy of ours, or if a text begins with the name of none of them, of another package."""
+    name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
+    if name not in ours:
+        from importlib.metadata import entry_points  # with all of email and zipfile
 
-    others = [point.load() for point in entry_points(group=GROUP, name=name)]
-    return {**{kind.name: kind for kind in others if issubclass(kind, base)}, **ours}
+        others = [point.load() for point in entry_points(group=GROUP, name=name)]
+        family |= {kind.name: kind for kind in others if issubclass(kind, base)}
+    return read_as(family, text, what, f"one of {', '.join(family)}, such as {example}", name_alone=True)
