@@ -17,7 +17,7 @@ from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.output import json_lines
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.streaming import read_emit, read_late
-from tiltframe.streaming.policy_text import micros
+from tiltframe.streaming.policies import micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

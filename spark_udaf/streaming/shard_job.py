@@ -27,9 +27,9 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
 from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming import AfterKeyExpire, Buffer, EmitPolicy, LatePolicy, OpenWindows
-from tiltframe.streaming.open_level import CHANGE, DROPPED, SPAN
+from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
 from tiltframe.streaming.saved import Saved
+from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
 NEWEST = "newest"
 IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
@@ -87,12 +87,8 @@ class ShardJob:
     @cached_property
     def emitted(self) -> pa.Schema:
         """The schema of the states that are emitted."""
-        more = [(REASON, pa.string()), (REVISION, pa.int64()), (PARTIAL, pa.bool_())]
-        if isinstance(self.emit, AfterKeyExpire):
-            more.insert(0, (SPAN, pa.duration("us")))
-        if self.emit.mode == "changelog":
-            more.append((CHANGE, pa.int8()))
-        return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more)])
+        more = self._no_windows().emitted_columns
+        return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more.items())])
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
@@ -117,7 +113,7 @@ class ShardJob:
         """
         newest: int | None = None
         for reduced, table in adaptive_states(batches, self.partial_frame, MOST_BYTES):
-            if isinstance(self.late, Buffer) and table.num_rows:
+            if self.late.closes_by_events and table.num_rows:
                 started = self._newest(table, reduced)
                 newest = started if newest is None else max(newest, started)
             table, columns = self._located(table, reduced)
@@ -190,7 +186,7 @@ class ShardJob:
         table = dropped.append_column(LEVEL, pa.array([finest] * dropped.num_rows))
         for field in self.emitted:
             if field.name not in table.column_names:
-                values = [same.get(field.name)] * dropped.num_rows  # a span is not known
+                values = [same.get(field.name)] * dropped.num_rows  # what a policy adds is not known
                 table = table.append_column(field, pa.array(values, field.type))
         return table
 

@@ -33,7 +33,7 @@ from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
 from spark_udaf.streaming.source import StreamSource, stream_source
 from tiltframe import TiltFrame
-from tiltframe.streaming import AfterClose, Buffer, EmitPolicy, LatePolicy, OpenWindows
+from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -171,8 +171,7 @@ def _timers(marked: bool, windows: OpenWindows) -> str:
     emit = windows.emit
     if emit.by_arrival:
         return ARRIVAL
-    by_buffer = isinstance(windows.late, Buffer)
-    if not marked and (emit.by_event or (isinstance(emit, AfterClose) and not by_buffer)):
+    if not marked and (emit.by_event or not (emit.emits_open or windows.late.closes_by_events)):
         raise ValueError(
             f"{emit} emits by the watermark, and this stream has none: give "
             f"df.withWatermark({windows.frame.time!r}, '10 seconds'), and keep that column, or watermark='10s' to "

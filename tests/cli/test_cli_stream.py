@@ -113,7 +113,7 @@ def test_ctrl_c_saves_what_was_read(tmp_path):
     [
         ("{", [], "cannot read standard input as JSON lines"),
         ('{"ts": 1}\n', [], "no column 'k'"),
-        ("", ["--emit", "sometimes"], "there is no emit policy 'sometimes'"),
+        ("", ["--emit", "sometimes"], "cannot read 'sometimes' as emit policy"),
         ("", ["--late", "drop(1x)"], "cannot read the lateness '1x'"),
         ("", ["--state", "."], "there is a folder"),
     ],

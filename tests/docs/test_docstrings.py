@@ -23,7 +23,14 @@ PUBLIC = [  # what users call and import
     *("aggr", "aggr.sql", "aggr.testing.laws", "aggr.testing.edge_cases"),
     *("aggr.interchange.ddsketch_proto", "aggr.interchange.hdr_v2"),
     *("windows", "windows.ordered", "windows.testing", "windows.ordered.testing"),
-    *("tiltframe", "tiltframe.streaming", "tiltframe.store", "tiltframe.store.testing", "tiltframe.store.maintenance"),
+    *(
+        "tiltframe",
+        "tiltframe.streaming",
+        "tiltframe.streaming.policies",
+        "tiltframe.store",
+        "tiltframe.store.testing",
+        "tiltframe.store.maintenance",
+    ),
     "spark_udaf",
 ]
 PROTOCOLS = [  # what those implement who add a function, a window or a store

@@ -69,6 +69,7 @@ LAYERS = [
     ["tiltframe.tabular"],
     ["tiltframe.frame", "tiltframe.level_chain", "tiltframe.spilled_states"],
     ["tiltframe.ordered"],
+    ["tiltframe.streaming.policies"],
     ["tiltframe.streaming"],
     ["tiltframe.store.core"],
     ["tiltframe.store.delta", "tiltframe.store.postgres"],
@@ -155,24 +156,25 @@ def test_folders_make_no_circle():
     TopologicalSorter(graph).prepare()
 
 
-def kinds_of_window() -> set[str]:
-    """Name the classes of windows, from their base on: those that a class of windows/ derives from one."""
+def kinds_in(home: str, *bases_of_all: str) -> set[str]:
+    """Name the classes below a folder that derive from some, and these."""
     bases = {}
-    for file in (ROOT / "windows").rglob("*.py"):
+    for file in (ROOT / home).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = {base.id for base in node.bases if isinstance(base, ast.Name)}
-    found = {"TimeWindow"}
+    found = set(bases_of_all)
     while more := {name for name, above in bases.items() if above & found} - found:
         found |= more
     return found
 
 
-KINDS = kinds_of_window()
+WINDOWS = kinds_in("windows", "TimeWindow")
+POLICIES = kinds_in("tiltframe/streaming/policies", "EmitPolicy", "LatePolicy")
 
 
-def asks_for_class(tree: ast.AST) -> Iterator[int]:
-    """Find the lines that tell windows apart by class: isinstance, issubclass, type(…) is, match, __class__."""
+def asks_for_class(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
+    """Find the lines that tell values apart by class: isinstance, issubclass, type(…) is, match, __class__."""
     for node in ast.walk(tree):
         asked: ast.AST | None = None
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
@@ -188,16 +190,30 @@ def asks_for_class(tree: ast.AST) -> Iterator[int]:
             n.attr for n in names if isinstance(n, ast.Attribute)
         }
         said |= {n.value for n in names if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-        if said & KINDS:
+        if said & kinds:
             yield node.lineno
 
 
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
 def test_nobody_asks_a_window_for_its_class(package):
-    assert {"TimeWindow", "Tumbling", "Hopping", "Session", "AllTime"} <= KINDS
+    assert {"TimeWindow", "Tumbling", "Hopping", "Session", "AllTime"} <= WINDOWS
     for file in (ROOT / package).rglob("*.py"):
-        lines = list(asks_for_class(ast.parse(file.read_text())))
+        lines = list(asks_for_class(ast.parse(file.read_text()), WINDOWS))
         assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} asks a window for its class"
+
+
+@pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"}))
+def test_nobody_asks_a_policy_for_its_class_or_its_optional_parts(package):
+    assert {"EmitPolicy", "ByClock", "AfterKeyExpire", "LatePolicy", "Buffer"} <= POLICIES
+    home = ROOT / "tiltframe/streaming/policies"
+    for file in (ROOT / package).rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        lines = [] if home in file.parents else list(asks_for_class(tree, POLICIES))
+        assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} asks a policy for its class"
+        if file.is_relative_to(home.parent):
+            calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+            optional = [c.lineno for c in calls if c.func.id == "hasattr" or (c.func.id == "getattr" and c.args[2:])]
+            assert not optional, f"{file.relative_to(ROOT)}:{optional[0]} asks for an optional part"
 
 
 @pytest.mark.parametrize(
@@ -215,8 +231,8 @@ def test_nobody_asks_a_window_for_its_class(package):
     ],
 )
 def test_asking_in_other_words_is_seen(text):
-    assert list(asks_for_class(ast.parse(text)))
-    assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|AllTime", "Other", text))))
+    assert list(asks_for_class(ast.parse(text), WINDOWS))
+    assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|AllTime", "Other", text)), WINDOWS))
 
 
 @pytest.mark.slow

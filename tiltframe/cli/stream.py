@@ -27,7 +27,7 @@ from tiltframe.regular_files import not_a_file
 from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows, read_emit, read_late
-from tiltframe.streaming.policy_text import micros
+from tiltframe.streaming.policies import micros
 from tiltframe.streaming.saved import extension
 
 if TYPE_CHECKING:
@@ -134,10 +134,11 @@ def _run(
             stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
         sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
     bad = read_bad_rows(bad_rows, once=folder is not None)
-    rows: Lines | Arrivals = Lines(frame, reading, arrival, bad)
+    read = sink.windows.partial_frame  # with what the emit policy reads of rows
+    rows: Lines | Arrivals = Lines(read, reading, arrival, bad)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
-        rows = Arrivals(folder, frame, reading, store, once, notes.get("files", {}), bad)
+        rows = Arrivals(folder, read, reading, store, once, notes.get("files", {}), bad)
     safe = sink.copy()
     with _stopped_by_ctrl_c() as stopped, _live_line(sink, bad) as show, side_output(dropped) as put_aside:
         try:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tiltframe.cli.output import json_lines
 from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
-from tiltframe.streaming import Buffer, OpenWindows
+from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 
 _EVERY = 1.0  # seconds between commits
@@ -38,8 +38,7 @@ class Output:
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time, and write what is emitted."""
-        follows = isinstance(self.windows.late, Buffer)
-        self._write(self.windows.advance(None if follows else watermark, _now()))
+        self._write(self.windows.advance(None if self.windows.late.closes_by_events else watermark, _now()))
 
     def close(self) -> None:
         """Close all windows."""
@@ -81,7 +80,7 @@ class IntoStore:
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time."""
-        self.closed.advance(None if isinstance(self.windows.late, Buffer) else watermark, _now())
+        self.closed.advance(None if self.windows.late.closes_by_events else watermark, _now())
 
     def close(self) -> None:
         """Close all windows."""

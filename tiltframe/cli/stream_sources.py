@@ -286,6 +286,6 @@ class Arrivals:
         source = opened() if self.bad is None else open_sampled(opened, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
-            source = replace(source, schema=settled(source.schema, self.frame, self.store))
-            self.store.check_states(self.frame.states_schema(source.schema))
+            source = replace(source, schema=settled(source.schema, self.store.frame, self.store))
+            self.store.check_states(self.store.frame.states_schema(source.schema))
         return source

@@ -13,6 +13,7 @@ import copy
 import uuid
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ class ClosedWindows:
         self._emit, self._late = _checked_emit(emit), read_late(late)
         self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
         self._frame = _finest_of(store.frame)
-        self._kept_late = Drop() if isinstance(self._late, TrueWindow) else self._late
+        self._kept_late = Drop() if self._late == TrueWindow() else self._late
         self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
         self.outgoing: pa.Table | None = None
         self.committed = committed_before(store, stream)
@@ -128,7 +129,7 @@ class ClosedWindows:
         ValueError, TypeError
             As `OpenWindows.add_rows` does. Nothing has changed then.
         """
-        if not isinstance(self._late, TrueWindow) or self.windows.closed_before is None:
+        if self._late != TrueWindow() or self.windows.closed_before is None:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
         times, finest = event_times(rows.column(self._frame.time), self._frame.time), self._frame.levels[0]
@@ -146,13 +147,13 @@ class ClosedWindows:
         self._send(emitted)
         if emitted.num_rows and (timed := emitted.filter(pc.equal(emitted.column(REASON), "timeout"))).num_rows:
             end = int(instants_of(timed, END).max())
-            self._send(self.windows.advance(end + self._emit.delay_us))
+            self._send(self.windows.advance(end + self._emit.delay_micros))
 
     def close(self) -> None:
         """Close all windows: no more rows are to come."""
         end = self.windows.last_end
         if end is not None:
-            self.advance(end + self._emit.delay_us)
+            self.advance(end + self._emit.delay_micros)
 
     def copy(self) -> ClosedWindows:
         """Give the stream as it is now: what comes to one is not in the other.
@@ -354,9 +355,10 @@ def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:
 
 def _checked_emit(emit: EmitPolicy | str) -> AfterClose:
     given = read_emit(emit)
-    if not isinstance(given, AfterClose) or given.having is not None or given.latest or given.mode == "changelog":
+    plain = AfterClose(delay=given.delay, timeout=given.timeout, mode=given.mode)
+    if given != plain or given.mode == "changelog":
         raise ValueError(
             f"a store takes windows whole, once they are closed: emit must be after_close, with delay= and timeout= "
             f"alone; got {given}"
         )
-    return AfterClose(delay=given.delay, timeout=given.timeout, mode="discarding")
+    return replace(plain, mode="discarding")

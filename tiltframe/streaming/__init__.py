@@ -1,17 +1,21 @@
 """tiltframe.streaming: windows that are open while events come, when they are emitted, and what late events do."""
 
-from tiltframe.streaming.emit import (
+from tiltframe.streaming.open_windows import OpenWindows
+from tiltframe.streaming.ordered_stream import OrderedStream
+from tiltframe.streaming.policies import (
     AfterClose,
     AfterCount,
     AfterKeyExpire,
+    Buffer,
+    Drop,
     EmitPolicy,
+    LatePolicy,
     OnUpdate,
     Periodic,
+    TrueWindow,
     read_emit,
+    read_late,
 )
-from tiltframe.streaming.late import Buffer, Drop, LatePolicy, TrueWindow, read_late
-from tiltframe.streaming.open_windows import OpenWindows
-from tiltframe.streaming.ordered_stream import OrderedStream
 from tiltframe.streaming.progress import Progress
 
 __all__ = [

@@ -2,84 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import Function
 from aggr.kernels.groups import group_by
-from aggr.states.grouped_tables import finish_by
 from aggr.states.keys import key_column
 from aggr.states.result_names import check_having, results_where
-from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming.emit import AfterClose, AfterKeyExpire, EmitPolicy
-from tiltframe.streaming.late import Buffer, LatePolicy
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, UNSTAMPED, WindowTable, merged, ordered, places, stacked
+from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
+from tiltframe.streaming.window_table import HIGHEST, LOWEST, UNSTAMPED, WindowTable, concat, merged, ordered, places
 from windows import TimeWindow
-from windows.timezone import Instants
-
-CHANGE, SPAN = "change", "span"
-DROPPED = "dropped"  # the reason of what is in no window
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What all levels follow: the frame and its policies, and which columns of states were added to saved windows."""
-
-    frame: TiltFrame
-    emit: EmitPolicy
-    late: LatePolicy
-    added: tuple[str, ...] = ()
-
-    @cached_property
-    def functions(self) -> Mapping[str, Function]:
-        """What merges each column of states."""
-        return {column.name: column.measure.function for column in self.frame.states}
-
-    @cached_property
-    def handing_on(self) -> bool:
-        """Whether windows are merged into those of the next level when they close, and not as rows come.
-
-        So it is where nothing is asked of an open window: a batch is then merged into the finest level alone.
-        """
-        closing = isinstance(self.emit, AfterClose) and self.emit.timeout is None
-        return closing and not isinstance(self.late, Buffer) and all(level.contiguous for level in self.frame.levels)
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of keys and of states."""
-        return [*self.frame.keys, *self.functions]
-
-    def closed_by(self, watermark: int) -> int:
-        """Return the moment by which windows must have ended for the watermark to close them."""
-        return watermark - self.emit.delay_us if watermark > LOWEST else LOWEST
-
-    def closed(self, ends: Instants, watermark: int) -> Mask:
-        """Say which windows the watermark closes."""
-        return ends <= self.closed_by(watermark)
-
-    def gone(self, ends: Instants, watermark: int) -> Mask:
-        """Say which windows are no longer kept."""
-        if self.late.kept_us is None or watermark == LOWEST:
-            return np.zeros(len(ends), np.bool_)
-        return ends <= watermark - self.emit.delay_us - self.late.kept_us
-
-    def results(self, states: pa.Table) -> pa.Table:
-        """Read the results of states that have a level, and keep the columns that are neither."""
-        keys = [LEVEL, START, END, *self.frame.keys]
-        measures = {name: (self.frame.state_of(name), measure) for name, measure in self.frame.measures.items()}
-        read = finish_by(states, keys, measures)
-        for name in states.column_names:
-            if name not in keys and name not in self.functions:
-                read = read.append_column(states.schema.field(name), states.column(name))
-        return read
 
 
 @dataclass(frozen=True)
@@ -94,32 +31,32 @@ class OpenLevel:
         In a changelog, the windows as they were last emitted; otherwise none.
     watermark : int
         By which windows were closed so far, microseconds UTC.
-    handed : int
+    cascaded_until : int
         Windows that end at or before it are in those of the next level, and so is what comes for them from now on. The
-        others are handed on when they close.
+        others are merged into it when they close.
     """
 
     window: TimeWindow
     held: WindowTable
     emitted: WindowTable
     watermark: int = LOWEST
-    handed: int = HIGHEST
+    cascaded_until: int = HIGHEST
 
-    def with_held(self, held: WindowTable, rules: Rules) -> OpenLevel:
+    def with_held(self, held: WindowTable, rules: StreamRules) -> OpenLevel:
         """Hold other windows, but for those that are no longer kept."""
-        return replace(self, held=held.chosen(~rules.gone(held.ends, self.watermark)))
+        return replace(self, held=held.filter(~rules.gone(held.ends, self.watermark)))
 
-    def with_parts(self, parts: WindowTable, rules: Rules) -> OpenLevel:
+    def with_parts(self, parts: WindowTable, rules: StreamRules) -> OpenLevel:
         """Merge parts of windows into those that are held."""
         return self.with_held(merged(self.held, parts, self.window, rules.functions), rules) if len(parts) else self
 
-    def handing(self, until: int) -> tuple[OpenLevel, WindowTable]:
+    def cascading(self, until: int) -> tuple[OpenLevel, WindowTable]:
         """Choose the windows that end by a moment, and that the next level does not have; it has them from now on."""
         ends = self.held.ends
-        chosen = self.held.chosen((ends > self.handed) & (ends <= until))
-        return replace(self, handed=max(self.handed, until)), chosen
+        closing = self.held.filter((ends > self.cascaded_until) & (ends <= until))
+        return replace(self, cascaded_until=max(self.cascaded_until, until)), closing
 
-    def lost(self, new: WindowTable, rules: Rules) -> Mask:
+    def lost(self, new: WindowTable, rules: StreamRules) -> Mask:
         """Say which of the windows that have come are no longer kept, once they are merged with those that are held."""
         if not self.window.is_merging:
             return rules.gone(new.ends, self.watermark)
@@ -130,7 +67,7 @@ class OpenLevel:
         return rules.gone(both.ends, self.watermark)[places(new, both, self.window, rules.frame.keys)]
 
     def advanced(
-        self, watermark: int, now: int | None, due: bool, rules: Rules
+        self, watermark: int, now: int | None, due: bool, rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
         """Tell the time; see `tiltframe.streaming.OpenWindows.advance`.
 
@@ -141,37 +78,35 @@ class OpenLevel:
         """
         watermark = max(watermark, self.watermark)
         held = self.held
-        if now is not None and (held.marks["touched"] == UNSTAMPED).any():
-            touched = held.marks["touched"]
-            held = held.marked(touched=np.where(touched == UNSTAMPED, now, touched))
-        ends, pending = held.ends, held.marks["pending"]
-        was = rules.closed(ends, self.watermark) | (ends <= held.marks["closed_to"])
+        if now is not None and (held.marks["last_arrival"] == UNSTAMPED).any():
+            arrived = held.marks["last_arrival"]
+            held = held.marked(last_arrival=np.where(arrived == UNSTAMPED, now, arrived))
+        ends, shown = held.ends, rules.shown(held)
+        was = rules.closed(ends, self.watermark) | (ends <= held.marks["closed_until"])
         over = rules.closed(ends, watermark)
-        timed = rules.emit.timed_out(held.marks, watermark if watermark > LOWEST else None, now) & ~was & ~over
+        timed = rules.emit.timed_out(shown, watermark if watermark > LOWEST else None, now) & ~was & ~over
         closed = was | over | timed
-        early = ~closed & rules.emit.early(pending) if due else np.zeros(len(held), np.bool_)
-        held = held.marked(closed_to=np.where(timed, ends, held.marks["closed_to"]))
+        early = ~closed & rules.emit.emit_open(shown) if due else np.zeros(len(held), np.bool_)
+        held = held.marked(closed_until=np.where(timed, ends, held.marks["closed_until"]))
         reasons = np.select([was, over, timed], ["late", "close", "timeout"], rules.emit.early_reason)
         level, emitted = replace(self, held=held, watermark=watermark)._emit(
-            early | (closed & (pending > 0)), closed, reasons, rules
+            early | (closed & (shown.new_rows > 0)), closed, reasons, rules
         )
         forgotten = rules.gone(ends, watermark)
-        if isinstance(rules.emit, AfterKeyExpire):
+        if rules.emit.forgets_timed_out:
             forgotten |= timed
         newest = int(held.starts[closed].max(initial=LOWEST)) if closed.any() else LOWEST
         return level._without(forgotten, rules), emitted, newest, bool(early.any())
 
-    def _emit(self, chosen: Mask, closed: Mask, reasons: NDArray[np.str_], rules: Rules) -> tuple[OpenLevel, pa.Table]:
+    def _emit(
+        self, chosen: Mask, closed: Mask, reasons: NDArray[np.str_], rules: StreamRules
+    ) -> tuple[OpenLevel, pa.Table]:
         """Emit the chosen windows that meet the condition, and note what was emitted."""
         at = np.flatnonzero(chosen)
-        out = self.held.taken(at) if len(at) < len(self.held) else self.held
+        out = self.held.take(at) if len(at) < len(self.held) else self.held
         order = ordered(out, rules.frame.keys) if len(at) else at
-        at, out = at[order], out.taken(order)
-        table = _told(out, rules, self.window, reasons[at], ~closed[at])
-        if isinstance(rules.emit, AfterKeyExpire):
-            table, meets = _with_spans(table, out, rules.emit)
-        else:
-            meets = np.ones(len(at), np.bool_)
+        at, out = at[order], out.take(order)
+        table, meets = self._emission(out, rules, reasons[at], ~closed[at])
         if rules.emit.having is not None and len(at):
             meets &= results_where(rules.emit.having, rules.results(table), rules.frame.timezone)
         if rules.emit.latest and len(at):
@@ -179,23 +114,23 @@ class OpenLevel:
         level, retracted = self, table.slice(0, 0)
         if rules.emit.mode == "changelog":
             level, retracted = self._retract(out, meets, table, rules)
-        said = at[meets]
-        pending, revision = (self.held.marks[name].copy() for name in ("pending", "revision"))
-        revision[said] += 1
-        pending[said] = 0
-        pending[at[closed[at]]] = 0
-        held = level.held.marked(pending=pending, revision=revision)
-        if rules.emit.mode == "discarding" and len(said):
+        emitted = at[meets]
+        new_rows, revision = (self.held.marks[name].copy() for name in ("new_rows", "revision"))
+        revision[emitted] += 1
+        new_rows[emitted] = 0
+        new_rows[at[closed[at]]] = 0
+        held = level.held.marked(new_rows=new_rows, revision=revision)
+        if rules.emit.mode == "discarding" and len(emitted):
             emptied = np.zeros(len(held), np.bool_)
-            emptied[said] = True
-            held = held.emptied(emptied, rules.functions)
+            emptied[emitted] = True
+            held = held.with_zeros(emptied, rules.functions)
             held = held.marked(unknown=np.where(emptied, 0, held.marks["unknown"]))
         table = table.filter(pa.array(meets))
         if rules.emit.mode == "changelog":
             table = pa.concat_tables([_changed(retracted, -1), _changed(table, 1)])
         return replace(level, held=held), table
 
-    def _latest(self, at: NDArray[np.intp], meets: Mask, rules: Rules) -> Mask:
+    def _latest(self, at: NDArray[np.intp], meets: Mask, rules: StreamRules) -> Mask:
         """Say behind which of the windows that are to be emitted no later one of its key is, or was, emitted."""
         groups, _ = group_by([key_column(self.held.index.column(n)) for n in rules.frame.keys], len(self.held))
         starts, last = self.held.starts, np.full(groups.n, LOWEST)
@@ -204,62 +139,58 @@ class OpenLevel:
         np.maximum.at(last, groups.ids[emitted], starts[emitted])
         return np.asarray(starts[at] == last[groups.ids[at]])
 
-    def check_having(self, rules: Rules) -> None:
+    def check_having(self, rules: StreamRules) -> None:
         """Raise ``ValueError`` unless the condition can be evaluated on what is emitted, whose types are known now."""
         if rules.emit.having is not None:
             none = np.zeros(0, np.bool_)
-            table = _told(self.held.none(), rules, self.window, none.astype(np.str_), none)
-            if isinstance(rules.emit, AfterKeyExpire):
-                table, _ = _with_spans(table, self.held.none(), rules.emit)
+            table, _ = self._emission(self.held.none(), rules, none.astype(np.str_), none)
             check_having(rules.emit.having, rules.results(table).schema, rules.frame.timezone)
 
-    def _retract(self, out: WindowTable, meets: Mask, table: pa.Table, rules: Rules) -> tuple[OpenLevel, pa.Table]:
+    def _retract(
+        self, out: WindowTable, meets: Mask, table: pa.Table, rules: StreamRules
+    ) -> tuple[OpenLevel, pa.Table]:
         """Take back what was emitted before of windows that are emitted now, or meet the condition no longer."""
         placed = places(self.emitted, out, self.window, rules.frame.keys)
         if rules.emit.latest and meets.any():
-            later = places(self.emitted, out.chosen(meets), self.window, rules.frame.keys, among_all=True)
+            later = places(self.emitted, out.filter(meets), self.window, rules.frame.keys, among_all=True)
             placed = np.where(later >= 0, np.flatnonzero(meets)[later], placed)
-        there = np.flatnonzero(placed >= 0)
-        there = there[ordered(self.emitted.taken(there), rules.frame.keys)]
-        back, by = self.emitted.taken(there), placed[there]
-        reasons, partial = (table.column(name).take(pa.array(by)) for name in (REASON, PARTIAL))
-        retracted = _told(back, rules, self.window, reasons, partial)
-        emitted = stacked([self.emitted.chosen(placed < 0), out.chosen(meets)])
+        rows = np.flatnonzero(placed >= 0)
+        rows = rows[ordered(self.emitted.take(rows), rules.frame.keys)]
+        reasons, partial = (table.column(name).take(pa.array(placed[rows])) for name in (REASON, PARTIAL))
+        retracted, _ = self._emission(self.emitted.take(rows), rules, reasons, partial)
+        emitted = concat([self.emitted.filter(placed < 0), out.filter(meets)])
         return replace(self, emitted=emitted), retracted
 
-    def _without(self, forgotten: Mask, rules: Rules) -> OpenLevel:
+    def _without(self, forgotten: Mask, rules: StreamRules) -> OpenLevel:
         """Forget windows, and what was emitted of them."""
         if not forgotten.any():
             return self
         emitted = self.emitted
         if len(emitted) and not rules.emit.latest:
-            placed = places(emitted, self.held.chosen(forgotten), self.window, rules.frame.keys)
-            emitted = emitted.chosen(placed < 0)
-        return replace(self, held=self.held.chosen(~forgotten), emitted=emitted)
+            placed = places(emitted, self.held.filter(forgotten), self.window, rules.frame.keys)
+            emitted = emitted.filter(placed < 0)
+        return replace(self, held=self.held.filter(~forgotten), emitted=emitted)
 
+    def _emission(
+        self, table: WindowTable, rules: StreamRules, reasons: NDArray[np.str_] | pa.ChunkedArray, partial: Any
+    ) -> tuple[pa.Table, Mask]:
+        """Write windows as they are emitted, but for the column ``change``; say which of them the policy admits.
 
-def _told(
-    table: WindowTable, rules: Rules, window: TimeWindow, reasons: NDArray[np.str_] | pa.Array, partial: Mask | pa.Array
-) -> pa.Table:
-    """Write windows as they are emitted."""
-    states = labelled(table.known(rules.added), rules.frame, window)
-    states = states.append_column(pa.field(REASON, pa.string()), _column(reasons, pa.string()))
-    states = states.append_column(pa.field(REVISION, pa.int64()), _column(table.marks["revision"], pa.int64()))
-    return states.append_column(pa.field(PARTIAL, pa.bool_()), _column(partial, pa.bool_()))
-
-
-def _column(values: NDArray[np.generic] | pa.Array, dtype: pa.DataType) -> pa.Array:
-    return pa.array(values, dtype) if isinstance(values, np.ndarray) else values
-
-
-def _with_spans(table: pa.Table, out: WindowTable, emit: AfterKeyExpire) -> tuple[pa.Table, Mask]:
-    """Add the spans of keys that have expired; say which of them are emitted."""
-    spans = np.maximum(out.marks["latest"], out.marks["earliest"]) - out.marks["earliest"]
-    over = emit.over(spans)
-    reasons = pa.array(np.where(over, "over_span", "expired"), pa.string())
-    place = table.column_names.index(REASON)
-    table = table.set_column(place, REASON, reasons).add_column(place, SPAN, pa.array(spans, pa.duration("us")))
-    return table, over if emit.only else np.ones(len(over), np.bool_)
+        Reasons of Arrow are those of a retraction: they are told already.
+        """
+        shown = rules.shown(table)
+        values = rules.emit.values(shown)
+        if isinstance(reasons, np.ndarray):
+            reasons = pa.array(rules.emit.reasons(shown, reasons), pa.string())
+        values = {**values, REASON: reasons, REVISION: table.marks["revision"], PARTIAL: partial}
+        states = labelled(table.known(rules.added), rules.frame, self.window)
+        states = states.select([name for name in rules.frame.states_columns if name in states.column_names])
+        for name, kind in rules.emitted.items():
+            if name in values:
+                column = values[name]
+                column = pa.array(column, kind) if isinstance(column, np.ndarray) else column.cast(kind)
+                states = states.append_column(pa.field(name, kind), column)
+        return states, rules.emit.admits(shown)
 
 
 def _changed(table: pa.Table, change: int) -> pa.Table:

@@ -24,9 +24,8 @@ from aggr.kernels import compute as pc
 from aggr.kernels.groups import group_by
 from aggr.state_checks import made_here
 from aggr.states.keys import key_column, keyed
-from aggr.states.result_names import check_having_names
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, LEVEL, START, TiltFrame
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (
     climb,
     columns_to_reduce,
@@ -36,23 +35,22 @@ from tiltframe.level_chain import (
     reduce_keyed,
     reduce_rows,
 )
-from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming import saved
-from tiltframe.streaming.arrival import joining, meeting
-from tiltframe.streaming.emit import AfterKeyExpire, EmitPolicy, read_emit
-from tiltframe.streaming.handing_on import as_handed, handed_on, parts_by_level, to_come
-from tiltframe.streaming.late import Buffer, LatePolicy, moved, read_late
-from tiltframe.streaming.open_level import CHANGE, SPAN, OpenLevel, Rules
-from tiltframe.streaming.panes import UNKNOWN, Panes, earliest_ends, latest_ends
-from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.window_table import (
-    HIGHEST,
-    LOWEST,
-    WindowTable,
-    fresh,
-    merged_levels,
-    unknown_in,
+from tiltframe.streaming.cascade import adopt, cascade, parts_by_level, pending_counts
+from tiltframe.streaming.open_level import OpenLevel
+from tiltframe.streaming.panes import (
+    checked_panes,
+    earliest_ends,
+    latest_ends,
+    mark_first_panes,
+    rows_of_panes,
+    to_window_table,
 )
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.session_lateness import kept_in_order, touches_held
+from tiltframe.streaming.stream_rules import StreamRules
+from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, merged_levels, new_windows, unknown_in
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
@@ -112,9 +110,8 @@ class OpenWindows:
         if not isinstance(beyond, str) or beyond not in BEYOND:
             raise ValueError(f"beyond must be one of {', '.join(BEYOND)}; got {shown(beyond)}")
         self.beyond = beyond
-        _check_parts(self.frame, self.emit, self.late)
-        self._rules = Rules(self.frame, self.emit, self.late)
-        self._panes = Panes(self._rules)
+        self._rules = StreamRules(self.frame, self.emit, self.late)
+        self._rules.check()
         self._levels: tuple[OpenLevel, ...] = ()  # none before the first states tell their types
         self._clock = saved.Clock()
         self._counts = dict.fromkeys(saved.COUNTS, 0)
@@ -126,7 +123,12 @@ class OpenWindows:
         Where rows are reduced elsewhere, in Spark's tasks or in another process, ``reduce_rows(rows, partial_frame)``
         and ``merge_panes(states, partial_frame)`` of `tiltframe.level_chain` give what `add` takes.
         """
-        return self._panes.partial_frame
+        return self._rules.partial_frame
+
+    @property
+    def emitted_columns(self) -> Mapping[str, pa.DataType]:
+        """The columns that `advance` gives behind those of states, and their types."""
+        return self._rules.emitted
 
     def add_rows(self, rows: pa.Table) -> pa.Table:
         """Take a batch of rows in the order of their arrival.
@@ -152,21 +154,17 @@ class OpenWindows:
         known = self._known(times)
         if known.any():
             rows, times = rows.filter(pa.array(~known)), times[~known]
-        dropped, clock, shifted, own = np.zeros(len(times), np.bool_), self._clock, 0, times
-        if isinstance(self.late, Buffer) and len(times):
-            oldest = self.late.reached(self.frame.levels[0], times, clock.newest)
-            times, older = moved(times, oldest)
-            clock = clock.seen(int(self.frame.levels[0].starts(times).max()))
-            dropped, shifted = (older, 0) if self.late.older == "drop" else (dropped, int(older.sum()))
+        placed, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
+        moved, dropped = int((placed != times).sum()), dropped.copy()
         kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        states, late = self._reduced(kept, own[~dropped], times[~dropped])
+        states, late = self._reduced(kept, times[~dropped], placed[~dropped])
         lost, levels, counts = self._merged(merge_panes(made_here(states), self.partial_frame))
         if len(lost):
-            late = self._panes.lie_in(lost, kept, times[~dropped])
+            late = rows_of_panes(lost, kept, placed[~dropped], self._rules)
         dropped[~dropped] = late
-        counts |= {"moved_rows": shifted, "rows": len(known), "late_rows": int(dropped.sum())}
+        counts |= {"moved_rows": moved, "rows": len(known), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(known.sum())}
-        self._keep(levels, clock, counts)
+        self._keep(levels, replace(self._clock, newest=newest), counts)
         return rows.filter(pa.array(dropped))
 
     def add(self, states: pa.Table, newest: int | None = None) -> pa.Table:
@@ -191,25 +189,32 @@ class OpenWindows:
         ValueError
             If they are no such states, or damaged, or their keys are more than ``max_keys``. Nothing has changed then.
         """
-        panes = merge_panes(self._panes.checked(states), self.partial_frame)
-        known, there = self._known(instants_of(panes)), 0
+        finest, rules = self.frame.levels[0], self._rules
+        panes = merge_panes(checked_panes(states, rules), self.partial_frame)
+        known, committed = self._known(instants_of(panes)), 0
         if known.any():
-            there = self._panes.told(panes.filter(pa.array(known))).rows
+            committed = to_window_table(panes.filter(pa.array(known)), rules).rows
             panes = panes.filter(pa.array(~known))
-        clock, shifted = self._clock, 0
-        if isinstance(self.late, Buffer) and panes.num_rows:
-            panes, shifted, older = self._panes.buffered(panes, self._clock.newest)
-            clock = clock.seen(int(instants_of(panes).max(initial=MIN_INSTANT)))
-        else:
-            older = self._panes.told(panes.slice(0, 0))
+        arrival = self.late.arrive(finest, instants_of(panes), self._clock.newest, together=True)
+        dropped, starts = to_window_table(panes.filter(pa.array(arrival.dropped)), rules), arrival.times
+        if len(dropped):
+            panes, starts = panes.filter(pa.array(~arrival.dropped)), starts[~arrival.dropped]
+        moved = starts != instants_of(panes)
+        moved_rows = to_window_table(panes.filter(pa.array(moved)), rules).rows
+        if moved.any():
+            for name, micros in ((START, starts), (END, finest.ends(starts))):
+                panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+            panes = merge_panes(made_here(panes), self.partial_frame)
+        clock = replace(self._clock, newest=arrival.newest)
         if newest is not None:
             clock = clock.seen(newest)
         lost, levels, counts = self._merged(panes)
-        dropped = older.rows
-        counts["late_rows"] = dropped + lost.rows
-        counts |= {"moved_rows": shifted, "committed_rows": there, "rows": counts["rows"] + dropped + there}
-        self._keep(levels, clock, counts)
-        return pa.concat_tables([older.states, lost.states])
+        counts["late_rows"] = dropped.rows + lost.rows
+        counts["rows"] += dropped.rows + committed
+        self._keep(levels, clock, counts | {"moved_rows": moved_rows, "committed_rows": committed})
+        return pa.concat_tables(
+            [each.states.select([START, END, *self.frame.states_columns[3:]]) for each in (dropped, lost)]
+        )
 
     def advance(self, watermark: int | None = None, now: int | None = None) -> pa.Table:
         """Tell the time, and get what is to be emitted.
@@ -227,7 +232,7 @@ class OpenWindows:
             Before any rows have come, no rows, and the column level alone. Then one row for each emission: level,
             window_start, window_end (both null of a window over all time), keys, one struct per state, and
 
-            - ``span`` (duration; with `AfterKeyExpire` only), from a key's earliest event to its latest,
+            - the columns that the emit policy adds: ``span`` (duration) with `AfterKeyExpire`,
             - ``reason`` (string): ``close``, ``timeout``, ``late`` (rows have reached a closed window), ``period``,
               ``update``, ``count``, ``expired``, ``over_span``,
             - ``revision`` (int64): how often the window was emitted before,
@@ -236,7 +241,7 @@ class OpenWindows:
 
             By level, from the finest on; in each, retractions first, then by window and keys. `results` reads results.
         """
-        return self._advanced(self._clock.told(watermark, now))
+        return self._advanced(self._clock.advanced_to(watermark, now))
 
     def close(self) -> pa.Table:
         """Close all windows, those over all time as well, for no more rows are to come.
@@ -246,23 +251,25 @@ class OpenWindows:
         table
             As `advance` gives it: each window that has changed since it was last emitted, once.
         """
-        return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_us))
+        return self._advanced(replace(self._clock, watermark=MAX_INSTANT + self.emit.delay_micros))
 
     def _advanced(self, clock: saved.Clock) -> pa.Table:
         time = self.emit.time(clock.watermark, clock.now)
-        due = self.emit.due(clock.looked, time)
+        due = self.emit.is_due(clock.last_checked, time)
         if not self._levels:
             self._clock = clock.after_look(self.emit, time, due, False)
             return _NOTHING.empty_table()
         at = LOWEST if clock.watermark is None else clock.watermark
-        behind, follows = self._buffer_end(clock), isinstance(self.late, Buffer)  # the events of the level below
+        behind, follows = LOWEST, self.late.closes_by_events  # the events of the level below
+        if follows and clock.newest is not None:
+            behind = self.late.closed_until(self.frame.levels[0], clock.newest)
         levels, emitted, early = [], [], False
-        for level in handed_on(self._levels, self._rules, self._rules.closed_by(at)):
-            told, out, newest, looked = level.advanced(max(at, behind), clock.now, due, self._rules)
+        for level in cascade(self._levels, self._rules, self._rules.closed_by(at)):
+            later, out, newest, emitted_open = level.advanced(max(at, behind), clock.now, due, self._rules)
             behind = newest if follows else LOWEST
-            levels.append(told)
+            levels.append(later)
             emitted.append(out)
-            early |= looked
+            early |= emitted_open
         table = pa.concat_tables(emitted)
         self._keep(tuple(levels), clock.after_look(self.emit, time, due, early), {"emitted_rows": table.num_rows})
         return table
@@ -292,14 +299,16 @@ class OpenWindows:
     @property
     def progress(self) -> Progress:
         """What was done so far, and what is held."""
-        ends = [(level.held.ends, level.held.marks["closed_to"], level) for level in self._levels]
+        ends = [(level.held.ends, level.held.marks["closed_until"], level) for level in self._levels]
         closed = [self._rules.closed(e, level.watermark) | (e <= to) for e, to, level in ends]
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
         keys, ids = self._numbered_keys()
         return Progress(
             **self._counts,
-            open_windows=dict(zip(names, map(sum, zip(opened, to_come(self._levels, ids), strict=True)), strict=True)),
+            open_windows=dict(
+                zip(names, map(sum, zip(opened, pending_counts(self._levels, ids), strict=True)), strict=True)
+            ),
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
             watermark_us=self._clock.watermark,
@@ -319,7 +328,7 @@ class OpenWindows:
     def closed_before(self) -> int | None:
         """The moment by which all finest windows that end at or before it are closed, microseconds UTC."""
         at = self._levels[0].watermark if self._levels else LOWEST
-        return None if at == LOWEST else at - self.emit.delay_us
+        return None if at == LOWEST else at - self.emit.delay_micros
 
     @property
     def last_end(self) -> int | None:
@@ -382,9 +391,8 @@ class OpenWindows:
             **{**state.settings, **bounds},
         )
         saved.check_change(state, windows.frame, windows.emit)
-        windows._rules = replace(windows._rules, added=state.added(windows.frame))
-        windows._panes = Panes(windows._rules)
-        windows._levels = as_handed(state.levels(windows.frame), windows._rules)
+        windows._rules = replace(windows._rules, added=state.added(windows._rules))
+        windows._levels = adopt(state.levels(windows._rules), windows._rules)
         windows._clock, windows._counts = state.clock, state.counts
         return windows
 
@@ -438,11 +446,11 @@ class OpenWindows:
             raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
-        finest, there = frame.levels[0], states.select([LEVEL, START, END, *windows._rules.columns])
+        finest, there = frame.levels[0], states.select(list(frame.states_columns))
         levels, at, below = [], committed, there
-        added = [column.name for column in frame.states if there.column(column.name).null_count]
+        own = [name for name in windows._rules.functions if name not in there.column_names]  # of the policy
+        added = [column.name for column in frame.states if there.column(column.name).null_count] + own
         windows._rules = replace(windows._rules, added=tuple(added))
-        windows._panes = Panes(windows._rules)
         for level in frame.levels:
             mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
             if level == finest:
@@ -450,19 +458,24 @@ class OpenWindows:
                 table = merge_level(mine, frame, level, unknown=True)
             else:
                 table = merge_level(below, frame, level, unknown=True)
-            pending = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
-            held = fresh(table, pending=pending, unknown=unknown_in(table, added))
-            held = held if level == finest else windows._panes.with_firsts(held, level, below)
+            new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
+            held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
+            held = held if level == finest else mark_first_panes(held, level, below, windows._rules)
             none = windows._no_windows(level, held)
             levels.append(
-                replace(none, handed=HIGHEST, held=held.chosen(held.ends > at), watermark=at + windows.emit.delay_us)
+                replace(
+                    none,
+                    cascaded_until=HIGHEST,
+                    held=held.filter(held.ends > at),
+                    watermark=at + windows.emit.delay_micros,
+                )
             )
-            if isinstance(windows.late, Buffer):  # the next closes behind the newest that is closed
+            if windows.late.closes_by_events:  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
             below = mine if mine.num_rows else table
-        windows._levels = as_handed(levels, windows._rules)
-        newest = windows.late.newest(finest, committed) if isinstance(windows.late, Buffer) else None
-        windows._clock = saved.Clock(committed + windows.emit.delay_us, newest=newest, committed=committed)
+        windows._levels = adopt(levels, windows._rules)
+        newest = windows.late.newest_at(finest, committed)
+        windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
         return windows
 
     def _known(self, times: Instants) -> NDArray[np.bool_]:
@@ -479,7 +492,7 @@ class OpenWindows:
         if found is None or not self._rules.gone(found.ends, self._begins).any():
             return reduce_rows(rows, self.partial_frame, times, placed), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
-        level = self._levels[0] if self._levels else self._no_windows(window, self._panes.told(none))
+        level = self._levels[0] if self._levels else self._no_windows(window, to_window_table(none, self._rules))
         needed = columns_to_reduce(rows, self.partial_frame)
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
@@ -499,19 +512,22 @@ class OpenWindows:
         ids = group_by([key_column(column) for column in both.values()], len(held) + len(starts))[0].ids
         of_held, of_rows = ids[: len(held)], ids[len(held) :]
         own = ~self._rules.gone(ends, level.watermark)
-        own[~own] = meeting((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
-        return joining(own, of_rows, starts, int(level.window.length))
+        own[~own] = touches_held((of_held, held.starts, held.ends), of_rows[~own], starts[~own], ends[~own])
+        return kept_in_order(own, of_rows, starts, int(level.window.length))
 
     def _merged(self, panes: pa.Table) -> tuple[WindowTable, tuple[OpenLevel, ...], dict[str, int]]:
         """Merge states of panes into every level; say which panes are lost, and what was counted."""
         panes, refused = self._within_keys(panes)
-        pane_table = self._panes.told(panes)
+        pane_table = to_window_table(panes, self._rules)
         levels = self._levels or tuple(self._no_windows(level, pane_table) for level in self.frame.levels)
-        if self._rules.handing_on:
+        if self._rules.cascades:
             new = parts_by_level(pane_table, levels)
         else:
             climbed = climb(panes, self.partial_frame)
-            new = [self._panes.with_firsts(self._panes.told(states), level, panes) for level, states in climbed]
+            new = [
+                mark_first_panes(to_window_table(states, self._rules), level, panes, self._rules)
+                for level, states in climbed
+            ]
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)
@@ -524,13 +540,13 @@ class OpenWindows:
             replace(level, emitted=level.emitted.widened(table.schema)).with_held(table, self._rules)
             for level, table in zip(levels, tables, strict=True)
         )
-        return pane_table.chosen(lost), tuple(held), counts
+        return pane_table.filter(lost), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
         """Say which panes have no window left on any level."""
         lost = np.ones(len(panes), np.bool_)
         for level in levels:
-            if not lost.any() or level.watermark == LOWEST or self.late.kept_us is None:
+            if not lost.any() or level.watermark == LOWEST or self.late.lateness_micros is None:
                 return np.zeros(len(panes), np.bool_)
             if level.window.is_merging:
                 lost &= level.lost(panes, self._rules)
@@ -541,7 +557,7 @@ class OpenWindows:
     def _no_windows(self, level: TimeWindow, table: WindowTable) -> OpenLevel:
         """Hold no window of a level, of the types of a table."""
         none, at = table.none(), self._begins
-        return OpenLevel(level, none, none, at, self._rules.closed_by(at) if self._rules.handing_on else HIGHEST)
+        return OpenLevel(level, none, none, at, self._rules.closed_by(at) if self._rules.cascades else HIGHEST)
 
     @property
     def _begins(self) -> int:
@@ -551,18 +567,18 @@ class OpenWindows:
     def _begun(self, at: int) -> NDArray[np.bool_]:
         """Say which windows of a level have begun.
 
-        A buffer's coarser ones do when a window of the level below closes in them: until then nothing has come there.
-        Of one that a timeout closes this is known where windows do not overlap.
+        If windows close by events, a coarser one does when a window of the level below closes in it: until then nothing
+        has come there. Of one that a timeout closes this is known where windows do not overlap.
         """
         level, below = self._levels[at], self._levels[at - 1]
-        firsts = level.held.marks["earliest"]
+        firsts = level.held.marks["first_pane"]
         begun = np.ones(len(firsts), np.bool_)
-        if isinstance(self.late, Buffer) and at:
-            known = firsts < UNKNOWN["earliest"]
+        if self.late.closes_by_events and at:
+            known = firsts < HIGHEST
             begun[known] = self._rules.closed(earliest_ends(below.window, firsts[known]), below.watermark)
-            timed = below.held.chosen((below.held.ends <= below.held.marks["closed_to"]) & below.window.disjoint)
-            found = self._panes.with_firsts(level.held, level.window, timed.index).marks["earliest"]
-            begun |= found < UNKNOWN["earliest"]
+            timed = below.held.filter((below.held.ends <= below.held.marks["closed_until"]) & below.window.disjoint)
+            found = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
+            begun |= found < HIGHEST
         return begun
 
     def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
@@ -582,7 +598,7 @@ class OpenWindows:
                 "keys, a greater max_keys, or beyond='drop', which counts the rows of more keys and leaves them out"
             )
         out = beyond[groups.ids[len(groups) - panes.num_rows :]]
-        return panes.filter(pa.array(~out)), self._panes.told(panes.filter(pa.array(out))).rows
+        return panes.filter(pa.array(~out)), to_window_table(panes.filter(pa.array(out)), self._rules).rows
 
     def _numbered_keys(self) -> tuple[int, list[NDArray[np.intp]]]:
         """Count the keys, and number those of each level's windows alike."""
@@ -596,12 +612,6 @@ class OpenWindows:
         rows = sum(table.num_rows for table in tables)
         return group_by([] if keys is None else [key_column(keys.column(name)) for name in self.frame.keys], rows)
 
-    def _buffer_end(self, clock: saved.Clock) -> int:
-        """Find the start of the buffer's oldest window: those before it are closed."""
-        if not isinstance(self.late, Buffer) or clock.newest is None:
-            return LOWEST
-        return int(self.late.oldest(self.frame.levels[0], np.array([clock.newest]))[0])
-
     def _keep(self, levels: tuple[OpenLevel, ...], clock: saved.Clock, counts: Mapping[str, int]) -> None:
         """Take what was computed for what is so: nothing has changed where an error came before."""
         self._levels, self._clock = levels, clock
@@ -610,27 +620,6 @@ class OpenWindows:
 
 
 _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the types of states are known
-
-
-def _check_parts(frame: TiltFrame, emit: EmitPolicy, late: LatePolicy) -> None:
-    """Raise ``ValueError`` unless the policies can be followed on the frame's levels."""
-    finest = frame.levels[0]
-    if isinstance(late, Buffer) and not finest.contiguous:
-        raise ValueError(
-            f"a buffer holds windows that follow each other, and those of {finest.name} do not; take a finest level "
-            "such as 1s, or another late policy"
-        )
-    if isinstance(emit, AfterKeyExpire) and ([level.name for level in frame.levels] != ["all"] or not frame.keys):
-        raise ValueError(
-            "after_key_expire emits a key's window over all of time: the frame must have keys, and levels=['all']; "
-            f"its levels are {[level.name for level in frame.levels]} and its keys {list(frame.keys)}"
-        )
-    more = [CHANGE] * (emit.mode == "changelog") + [SPAN] * isinstance(emit, AfterKeyExpire)
-    taken = [name for name in (*frame.keys, *frame.measures) if name.lower() in more]
-    if taken:
-        raise ValueError(f"the name {taken[0]!r} is a column of what is emitted; give the key or measure another")
-    columns = [LEVEL, START, END, *frame.keys, REASON, REVISION, PARTIAL, *[name for name in more if name == SPAN]]
-    check_having_names(emit.having, columns, dict(frame.measures))
 
 
 def _check_types(held: pa.Schema, new: pa.Schema) -> None:

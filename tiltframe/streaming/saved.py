@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,15 +20,15 @@ import pyarrow as pa
 
 from aggr.arguments import checked_whole, shown
 from tiltframe.frame import END, START, TiltFrame
-from tiltframe.streaming.emit import EmitPolicy, read_emit
-from tiltframe.streaming.late import LatePolicy, read_late
-from tiltframe.streaming.open_level import OpenLevel, Rules
+from tiltframe.streaming.open_level import OpenLevel
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
 from tiltframe.streaming.stored import StoredTable, refused
+from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import WindowTable
 from windows import MAX_INSTANT, MIN_INSTANT
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
-_VERSION = 4
+_VERSION = 5
 _MOST_ADDED = 62  # bits of a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
 _HELD, _EMITTED = "held", "emitted"
@@ -43,21 +43,21 @@ class Clock:
     Parameters
     ----------
     watermark, now : int, optional
-    looked : int, optional
+    last_checked : int, optional
         Where the policy's clock stood when open windows were last looked at.
     newest : int, optional
-        The start of the newest window that events have come for, where a buffer follows it.
+        The start of the newest window that events have come for, if a buffer follows it.
     committed : int, optional
         Before which rows are in a store already, and are not taken.
     """
 
     watermark: int | None = None
     now: int | None = None
-    looked: int | None = None
+    last_checked: int | None = None
     newest: int | None = None
     committed: int | None = None
 
-    def told(self, watermark: int | None, now: int | None) -> Clock:
+    def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
         """Take a new watermark and clock; neither goes back."""
         if watermark is not None:
             checked_whole(watermark, "watermark", MIN_INSTANT, MAX_INSTANT - 1)
@@ -71,7 +71,7 @@ class Clock:
 
     def after_look(self, emit: EmitPolicy, time: int | None, due: bool, early: bool) -> Clock:
         """Note when open windows were looked at, as the policy counts."""
-        return replace(self, looked=emit.looked(self.looked, time, due and early))
+        return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
 def _later(before: int | None, given: int | None) -> int | None:
@@ -134,36 +134,36 @@ class Saved:
         """What it has counted."""
         return {**dict.fromkeys(COUNTS, 0), **self.said["counts"]}
 
-    def added(self, frame: TiltFrame) -> tuple[str, ...]:
+    def added(self, rules: StreamRules) -> tuple[str, ...]:
         """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
-        before, there = [str(name) for name in self.said["added"]], {column.name for column in self.frame.states}
-        new = [column.name for column in frame.states if column.name not in there]
+        before, known = [str(name) for name in self.said["added"]], self.said["columns"]
+        new = [name for name in rules.functions if name not in known]
         if len(before) + len(new) > _MOST_ADDED:
             raise ValueError(f"more than {_MOST_ADDED} measures were added to these saved windows; begin a new state")
         return (*before, *new)
 
-    def levels(self, frame: TiltFrame) -> tuple[OpenLevel, ...]:
+    def levels(self, rules: StreamRules) -> tuple[OpenLevel, ...]:
         """Give the levels of a frame; of added measures, the rows that windows have had are unknown."""
-        times = zip(self.said["watermarks"], self.said["handed"], strict=True)
-        unknown = (1 << len(self.added(frame))) - (1 << len(self.said["added"]))
-        return tuple(self._level(frame, at, unknown, *told) for at, told in enumerate(times))
+        times = zip(self.said["watermarks"], self.said["cascaded"], strict=True)
+        unknown = (1 << len(self.added(rules))) - (1 << len(self.said["added"]))
+        gone = [name for name in self.said["columns"] if name not in rules.functions]  # that another policy needed
+        return tuple(self._level(rules.frame, at, unknown, gone, *each) for at, each in enumerate(times))
 
-    def _level(self, frame: TiltFrame, at: int, unknown: int, watermark: int, handed: int) -> OpenLevel:
-        held = _with_unknown(self._windows(at, _HELD), unknown)
+    def _level(
+        self, frame: TiltFrame, at: int, unknown: int, gone: Sequence[str], watermark: int, cascaded: int
+    ) -> OpenLevel:
+        held = self._windows(at, _HELD, unknown, gone)
         has_emitted = _name(at, _EMITTED, _WINDOWS) in self.blocks
-        emitted = _with_unknown(self._windows(at, _EMITTED), unknown) if has_emitted else held.none()
-        return OpenLevel(frame.levels[at], held, emitted, watermark, handed)
+        emitted = self._windows(at, _EMITTED, unknown, gone) if has_emitted else held.none()
+        return OpenLevel(frame.levels[at], held, emitted, watermark, cascaded)
 
-    def _windows(self, at: int, which: str) -> WindowTable:
-        return WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
-
-
-def _with_unknown(table: WindowTable, bits: int) -> WindowTable:
-    return table.marked(unknown=table.marks["unknown"] | bits)
+    def _windows(self, at: int, which: str, unknown: int, gone: Sequence[str]) -> WindowTable:
+        table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
+        return table.without(gone).marked(unknown=table.marks["unknown"] | unknown)
 
 
 def written(
-    rules: Rules,
+    rules: StreamRules,
     settings: Mapping[str, Any],
     levels: tuple[OpenLevel, ...],
     clock: Clock,
@@ -178,9 +178,11 @@ def written(
         "settings": dict(settings),
         "clock": asdict(clock),
         "counts": dict(counts),
+        "mode": rules.emit.mode,
+        "columns": list(rules.functions),
         "added": list(rules.added),
         "watermarks": [level.watermark for level in levels],
-        "handed": [level.handed for level in levels],
+        "cascaded": [level.cascaded_until for level in levels],
     }
     columns, blocks = [START, END, *rules.frame.keys], {}
     for at, level in enumerate(levels):
@@ -273,6 +275,6 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
         changed = f"measure {next(name for name in there if name not in known)!r} was saved, and is missing now"
     if changed is not None:
         raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")
-    mode = state.emit.mode
+    mode = state.said["mode"]
     if emit.mode != mode:
         raise ValueError(f"the saved windows are emitted in the mode {mode}, and now {emit.mode}; begin a new state")

@@ -26,17 +26,15 @@ from windows import TimeWindow
 from windows.timezone import Instants
 
 LOWEST, HIGHEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-UNSTAMPED = HIGHEST  # of `touched`: since the clock was last told
+UNSTAMPED = HIGHEST  # of `last_arrival`: since the clock was last told
 
 # What is remembered of a window, how it merges, and what a window begins with; times are microseconds.
 MARKS: dict[str, tuple[np.ufunc, int]] = {
-    "pending": (np.add, 0),  # rows since its last emission
+    "new_rows": (np.add, 0),  # since its last emission
     "revision": (np.maximum, 0),  # how often it was emitted
-    "touched": (np.maximum, UNSTAMPED),  # the clock when its last rows arrived
-    "closed_to": (np.maximum, LOWEST),  # the end at which it was closed by a timeout
-    "earliest": (np.minimum, HIGHEST),  # of its rows, by the times that spans are measured by
-    "latest": (np.maximum, LOWEST),
-    "seen": (np.maximum, LOWEST),  # the event time of its latest row
+    "last_arrival": (np.maximum, UNSTAMPED),  # the clock when its last rows arrived
+    "closed_until": (np.maximum, LOWEST),  # the end at which it was closed by a timeout
+    "first_pane": (np.minimum, HIGHEST),  # where the earliest pane in it begins, if windows close by events
     "unknown": (np.bitwise_or, 0),  # a bit for each added measure that has not seen all of its rows
 }
 _SCHEMA, _BYTES = b"states", b"nbytes"  # told beside a stored index
@@ -141,13 +139,13 @@ class WindowTable:
     @property
     def rows(self) -> int:
         """How many rows have come since the windows were last emitted."""
-        return int(self.marks["pending"].sum())
+        return int(self.marks["new_rows"].sum())
 
     def none(self) -> WindowTable:
         """Show no windows, of the same types."""
-        return fresh(self.schema.empty_table())
+        return new_windows(self.schema.empty_table())
 
-    def chosen(self, rows: NDArray[np.bool_]) -> WindowTable:
+    def filter(self, rows: NDArray[np.bool_]) -> WindowTable:
         """Keep the windows that are true; the table itself where all are."""
         if rows.all():
             return self
@@ -160,7 +158,7 @@ class WindowTable:
         states = self.states.slice(begin, end - begin)
         return WindowTable(states, {name: m[begin:end] for name, m in self.marks.items()})
 
-    def taken(self, rows: NDArray[np.integer]) -> WindowTable:
+    def take(self, rows: NDArray[np.integer]) -> WindowTable:
         """Take windows by their places."""
         if not len(rows):
             return self.none()
@@ -175,6 +173,10 @@ class WindowTable:
     def without_states(self, keys: Sequence[str]) -> WindowTable:
         """Keep the columns of times and keys alone."""
         return WindowTable(self.index.select([START, END, *keys]), self.marks)
+
+    def without(self, columns: Sequence[str]) -> WindowTable:
+        """Leave columns of states out; the table itself if there are none to leave out."""
+        return WindowTable(self.states.drop_columns(list(columns)), self.marks) if columns else self
 
     def moved(self, starts: Instants, ends: Instants) -> WindowTable:
         """Give the windows other starts and ends, microseconds UTC."""
@@ -203,12 +205,12 @@ class WindowTable:
                 states = states.set_column(states.column_names.index(name), name, states.column(name).take(rows))
         return states
 
-    def emptied(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
+    def with_zeros(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
         """Replace the states of some windows by those of no rows."""
         states = self.states
         kept = pa.array(np.where(rows, len(self), np.arange(len(self))))
-        for name, function in functions.items():
-            column = states.column(name)
+        for name in functions.keys() & {*states.column_names}:
+            column, function = states.column(name), functions[name]
             zero = function.merge(made_here(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
             both = pa.chunked_array([*column.chunks, zero]).take(kept)
             states = states.set_column(states.column_names.index(name), name, both)
@@ -224,7 +226,7 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
     return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
 
 
-def fresh(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
+def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
     """Make a table of windows that have just come; marks that are not given are those of a new window."""
     n = states.num_rows
     return WindowTable(states, {name: marks.get(name, np.full(n, new)) for name, (_, new) in MARKS.items()})
@@ -234,18 +236,19 @@ def unknown_in(states: pa.Table, added: Sequence[str]) -> NDArray[np.int64]:
     """Find the mark ``unknown`` of windows whose states are null where they have not seen all rows."""
     marks = np.zeros(states.num_rows, np.int64)
     for bit, name in enumerate(added):
-        marks |= states.column(name).is_null().to_numpy().astype(np.int64) << bit
+        unknown = states.column(name).is_null().to_numpy() if name in states.column_names else np.True_
+        marks |= unknown.astype(np.int64) << bit
     return marks
 
 
-def parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
+def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
     """Show windows as parts of those of a coarser level that they lie in."""
     starts = level.starts(windows.starts)
     states = windows.moved(starts, level.ends(starts)).states
-    return fresh(states, **{name: windows.marks[name] for name in ("pending", "touched", "unknown")})
+    return new_windows(states, **{name: windows.marks[name] for name in ("new_rows", "last_arrival", "unknown")})
 
 
-def stacked(tables: Sequence[WindowTable]) -> WindowTable:
+def concat(tables: Sequence[WindowTable]) -> WindowTable:
     """Put tables of windows one below the other."""
     kept = [table for table in tables if len(table)] or list(tables[:1])
     if len(kept) == 1:
@@ -279,9 +282,9 @@ def merged_levels(
     for ats in [several] if few and several else [[at] for at in several]:
         offsets = np.cumsum([0] + [parts[at].groups for at in ats])
         ids = np.concatenate([parts[at].ids + offset for at, offset in zip(ats, offsets, strict=False)])
-        reduced = _reduced(stacked([parts[at].meeting for at in ats]), ids, functions)
+        reduced = _reduced(concat([parts[at].meeting for at in ats]), ids, functions)
         for at, begin, end in zip(ats, offsets, offsets[1:], strict=False):
-            tables[at] = stacked([tables[at], reduced.between(int(begin), int(end))])
+            tables[at] = concat([tables[at], reduced.between(int(begin), int(end))])
     return tables
 
 
@@ -302,17 +305,17 @@ def _parted(held: WindowTable, new: WindowTable, level: TimeWindow, functions: M
         return _Parted(held, new, none, 0)
     near = _near(held.index, new.index, level, functions)
     keys = [name for name in new.index.column_names if name not in {START, END, *functions}]
-    both = _united(stacked([held.without_states(keys).chosen(near), new.without_states(keys)]), level, keys)
+    both = _united(concat([held.without_states(keys).filter(near), new.without_states(keys)]), level, keys)
     groups, _ = group_by([key_column(both.index.column(name)) for name in (START, *keys)], len(both))
     if groups.n == len(both):
-        return _Parted(stacked([held, new]), new.none(), none, 0)
+        return _Parted(concat([held, new]), new.none(), none, 0)
     more = groups.counts() > 1
     several = more[groups.ids]
     of_held = near.copy()
     of_held[near] = several[: len(both) - len(new)]
     of_new = several[len(both) - len(new) :]
-    apart = stacked([held.chosen(~of_held), new.chosen(~of_new)])
-    meeting = stacked([held.chosen(of_held), new.chosen(of_new)])
+    apart = concat([held.filter(~of_held), new.filter(~of_new)])
+    meeting = concat([held.filter(of_held), new.filter(of_new)])
     if level.is_merging:
         meeting = meeting.moved(both.starts[several], both.ends[several])
     return _Parted(apart, meeting, (np.cumsum(more) - 1)[groups.ids[several]], int(more.sum()))
@@ -371,7 +374,11 @@ def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[st
     states = meeting.states
     same = [name for name in states.column_names if name not in functions]
     one = states.select(same).take(pa.array(rows[until[:-1]]))
-    merged = {name: f.merge(made_here(states.column(name)), groups).states for name, f in functions.items()}
+    merged = {
+        name: function.merge(made_here(states.column(name)), groups).states
+        for name, function in functions.items()
+        if name in states.column_names  # an added one is not before its first rows
+    }
     columns = {name: merged[name] if name in merged else one.column(name) for name in states.column_names}
     marks = {name: merge.reduceat(meeting.marks[name][rows], until[:-1]) for name, (merge, _) in MARKS.items()}
     return WindowTable(pa.table(columns), marks)

@@ -1,8 +1,9 @@
 """Emit policies: when open windows are emitted, and what of them.
 
 All policies emit a window at its close, if it has changed since its last emission, and a closed window again, with the
-next revision, after each batch that reaches it. They differ in what they emit before that. A window is closed once
-the watermark has reached its end and a delay; one without an end (``all``) never is.
+next revision, after each batch that reaches it. They differ in what they emit before that, and say everything else
+that an engine must know of them: the columns that they add, the measures that they need, what they check of a frame. A
+window is closed once the watermark has reached its end and a delay; one without an end (``all``) never is.
 
 After the triggers and accumulation modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
@@ -11,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr import sql
-from aggr.arguments import checked_name, checked_truth, checked_whole, shown
-from tiltframe.streaming.policy_text import DURATION, Policy, checked_duration, micros, read_policy
+from aggr import Measure, sql
+from aggr.arguments import checked_truth, checked_whole, shown
+from tiltframe.streaming.policies.held_windows import HeldWindows
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, Policy, micros
 
-Marks = Mapping[str, NDArray[np.int64]]  # of windows, as `tiltframe.streaming.window_table.MARKS` names them
+if TYPE_CHECKING:
+    from tiltframe.frame import TiltFrame
+
 Mask = NDArray[np.bool_]
 
 MODES = ("accumulating", "discarding", "changelog")
@@ -29,7 +34,9 @@ CLOCKS = ("arrival", "event")
 
 @dataclass(frozen=True, repr=False)
 class EmitPolicy(Policy):
-    """What all emit policies share.
+    """What an emit policy is: a frozen dataclass, whose fields are its arguments and whose ``name`` begins its text.
+
+    Everything has a default, that of `AfterClose`; a policy overrides what it does in another way.
 
     Parameters
     ----------
@@ -52,25 +59,26 @@ class EmitPolicy(Policy):
     ------
     ValueError
         For anything else.
+
+    Examples
+    --------
+    docs/streams.md has a policy of one's own, in one file.
     """
 
     delay: str = field(default="0s", kw_only=True, metadata=DURATION)
-    timeout: str | None = field(default=None, kw_only=True, metadata=DURATION)
+    timeout: str | None = field(default=None, kw_only=True, metadata=LONGER_THAN_0)
     mode: str = field(default="accumulating", kw_only=True)
     having: str | None = field(default=None, kw_only=True)
     latest: bool = field(default=False, kw_only=True)
 
     name: ClassVar[str] = ""
-    early_reason: ClassVar[str] = ""  # of what is emitted before a window is closed
+    early_reason: ClassVar[str] = ""  # of open windows that are emitted; a policy without one emits none
+    columns: ClassVar[Mapping[str, pa.DataType]] = {}  # that it adds to what is emitted
+    forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
 
     def __post_init__(self) -> None:
         """Check every argument."""
-        for each in self.__dataclass_fields__.values():
-            given = getattr(self, each.name)
-            if each.metadata is not DURATION and each.metadata.get("holds") != "duration":
-                continue
-            if given is not None:
-                object.__setattr__(self, each.name, checked_duration(given, each.name, int(each.name != "delay")))
+        super().__post_init__()
         if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
         checked_truth(self.latest, "latest")
@@ -78,14 +86,19 @@ class EmitPolicy(Policy):
             sql.check_condition(self.having)
 
     @property
-    def delay_us(self) -> int:
+    def delay_micros(self) -> int:
         """The delay in microseconds."""
         return micros(self.delay)
 
     @property
-    def timeout_us(self) -> int | None:
+    def timeout_micros(self) -> int | None:
         """The timeout in microseconds, if there is one."""
         return None if self.timeout is None else micros(self.timeout)
+
+    @property
+    def emits_open(self) -> bool:
+        """Whether open windows may be emitted."""
+        return bool(self.early_reason)
 
     @property
     def by_arrival(self) -> bool:
@@ -94,11 +107,38 @@ class EmitPolicy(Policy):
 
     @property
     def by_event(self) -> bool:
-        """Whether open windows are looked at by the watermark."""
-        return getattr(self, "clock", "arrival") == "event"
+        """Whether `is_due` counts by the watermark, not by the clock that rows arrive by."""
+        return False
+
+    def check(self, frame: TiltFrame) -> None:
+        """Refuse a frame whose windows cannot be emitted so.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+
+        Raises
+        ------
+        ValueError
+            The message says what the policy needs.
+        """
+
+    def measures(self, frame: TiltFrame) -> Mapping[str, Measure]:
+        """Name the measures that the policy needs of each window, beside those of the frame; they are not emitted.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+
+        Returns
+        -------
+        name -> measure
+            `HeldWindows.result` reads them by these names.
+        """
+        return {}
 
     def time(self, watermark: int | None, now: int | None) -> int | None:
-        """Read the clock that periods are counted by; None while it is not known.
+        """Read the clock that `is_due` counts by; None while it is not known.
 
         Parameters
         ----------
@@ -111,7 +151,7 @@ class EmitPolicy(Policy):
         """
         return watermark if self.by_event else now
 
-    def due(self, before: int | None, time: int | None) -> bool:
+    def is_due(self, before: int | None, time: int | None) -> bool:
         """Say whether open windows are to be looked at, given the clock, and where it stood when they last were.
 
         Parameters
@@ -125,7 +165,7 @@ class EmitPolicy(Policy):
         """
         return True
 
-    def looked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
+    def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
         """Say from where on the clock counts, after open windows were emitted or not.
 
         Parameters
@@ -140,26 +180,26 @@ class EmitPolicy(Policy):
         """
         return time
 
-    def early(self, pending: NDArray[np.int64]) -> Mask:
-        """Choose open windows to emit, by how many rows have come since their last emission.
+    def emit_open(self, windows: HeldWindows) -> Mask:
+        """Choose windows to emit while they are open, with the reason ``early_reason``.
 
         Parameters
         ----------
-        pending : array of int64, shape (windows,)
+        windows : HeldWindows
+            Closed ones among them: what is said of those does not count.
 
         Returns
         -------
         array of bool, shape (windows,)
         """
-        return np.zeros(len(pending), np.bool_)
+        return np.zeros(len(windows), np.bool_)
 
-    def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
-        """Choose the windows that have seen no event for the timeout.
+    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
+        """Choose the windows that are closed, whatever their ends, for they have seen no event for the timeout.
 
         Parameters
         ----------
-        marks : name -> array of int64
-            Of the windows, as `tiltframe.streaming.window_table.MARKS` names them.
+        windows : HeldWindows
         watermark, now : int, optional
             Microseconds; None while they are not known.
 
@@ -167,9 +207,78 @@ class EmitPolicy(Policy):
         -------
         array of bool, shape (windows,)
         """
-        if self.timeout_us is None or now is None:
-            return np.zeros(len(marks["touched"]), np.bool_)
-        return marks["touched"] <= now - self.timeout_us
+        if self.timeout_micros is None or now is None:
+            return np.zeros(len(windows), np.bool_)
+        return windows.last_arrival <= now - self.timeout_micros
+
+    def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
+        """Compute the columns that the policy adds.
+
+        Parameters
+        ----------
+        windows : HeldWindows
+            Those that are emitted.
+
+        Returns
+        -------
+        name -> array, as ``columns`` names and types them
+        """
+        return {}
+
+    def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
+        """Say why windows are emitted.
+
+        Parameters
+        ----------
+        windows : HeldWindows
+            Those that are emitted.
+        reasons : array of str, shape (windows,)
+            ``close``, ``timeout``, ``late``, or ``early_reason``.
+
+        Returns
+        -------
+        array of str, shape (windows,)
+        """
+        return reasons
+
+    def admits(self, windows: HeldWindows) -> Mask:
+        """Choose which windows are emitted indeed, of those whose time has come; the others are held back.
+
+        Parameters
+        ----------
+        windows : HeldWindows
+
+        Returns
+        -------
+        array of bool, shape (windows,)
+        """
+        return np.ones(len(windows), np.bool_)
+
+
+@dataclass(frozen=True, repr=False)
+class ByClock(EmitPolicy):
+    """An emit policy that counts by one of two clocks.
+
+    Parameters
+    ----------
+    clock : str
+        ``arrival``, the clock that rows arrive by; ``event``, the watermark.
+    delay, timeout, mode, having, latest : optional
+        As in `EmitPolicy`.
+    """
+
+    clock: str = field(default="arrival", kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check every argument."""
+        super().__post_init__()
+        if not isinstance(self.clock, str) or self.clock not in CLOCKS:
+            raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(self.clock)}")
+
+    @property
+    def by_event(self) -> bool:
+        """Whether the clock is the watermark."""
+        return self.clock == "event"
 
 
 @dataclass(frozen=True, repr=False)
@@ -193,7 +302,7 @@ class AfterClose(EmitPolicy):
 
 
 @dataclass(frozen=True, repr=False)
-class Periodic(EmitPolicy):
+class Periodic(ByClock):
     """Emit open windows every so often, those that have changed; besides, all at their close.
 
     Parameters
@@ -213,9 +322,8 @@ class Periodic(EmitPolicy):
     Periodic(every='1m', having='n > 300')
     """
 
-    every: str = field(metadata=DURATION)
+    every: str = field(metadata=LONGER_THAN_0)
     repeat: bool = False
-    clock: str = field(default="arrival", kw_only=True)
 
     name: ClassVar[str] = "periodic"
     early_reason: ClassVar[str] = "period"
@@ -224,25 +332,24 @@ class Periodic(EmitPolicy):
         """Check every argument."""
         super().__post_init__()
         checked_truth(self.repeat, "repeat")
-        _check_clock(self.clock)
 
     @property
     def by_arrival(self) -> bool:
         """Whether periods, or a timeout, are counted by the clock."""
         return super().by_arrival or not self.by_event
 
-    def due(self, before: int | None, time: int | None) -> bool:
+    def is_due(self, before: int | None, time: int | None) -> bool:
         """Say whether a multiple of the period has passed."""
         every = micros(self.every)
         return before is not None and time is not None and time // every > before // every
 
-    def early(self, pending: NDArray[np.int64]) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Mask:
         """Choose what has changed, or all."""
-        return (pending > 0) | self.repeat
+        return (windows.new_rows > 0) | self.repeat
 
 
 @dataclass(frozen=True, repr=False)
-class OnUpdate(EmitPolicy):
+class OnUpdate(ByClock):
     """Emit every window that a batch has changed; besides, all at their close.
 
     Parameters
@@ -260,35 +367,29 @@ class OnUpdate(EmitPolicy):
     on_update(batch=2s, mode=changelog)
     """
 
-    batch: str | None = field(default=None, metadata=DURATION)
-    clock: str = field(default="arrival", kw_only=True)
+    batch: str | None = field(default=None, metadata=LONGER_THAN_0)
 
     name: ClassVar[str] = "on_update"
     early_reason: ClassVar[str] = "update"
-
-    def __post_init__(self) -> None:
-        """Check every argument."""
-        super().__post_init__()
-        _check_clock(self.clock)
 
     @property
     def by_arrival(self) -> bool:
         """Whether changes are gathered, or a timeout is counted, by the clock."""
         return super().by_arrival or (self.batch is not None and not self.by_event)
 
-    def due(self, before: int | None, time: int | None) -> bool:
+    def is_due(self, before: int | None, time: int | None) -> bool:
         """Say whether changes were gathered for long enough."""
         if self.batch is None or before is None:
             return self.batch is None or time is not None
         return time is not None and time - before >= micros(self.batch)
 
-    def looked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
+    def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
         """Count from the last emission."""
         return time if emitted else before
 
-    def early(self, pending: NDArray[np.int64]) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Mask:
         """Choose what has changed."""
-        return pending > 0
+        return windows.new_rows > 0
 
 
 @dataclass(frozen=True, repr=False)
@@ -320,115 +421,6 @@ class AfterCount(EmitPolicy):
         super().__post_init__()
         checked_whole(self.rows, "rows", 1)
 
-    def early(self, pending: NDArray[np.int64]) -> Mask:
+    def emit_open(self, windows: HeldWindows) -> Mask:
         """Choose those that enough rows have come for."""
-        return pending >= self.rows
-
-
-@dataclass(frozen=True, repr=False)
-class AfterKeyExpire(EmitPolicy):
-    """Emit a key's own window, over all of time, when no event of the key has come for a while; then forget the key.
-
-    The frame has one level, ``all``, and keys. What is emitted has a column ``span``, from the key's earliest event to
-    its latest. An event that comes afterwards begins the key anew.
-
-    Parameters
-    ----------
-    timeout : duration
-        How long no event of the key must have come.
-    span_of : column name, optional
-        The times that the span is measured by; the frame's own unless another column is named.
-    maxspan : duration, optional
-        Longer spans have the reason ``over_span``, others ``expired``.
-    only : bool
-        Emit over-span keys only; others are forgotten in silence.
-    clock : str
-        ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
-        its last event.
-    delay, mode, having, latest : optional
-        As in `EmitPolicy`; there is no mode but accumulating.
-
-    Examples
-    --------
-    >>> read_emit("after_key_expire(timeout=1m, maxspan=500ms, only)")
-    AfterKeyExpire(timeout='1m', maxspan='500ms', only=True)
-    """
-
-    timeout: str | None = field(default=None, metadata=DURATION)
-    span_of: str | None = field(default=None, kw_only=True)
-    maxspan: str | None = field(default=None, kw_only=True, metadata=DURATION)
-    only: bool = field(default=False, kw_only=True)
-    clock: str = field(default="arrival", kw_only=True)
-
-    name: ClassVar[str] = "after_key_expire"
-
-    def __post_init__(self) -> None:
-        """Check every argument."""
-        super().__post_init__()
-        if self.timeout is None:
-            raise ValueError("after_key_expire needs timeout, how long no event of a key must have come, such as '1m'")
-        if self.span_of is not None:
-            checked_name(self.span_of, "span_of, the column that spans are measured by,")
-        if checked_truth(self.only, "only") and self.maxspan is None:
-            raise ValueError("only= emits keys whose span is over maxspan; give maxspan, such as '5m'")
-        if self.mode != "accumulating":
-            raise ValueError(f"a key that expires is emitted once, and has no mode {self.mode}; leave it out")
-        _check_clock(self.clock)
-
-    @property
-    def by_arrival(self) -> bool:
-        """Whether keys expire by the clock."""
-        return not self.by_event
-
-    def timed_out(self, marks: Marks, watermark: int | None, now: int | None) -> Mask:
-        """Choose the keys of which no event has come, or is of a time, for the timeout."""
-        if self.clock == "arrival" or watermark is None or self.timeout_us is None:
-            return super().timed_out(marks, watermark, None if self.clock == "event" else now)
-        return marks["seen"] <= watermark - self.timeout_us
-
-    def over(self, spans: NDArray[np.int64]) -> Mask:
-        """Choose the keys whose span, in microseconds, is over the longest that is allowed.
-
-        Parameters
-        ----------
-        spans : array of int64, shape (keys,)
-
-        Returns
-        -------
-        array of bool, shape (keys,)
-        """
-        return np.zeros(len(spans), np.bool_) if self.maxspan is None else spans > micros(self.maxspan)
-
-
-_FAMILY = {kind.name: kind for kind in (AfterClose, Periodic, OnUpdate, AfterCount, AfterKeyExpire)}
-
-
-def read_emit(text: str | EmitPolicy) -> EmitPolicy:
-    """Read an emit policy from text, or take it as it is.
-
-    Parameters
-    ----------
-    text : str
-        ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
-        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``.
-
-    Returns
-    -------
-    EmitPolicy
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read.
-
-    Examples
-    --------
-    >>> read_emit("periodic(1m, repeat, having='n > 300')")
-    Periodic(every='1m', repeat=True, having='n > 300')
-    """
-    return text if isinstance(text, EmitPolicy) else read_policy(text, _FAMILY, "emit policy", "after_close(delay=10s)")
-
-
-def _check_clock(given: object) -> None:
-    if not isinstance(given, str) or given not in CLOCKS:
-        raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(given)}")
+        return windows.new_rows >= self.rows

@@ -17,7 +17,7 @@ Keys = NDArray[np.integer]
 _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 
 
-def joining(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
+def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
     """Say which rows count, in the order of their arrival.
 
     Parameters
@@ -67,7 +67,9 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
     return counts
 
 
-def meeting(held: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, ends: Instants) -> NDArray[np.bool_]:
+def touches_held(
+    held: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, ends: Instants
+) -> NDArray[np.bool_]:
     """Say which intervals overlap or touch a session that is held.
 
     Parameters

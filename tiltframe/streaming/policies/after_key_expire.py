@@ -1,0 +1,125 @@
+"""AfterKeyExpire: a key's own window over all of time, emitted and forgotten when no event of the key comes any more.
+
+After Timeplus's ``EMIT AFTER KEY EXPIRE``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+import aggr
+from aggr.arguments import checked_name, checked_truth
+from aggr.kernels import compute as pc
+from tiltframe.streaming.policies.emit import ByClock, Mask
+from tiltframe.streaming.policies.held_windows import HeldWindows
+from tiltframe.streaming.policies.policy import LONGER_THAN_0, micros
+
+if TYPE_CHECKING:
+    from tiltframe.frame import TiltFrame
+
+SPAN = "span"
+
+
+@dataclass(frozen=True, repr=False)
+class AfterKeyExpire(ByClock):
+    """Emit a key's own window, over all of time, when no event of the key has come for a while; then forget the key.
+
+    The frame has one level, ``all``, and keys. What is emitted has a column ``span``, from the key's earliest event to
+    its latest. An event that comes afterwards begins the key anew.
+
+    Parameters
+    ----------
+    timeout : duration
+        How long no event of the key must have come.
+    span_of : column name, optional
+        The times that the span is measured by; the frame's own unless another column is named.
+    maxspan : duration, optional
+        Longer spans have the reason ``over_span``, others ``expired``.
+    only : bool
+        Emit over-span keys only; others are forgotten in silence.
+    clock : str
+        ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
+        its last event.
+    delay, mode, having, latest : optional
+        As in `EmitPolicy`; there is no mode but accumulating.
+
+    Examples
+    --------
+    >>> from tiltframe.streaming import read_emit
+    >>> read_emit("after_key_expire(timeout=1m, maxspan=500ms, only)")
+    AfterKeyExpire(timeout='1m', maxspan='500ms', only=True)
+    """
+
+    timeout: str | None = field(default=None, metadata=LONGER_THAN_0)
+    span_of: str | None = field(default=None, kw_only=True)
+    maxspan: str | None = field(default=None, kw_only=True, metadata=LONGER_THAN_0)
+    only: bool = field(default=False, kw_only=True)
+
+    name: ClassVar[str] = "after_key_expire"
+    columns: ClassVar[Mapping[str, pa.DataType]] = {SPAN: pa.duration("us")}
+    forgets_timed_out: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Check every argument."""
+        super().__post_init__()
+        if self.timeout is None:
+            raise ValueError("after_key_expire needs timeout, how long no event of a key must have come, such as '1m'")
+        if self.span_of is not None:
+            checked_name(self.span_of, "span_of, the column that spans are measured by,")
+        if checked_truth(self.only, "only") and self.maxspan is None:
+            raise ValueError("only= emits keys whose span is over maxspan; give maxspan, such as '5m'")
+        if self.mode != "accumulating":
+            raise ValueError(f"a key that expires is emitted once, and has no mode {self.mode}; leave it out")
+
+    @property
+    def by_arrival(self) -> bool:
+        """Whether keys expire by the clock."""
+        return not self.by_event
+
+    def check(self, frame: TiltFrame) -> None:
+        """Refuse a frame without keys, or of other levels."""
+        if [level.name for level in frame.levels] != ["all"] or not frame.keys:
+            raise ValueError(
+                "after_key_expire emits a key's window over all of time: the frame must have keys, and levels=['all']; "
+                f"its levels are {[level.name for level in frame.levels]} and its keys {list(frame.keys)}"
+            )
+
+    def measures(self, frame: TiltFrame) -> Mapping[str, aggr.Measure]:
+        """Ask for the ends of the span, and for the time of the last event if keys expire by that."""
+        of = self.span_of or frame.time
+        ends = {"earliest": aggr.first(of, by=self.span_of), "latest": aggr.last(of, by=self.span_of)}
+        return {**ends, "last_event": aggr.last(frame.time)} if self.by_event else ends
+
+    def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
+        """Choose the keys of which no event has come, or is of a time, for the timeout."""
+        if not self.by_event:
+            return super().timed_out(windows, watermark, now)
+        if watermark is None or not len(windows):
+            return np.zeros(len(windows), np.bool_)
+        over = pc.less_equal(windows.times("last_event"), watermark - micros(str(self.timeout)))
+        expired: Mask = np.asarray(over.fill_null(True))
+        return expired
+
+    def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
+        """Measure the spans of keys; null if they are not known."""
+        return {SPAN: pc.subtract(windows.times("latest"), windows.times("earliest")).cast(pa.duration("us"))}
+
+    def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
+        """Tell the keys that are over their span."""
+        return np.where(self._over_span(windows), "over_span", "expired")
+
+    def admits(self, windows: HeldWindows) -> Mask:
+        """Choose all, or those that are over their span."""
+        return self._over_span(windows) if self.only else super().admits(windows)
+
+    def _over_span(self, windows: HeldWindows) -> Mask:
+        if self.maxspan is None:
+            return np.zeros(len(windows), np.bool_)
+        over = pc.greater(self.values(windows)[SPAN].cast(pa.int64()), micros(self.maxspan))
+        return np.asarray(over.fill_null(False))

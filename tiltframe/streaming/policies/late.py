@@ -1,0 +1,163 @@
+"""Late policies: how long a closed window is kept for late events, and what becomes of those that come later still.
+
+Lateness is decided per window: an event that is late for one window still counts in those that are kept. An event is
+late only when none of its windows, on any level, is left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltframe.streaming.policies.policy import DURATION, Policy, micros
+from windows import TimeWindow
+from windows.timezone import Instants
+
+if TYPE_CHECKING:
+    from tiltframe.frame import TiltFrame
+
+
+class Arrival(NamedTuple):
+    """How events arrive: the times at which they count, which of them are dropped, and the newest window by now.
+
+    Parameters
+    ----------
+    times : array of int64, shape (events,)
+        Microseconds UTC. An event that counts in another window than its own keeps its time for ``first`` and ``last``.
+    dropped : array of bool, shape (events,)
+    newest : int, optional
+        The start of the newest window of the finest level that events have come for, if the policy follows it.
+    """
+
+    times: Instants
+    dropped: NDArray[np.bool_]
+    newest: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class LatePolicy(Policy):
+    """What a late policy is: a frozen dataclass, whose fields are its arguments and whose ``name`` begins its text.
+
+    Everything has a default: a closed window is not kept, and events count in the windows of their times.
+    """
+
+    name: ClassVar[str] = ""
+    closes_by_events: ClassVar[bool] = False  # windows close as events come (`closed_until`), without a watermark
+
+    @property
+    def lateness_micros(self) -> int | None:
+        """How long after its close a window is kept, in microseconds by the watermark; None for ever."""
+        return 0
+
+    def check(self, frame: TiltFrame) -> None:
+        """Refuse a frame whose windows cannot be kept so.
+
+        Parameters
+        ----------
+        frame : TiltFrame
+
+        Raises
+        ------
+        ValueError
+            The message says what the policy needs.
+        """
+
+    def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
+        """Say in which windows events count, as they arrive.
+
+        Parameters
+        ----------
+        level : TimeWindow
+            The finest.
+        times : array of int64, shape (events,)
+            Event times in the order of arrival, microseconds UTC.
+        newest : int, optional
+            What the last `Arrival` said.
+        together : bool
+            Whether all of them arrive at once, and none of them is before another.
+
+        Returns
+        -------
+        Arrival
+        """
+        return Arrival(times, np.zeros(len(times), np.bool_), newest)
+
+    def closed_until(self, level: TimeWindow, newest: int) -> int:
+        """Find the moment up to which windows are closed by events; asked only if the policy ``closes_by_events``.
+
+        Parameters
+        ----------
+        level : TimeWindow
+            The finest.
+        newest : int
+            What the last `Arrival` said.
+
+        Returns
+        -------
+        int, microseconds UTC
+        """
+        raise NotImplementedError(f"{self.name} closes windows by events, and does not say up to when")
+
+    def newest_at(self, level: TimeWindow, closed_until: int) -> int | None:
+        """Find the newest window that closes windows up to a moment: the reverse of `closed_until`.
+
+        Parameters
+        ----------
+        level : TimeWindow
+            The finest.
+        closed_until : int
+            Microseconds UTC.
+
+        Returns
+        -------
+        int, microseconds UTC, or None if the policy follows no newest window
+        """
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class TrueWindow(LatePolicy):
+    """Keep every window for ever: a late event counts where it belongs, and its windows are emitted again.
+
+    State grows with all windows that ever were; into a store late events go to their true windows without that.
+
+    Examples
+    --------
+    >>> TrueWindow()
+    TrueWindow()
+    """
+
+    name: ClassVar[str] = "true_window"
+
+    @property
+    def lateness_micros(self) -> int | None:
+        """For ever."""
+        return None
+
+
+@dataclass(frozen=True, repr=False)
+class Drop(LatePolicy):
+    """Keep closed windows for a while; drop and count the events that come after that.
+
+    Parameters
+    ----------
+    lateness : duration
+        How long a closed window is kept, by the watermark: the allowed lateness of Flink and Beam.
+
+    Examples
+    --------
+    >>> print(Drop("90s"))
+    drop(lateness=90s)
+    """
+
+    lateness: str = field(default="0s", metadata=DURATION)
+
+    name: ClassVar[str] = "drop"
+
+    @property
+    def lateness_micros(self) -> int:
+        """The allowed lateness in microseconds."""
+        return micros(self.lateness)

@@ -1,0 +1,88 @@
+"""Policies from text, those of other packages too: entry points of the group ``tiltframe.policies`` have their name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from aggr.call_text import read_as
+from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
+from tiltframe.streaming.policies.buffer import Buffer
+from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
+from tiltframe.streaming.policies.late import Drop, LatePolicy, TrueWindow
+from tiltframe.streaming.policies.policy import Policy
+
+GROUP = "tiltframe.policies"
+
+_EMIT: dict[str, type[EmitPolicy]] = {k.name: k for k in (AfterClose, Periodic, OnUpdate, AfterCount, AfterKeyExpire)}
+_LATE: dict[str, type[LatePolicy]] = {k.name: k for k in (TrueWindow, Drop, Buffer)}
+
+P = TypeVar("P", bound=Policy)
+
+
+def read_emit(text: str | EmitPolicy) -> EmitPolicy:
+    """Read an emit policy from text, or take it as it is.
+
+    Parameters
+    ----------
+    text : str
+        ``after_close``, ``periodic(EVERY)``, ``on_update``, ``after_count(ROWS)`` or ``after_key_expire(TIMEOUT)``,
+        with the arguments of the class of that name: ``periodic(1m, repeat, having='n > 300')``. Or the ``name`` of a
+        policy that another package has in the entry points ``tiltframe.policies``.
+
+    Returns
+    -------
+    EmitPolicy
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> read_emit("periodic(1m, repeat, having='n > 300')")
+    Periodic(every='1m', repeat=True, having='n > 300')
+    """
+    return (
+        text
+        if isinstance(text, EmitPolicy)
+        else _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
+    )
+
+
+def read_late(text: str | LatePolicy) -> LatePolicy:
+    """Read a late policy from text, or take it as it is.
+
+    Parameters
+    ----------
+    text : str
+        ``true_window``, ``drop(LATENESS)`` or ``buffer(WINDOWS, older=oldest)``, or the ``name`` of a policy that
+        another package has in the entry points ``tiltframe.policies``.
+
+    Returns
+    -------
+    LatePolicy
+
+    Raises
+    ------
+    ValueError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> read_late("drop(5m)")
+    Drop(lateness='5m')
+    """
+    return text if isinstance(text, LatePolicy) else _read(text, LatePolicy, _LATE, "late policy", "drop(1h)")
+
+
+def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
+    """Read a policy of ours, or if a text begins with the name of none of them, of another package."""
+    name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
+    if name not in ours:
+        from importlib.metadata import entry_points  # with all of email and zipfile
+
+        others = [point.load() for point in entry_points(group=GROUP, name=name)]
+        family |= {kind.name: kind for kind in others if issubclass(kind, base)}
+    return read_as(family, text, what, f"one of {', '.join(family)}, such as {example}", name_alone=True)
