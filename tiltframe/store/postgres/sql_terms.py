@@ -57,8 +57,8 @@ def of(*path: str) -> str:
 
 def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
     """Order values as `aggr.kernels.sort_keys` does: -0.0, which PostgreSQL takes as equal to 0.0, comes before it."""
-    sign = f", float8send({value}){'' if down else ' DESC'}" * pa.types.is_floating(dtype)
-    return value + " DESC" * down + sign
+    sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
+    return value + (" DESC" if down else "") + sign
 
 
 def quotient(value: str, by: str) -> str:

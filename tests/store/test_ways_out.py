@@ -68,6 +68,9 @@ NOT_IN_SPARK = {"u"}
 NUMBERS, EXACT = ["x", "tame", "f", "i", "byte", "n", "u", "price"], ["x", "tame", "f", "whole", "price"]
 ORDERED = [name for name in TYPES if name != "w"]
 
+TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
+LATEST_TWO = {"max": 2, "keep": "latest"}
+
 
 def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
     """Draw a call of a function over columns of these names; lists of structs, which PostgreSQL refuses, if asked."""
@@ -90,16 +93,18 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: draws.choice([aggr.var, aggr.stdev])(one(NUMBERS), ddof=draws.choice([0, 1, 2]), **extras),
             lambda: draws.choice([aggr.skewness, aggr.kurtosis])(one(NUMBERS), sample=draws.random() < 0.5, **extras),
             lambda: aggr.weighted_avg(one(NUMBERS), weight=one(["x", "tame", "n", "price"]), **extras),
-            lambda: draws.choice([aggr.corr, aggr.slope, aggr.intercept, aggr.r2])(one(NUMBERS), x=one(NUMBERS), **extras),
+            lambda: draws.choice(TWO_COLUMNS)(one(NUMBERS), x=one(NUMBERS), **extras),
             lambda: aggr.covar(one(NUMBERS), x=one(NUMBERS), ddof=draws.choice([0, 1]), **extras),
-            lambda: aggr.dds(one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed),
+            lambda: aggr.dds(
+                one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
+            ),
             lambda: aggr.hdr("n", [0.5, 1], digits=draws.choice([1, 3]), **weighed),
             lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), **extras),
             lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), by="at", **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
-            *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, {"max": 2, "keep": "latest"}])))] * lists,
+            *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
         ]
     )()  # fmt: skip
 
