@@ -33,6 +33,7 @@ from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import plan_query
+from tiltframe.store.recorded import snapshot_of
 
 DAY = 86_400_000  # milliseconds
 BEGIN = 1_714_521_600_000  # 2024-05-01
@@ -147,8 +148,8 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    part_ranges, _ = planned_ranges(store.backend, store.manifest, plan_query(FRAME, "1h", WITHIN))
-    parts = [part for view in store.backend.view([level.name for level in FRAME.levels]) for part in view.parts]
+    part_ranges, _ = planned_ranges(plan_query(FRAME, "1h", WITHIN), snapshot_of(store.backend))
+    parts = store.backend.snapshot().parts
     return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
 
 

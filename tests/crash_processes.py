@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.core.generations import Evolved
+from tiltframe.store import OtherFrame
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -38,9 +38,15 @@ def replaced(number: int) -> pa.Table:
     return rows("r", number, SPAN[0] + number % 2 * 10_000)
 
 
+def last_of(store: FrameStore, writer: str) -> int:
+    """The last number of a writer, -1 before its first."""
+    last = store.last_commit(writer)
+    return -1 if last is None else last
+
+
 def append(path: str, acknowledge, writer: str = "w") -> None:
     store = FrameStore(path, FRAME)
-    number = store._backend.view(["10s"], [writer])[0].txn_versions.get(writer, -1)
+    number = last_of(store, writer)
     if number >= 0:
         assert not store.append(rollup(rows(writer, number), FRAME), writer, number)
     while True:
@@ -59,7 +65,7 @@ def compact(path: str, acknowledge) -> None:
 def expire(path: str, acknowledge) -> None:
     store = FrameStore(path)
     while True:
-        last = max(store._backend.view(["10s"], ["w", "w0"])[0].txn_versions.get(name, 0) for name in ("w", "w0"))
+        last = max(0, last_of(store, "w"), last_of(store, "w0"))
         store.expire(now=BEGIN + last * 20_000)
         acknowledge(0)
 
@@ -109,14 +115,14 @@ def evolve(path: str, acknowledge) -> None:
 def append_on(path: str, acknowledge, writer: str = "w") -> None:
     """Append, by the frame that there is; say also by which."""
     store = FrameStore(path)
-    number = store.numbers([writer]).get(writer, -1)
+    number = last_of(store, writer)
     while True:
         number += 1
         new = None
         while new is None:
             try:
                 new = store.append(rollup(rows(writer, number), store.frame), writer, number)
-            except Evolved:
+            except OtherFrame:
                 store = FrameStore(path)
         assert new
         acknowledge(number * 100 + store.manifest.generation)
@@ -130,8 +136,8 @@ def keep_on(path: str, acknowledge) -> None:
     while True:
         try:
             store.compact()
-            store.expire(now=BEGIN + max(store.numbers(["w0"]).values()) * 20_000)
-        except Evolved:
+            store.expire(now=BEGIN + last_of(store, "w0") * 20_000)
+        except OtherFrame:
             store = FrameStore(path)
         acknowledge(0)
 

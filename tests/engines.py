@@ -177,7 +177,7 @@ def store(spark: Any, file: str, folder: str, retries: bool) -> dict[str, Any]:
     names = ["rows"] if retries else ["rows", "files", "states"]
     stores = {name: FrameStore(f"{folder}/{name}", KEPT) for name in names}
     if retries:
-        stores["rows"].prepare(KEPT.states_schema(scan.schema))
+        stores["rows"].ensure_created(KEPT.states_schema(scan.schema))
         stores["rows"]._backend = FailsOnce(stores["rows"].backend, f"{folder}/failed")
     new = [su.rollup_into(df, stores["rows"], "w", 1)]
     if not retries:

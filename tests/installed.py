@@ -15,7 +15,7 @@ from pathlib import Path
 
 NEED = {
     "tiltframe.cli": "click",
-    "tiltframe.store.delta": "deltalake",
+    "tiltframe.store.backends.delta": "deltalake",
     "spark_udaf": "pyspark",
     "spark_udaf.demo": "click",
     "spark_udaf.stream_command": "click",

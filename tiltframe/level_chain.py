@@ -429,3 +429,15 @@ def instants_of(table: pa.Table, name: str = START) -> Instants:
     """Read a column of moments, where windows start unless another is named, in microseconds UTC."""
     micros: Instants = normalize(table.column(name)).cast(INSTANT).cast(pa.int64()).to_numpy()
     return micros
+
+
+def checked_instants(states: pa.Table, name: str) -> NDArray[np.int64]:
+    """Read a column of moments in microseconds UTC; raises ``ValueError`` for what holds none."""
+    column = states.column(name)
+    if column.null_count:
+        raise ValueError(f"the column {name!r} of states must not be null")
+    try:
+        micros: NDArray[np.int64] = normalize(column).cast(INSTANT).cast(pa.int64()).to_numpy()
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"the column {name!r} holds no moments in microseconds: {error}") from None
+    return micros

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from aggr.arguments import is_name, shown
 
 LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
-WRITER, COMMIT, BUCKET = "writer", "commit", "bucket"  # of every table of a store
+BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # of the table of a store
 REASON, REVISION = "reason", "revision"  # of what a stream emits
 COARSE = "__coarse"  # in partial states, the start of the coarsest window
-RESERVED = (LEVEL, START, END, PARTIAL, WRITER, COMMIT, BUCKET, REASON, REVISION, COARSE)
+RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 
 
 def check_names(keys: Iterable[str], measures: Iterable[str]) -> None:

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-DESCRIPTION = "tiltframe"  # the table whose configuration describes a store
+from aggr.arguments import because
+
+TABLE = "tiltframe"  # the folder of the table that is the store
 
 
 def is_store(folder: Path) -> bool:
     """Say whether a folder is a store."""
-    return (folder / DESCRIPTION / "_delta_log").is_dir()
+    return (folder / TABLE / "_delta_log").is_dir()
+
+
+def folder_problem(path: Path) -> str | None:
+    """Say in a sentence why no store's folder is in a place, and none can be made."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        return f"a store cannot be there: {because(error)}"
+    there = next(folder for folder in (path, *path.absolute().parents) if os.path.lexists(folder))
+    if there.is_dir():
+        return None
+    kind = "a file" if there.is_file() else "a link to nothing" if there.is_symlink() else "no folder"
+    return f"{there} is {kind}; a store is a folder"

@@ -22,8 +22,7 @@ from spark_udaf.demo.flights import flights
 from spark_udaf.jobs.session import local_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.output import print_table
-from tiltframe.store.open import check_folder
-from tiltframe.store_folders import is_store
+from tiltframe.store_folders import folder_problem, is_store
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -61,7 +60,8 @@ def _folder(given: str) -> Path:
 def demo(out: Path) -> None:
     """Roll up a year of real flights through Spark, and ask at two levels."""
     folder = out / "flights"
-    check_folder(folder)
+    if problem := folder_problem(folder):
+        raise NotADirectoryError(problem)
     need_java()
     if folder.exists() and not is_store(folder):
         raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")

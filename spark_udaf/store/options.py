@@ -18,9 +18,10 @@ from aggr.function import column_keywords
 from aggr.states.flat_results import flat_schema, flattened
 from tiltframe import FrameStore
 from tiltframe.level_chain import labelled
-from tiltframe.store.core.backend import Backend, StoreError
-from tiltframe.store.core.manifest import Manifest
-from tiltframe.store.delta.folder import whole_path
+from tiltframe.store import StoreError
+from tiltframe.store.backends.open import absolute_uri
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.manifest import Manifest
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
 from tiltframe.store.query.results import answers, requested_states
@@ -103,7 +104,7 @@ def to_options(
     texts = {name: _text(value) for name, value in given.items()}
     texts |= {"measures": _measures(measures), "keys": _names("keys", keys)}
     texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
-    return {"path": whole_path(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
+    return {"path": absolute_uri(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
 
 
 def _measures(measures: Sequence[str] | Mapping[str, Measure] | None) -> str | None:
@@ -172,7 +173,7 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
     try:
         return FrameStore(path, name=name, storage_options=storage)
     except StoreError as error:
-        if whole_path(path) == path:
+        if absolute_uri(path) == path:
             raise
         raise StoreError(f"{error} in {os.getcwd()}, where Spark runs; give the whole path") from None
 

@@ -11,34 +11,32 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltframe.store.core.backend import Backend, Range
-from tiltframe.store.core.buckets import bucket_of
-from tiltframe.store.core.manifest import Manifest
-from tiltframe.store.core.ranges import EVER
-from tiltframe.store.core.read_plan import PartRanges
-from tiltframe.store.core.retry import retry_on_conflict
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.merging import PartRanges
 from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.ranges import EVER, Range
+from tiltframe.store.recorded import snapshot_of
 from windows import TimeWindow
 
 
-def slices(backend: Backend, manifest: Manifest, plan: QueryPlan, rows_per_task: int) -> list[Range]:
+def slices(backend: Backend, plan: QueryPlan, rows_per_task: int) -> list[Range]:
     """Cut the windows of a query into ranges of starts; reads no states.
 
     Parameters
     ----------
     backend : Backend
-    manifest : Manifest
     plan : QueryPlan
         Per windows, not the whole range.
     rows_per_task : int
-        Of states, about; a bucket of the store's, see `tiltframe.store.core.buckets.bucket_of`, is never cut.
+        Of states, about; a bucket of the store's, see `tiltframe.store.backends.buckets.bucket_of`, is never cut.
 
     Returns
     -------
     list of ranges, in order, that touch; at least one
     """
-    found = _part_ranges(backend, manifest, plan)
+    found = _part_ranges(backend, plan)
     begins, rows = (
         np.array(column, np.int64) for column in ([low for _, (low, _) in found], [p.rows for p, _ in found])
     )
@@ -51,11 +49,11 @@ def slices(backend: Backend, manifest: Manifest, plan: QueryPlan, rows_per_task:
     )
 
 
-def held(backend: Backend, manifest: Manifest, plan: QueryPlan, span: Range) -> Range | None:
+def held(backend: Backend, plan: QueryPlan, span: Range) -> Range | None:
     """Close a slice that is open, by the windows that there are now; None where there are none."""
     if EVER[0] < span[0] and span[1] < EVER[1]:
         return span
-    found = [each for _, each in _part_ranges(backend, manifest, plan)]
+    found = [each for _, each in _part_ranges(backend, plan)]
     if not found:
         return None
     low = max(span[0], first_with(plan.target, min(low for low, _ in found)))
@@ -73,9 +71,9 @@ def first_with(target: TimeWindow, at: int) -> int:
     return int(target.assign(np.array([at], np.int64)).starts.min())
 
 
-def _part_ranges(backend: Backend, manifest: Manifest, plan: QueryPlan) -> PartRanges:
-    found, _ = retry_on_conflict(lambda: planned_ranges(backend, manifest, plan))
-    return [(part, span) for part, span in found if part.rows]
+def _part_ranges(backend: Backend, plan: QueryPlan) -> PartRanges:
+    part_ranges, _ = planned_ranges(plan, snapshot_of(backend))
+    return part_ranges
 
 
 def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:

@@ -42,8 +42,8 @@ from spark_udaf.store.options import (
 )
 from spark_udaf.store.partitions import held, slices
 from tiltframe.store import Expired
-from tiltframe.store.core.backend import Range
-from tiltframe.store.core.stored_types import stored, stored_schema
+from tiltframe.store.backends.stored_types import stored, stored_schema
+from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class TiltframeReader(DataSourceReader):
         query = self.query
         if query.whole:
             return [Slice(query.plan.within)]
-        return [Slice(span) for span in slices(query.backend, query.manifest, query.plan, query.rows_per_task)]
+        return [Slice(span) for span in slices(query.backend, query.plan, query.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Answer a slice."""
@@ -137,7 +137,7 @@ class TiltframeReader(DataSourceReader):
         assert isinstance(partition, Slice)
         query, within = self.query, partition.within
         if not query.whole and within is not None:
-            within = held(query.backend, query.manifest, query.plan, within)
+            within = held(query.backend, query.plan, within)
             if within is None or within[0] >= within[1]:
                 return
         with warnings.catch_warnings():

@@ -10,7 +10,6 @@ from aggr.arguments import shown
 from spark_udaf.streaming.numbers import OBSERVED, read_counted
 from spark_udaf.streaming.writers import writer_of
 from tiltframe import FrameStore
-from tiltframe.store.core.writers import MERGED
 from tiltframe.streaming import Progress
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class IntoProgress:
     batch : int, optional
         The number of the last batch in the store; None before the first.
     waiting_parts : level -> int
-        Parts that no compaction has merged yet, whoever wrote them. Results take longer to read the more there are.
+        Parts that compaction has still to merge, whoever wrote them. Results take longer to read the more there are.
     """
 
     writer: str
@@ -95,7 +94,5 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
 
 def _into(query: StreamingQuery) -> IntoProgress:
     store, stream = _started[query.id]
-    names, writer = [level.name for level in store.frame.levels], writer_of(stream, query.id)
-    views = store.backend.view(names, [writer])
-    waiting = {view.level: sum(part.writer != MERGED for part in view.parts) for view in views}
-    return IntoProgress(writer, views[0].txn_versions.get(writer), waiting)
+    writer = writer_of(stream, query.id)
+    return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())

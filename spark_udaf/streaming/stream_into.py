@@ -23,9 +23,9 @@ from spark_udaf.streaming.checkpoint import query_id
 from spark_udaf.streaming.progress import remember
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.source import stream_source
-from spark_udaf.streaming.writers import note, noted_ids, writer_of
+from spark_udaf.streaming.writers import record_of, recorded_ids, writer_of
 from tiltframe import FrameStore, StoreError
-from tiltframe.store.core.commits import check_writer
+from tiltframe.store.commit import check_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,7 +103,7 @@ def stream_into(
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
     _check_source(df, store)
-    former = noted_ids(store, name)
+    former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     into = _Batches(store, name, folder, compact_every, arriving)
     writer = batches.writeStream.queryName(name).option("checkpointLocation", folder).foreachBatch(into)
@@ -128,24 +128,24 @@ class _Batches:
         """Commit a batch under its number, and compact when it is time."""
         spark = batch.sparkSession
         rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
-        self.store.prepare(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
+        self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
         mine = query_id(spark, self.checkpoint)
         writer = writer_of(self.stream, mine)
-        last = self.store.numbers([writer]).get(writer, -1)
-        if last < number - 1:
+        last = self.store.last_commit(writer)
+        if (-1 if last is None else last) < number - 1:
             raise StoreError(_missing(self, writer, number, last))
-        first = note(self.stream, mine, len(noted_ids(self.store, self.stream)) + 1) if last < 0 else None
-        rollup_into(rows, self.store, writer, number, first)
+        ids = {record_of(self.stream): [*recorded_ids(self.store, self.stream), mine]} if last is None else None
+        rollup_into(rows, self.store, writer, number, ids)
         if self.compact_every is not None and (number + 1) % self.compact_every == 0:
             self.store.compact(before=_AFTER_ALL)  # open windows too: they gather most of the parts
 
 
-def _missing(into: _Batches, writer: str, number: int, last: int) -> str:
-    held = f"no batch after {last} of them" if last >= 0 else "none of them"
+def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:
+    held = f"no batch after {last} of them" if last is not None else "none of them"
     return (
         f"the checkpoint {into.checkpoint} says that the batches before {number} are done, and the store "
-        f"{into.store.place} holds {held} by {writer!r}: rows would be missing. Give the store and the name that the "
-        "checkpoint was made with, or a new checkpoint, which reads all rows again"
+        f"{into.store.display_uri} holds {held} by {writer!r}: rows would be missing. Give the store and the name that "
+        "the checkpoint was made with, or a new checkpoint, which reads all rows again"
     )
 
 
@@ -178,9 +178,10 @@ def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, forme
     """Say that a query begins a stream anew; where warnings are errors, it does not go on."""
     try:
         warnings.warn(
-            f"the store {store.place} has rows of the stream {stream!r} by the writer {writer_of(stream, former)!r}, "
-            f"and this checkpoint is another: the stream begins anew as {writer_of(stream, query.id)!r}, and rows that "
-            "it reads again count again. Give the former checkpoint to go on with it, or another name to other rows",
+            f"the store {store.display_uri} has rows of the stream {stream!r} by the writer "
+            f"{writer_of(stream, former)!r}, and this checkpoint is another: the stream begins anew as "
+            f"{writer_of(stream, query.id)!r}, and rows that it reads again count again. Give the former checkpoint to "
+            "go on with it, or another name to other rows",
             stacklevel=3,
         )
     except UserWarning:

@@ -86,8 +86,8 @@ def test_keeping_all_for_ever_again_is_no_mistake(tmp_path, capfd):
 
 def test_numbers_of_commits_may_be_numpys(tmp_path):
     store = FrameStore(tmp_path / "s", FRAME)
-    assert store.append(STATES, "w", np.int64(3), {"a file": np.int64(5)})
-    assert store.numbers(["w", "a file"]) == {"w": 3, "a file": 5}
+    assert store.append(STATES, "w", np.int64(3), {"a file": 5})
+    assert (store.last_commit("w"), store.recorded(["w", "a file"])) == (3, {"a file": 5})
     assert store.query("1h", limit=np.int64(1)).num_rows == 1
 
 

@@ -16,7 +16,7 @@ import aggr
 from aggr.states.flat_results import flattened
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.cli.output import write_results
-from tiltframe.store.postgres.session import session
+from tiltframe.store.backends.postgres.session import session
 from tiltframe.store.testing import MemoryBackend
 
 FRAME = TiltFrame(
@@ -196,7 +196,7 @@ def test_plain_tables_are_kept_up_to_date(place):
             assert values(plain(store, level)) == values(asked), step
     partial = {r["window_start"]: r["partial"] for r in plain(store, "1h").to_pylist()}
     assert set(partial.values()) == {True, False}
-    assert store.check().ok
+    assert store.verify().ok
 
 
 @pytest.mark.slow

@@ -199,21 +199,16 @@ BAD_CONDITIONS = {
     "command": "SHOW foo bar",
     "half a command": "ALTER TABLE x RENAME",
 }
-BAD_MADE_FROM = {
+BAD_RECORDED = {
     "int": 5,
     "text": "file",
     "list": ["file"],
-    "text as number": {"file": "1"},
-    "true as number": {"file": True},
-    "negative": {"file": -1},
-    "huge": {"file": 2**63},
-    "none as number": {"file": None},
-    "number as name": {5: 1},
-    "empty name": {"": 1},
-    "nul in name": {"a\0b": 1},
-    "surrogate in name": {LONE: 1},
-    "name of ours": {"tiltframe:merged": 1},
-    "the writer itself": {"test": 1},
+    "no text": {5: 1},
+    "blank": {" ": 1},
+    "the store's own": {"tiltframe:expired": 1},
+    "a set": {"file": {1}},
+    "nan": {"file": float("nan")},
+    "bytes": {"file": b"1"},
 }
 NOT_WRITERS = {**not_text(), "empty": "", "blank": " ", "nul": "a\0", "surrogate": LONE, "ours": "tiltframe:merged"}
 NOT_COMMITS = {**not_whole(), "beyond": 2**63}
@@ -242,17 +237,19 @@ CASES = [
     *each("FrameStore(retention)", BAD_RETENTIONS, lambda w, v: FrameStore(w.path, retention=v)),
     *each("FrameStore(new, retention)", BAD_RETENTIONS, lambda w, v: FrameStore(w.new, FRAME, retention=v)),
     *each("FrameStore(storage_options)", BAD_OPTIONS, lambda w, v: FrameStore(w.path, storage_options=v), "storage_options"),
-    *each("holds(writer)", NOT_WRITERS, lambda w, v: w.store.holds(v, 0), "writer"),
-    *each("holds(commit)", NOT_COMMITS, lambda w, v: w.store.holds("world", v), "commit"),
-    *each("numbers(writers)", {"text": "world", **{k: v for k, v in not_names().items() if k not in ("text", "twice")}}, lambda w, v: w.store.numbers(v), "writer"),
-    *each("fresh numbers(writers)", {"text": "world", "int": 5, "numbers": [1]}, lambda w, v: w.fresh.numbers(v), "writer"),
-    *each("prepare(states)", NOT_SCHEMAS, lambda w, v: w.fresh.prepare(v), "schema"),
+    *each("has_commit(writer)", NOT_WRITERS, lambda w, v: w.store.has_commit(v, 0), "writer"),
+    *each("has_commit(commit)", NOT_COMMITS, lambda w, v: w.store.has_commit("world", v), "commit"),
+    *each("recorded(names)", {"text": "world", **{k: v for k, v in not_names().items() if k not in ("text", "twice")}}, lambda w, v: w.store.recorded(v), "names"),
+    *each("fresh recorded(names)", {"text": "world", "int": 5, "numbers": [1]}, lambda w, v: w.fresh.recorded(v), "names"),
+    *each("last_commit(writer)", NOT_WRITERS, lambda w, v: w.store.last_commit(v), "writer"),
+    *each("record(recorded)", BAD_RECORDED, lambda w, v: w.store.record(v)),
+    *each("ensure_created(states)", NOT_SCHEMAS, lambda w, v: w.fresh.ensure_created(v), "schema"),
     *each("check_states(states)", NOT_SCHEMAS, lambda w, v: w.store.check_states(v), "schema"),
     *each("fresh check_states(states)", NOT_SCHEMAS, lambda w, v: w.fresh.check_states(v), "schema"),
-    *each("store.check(progress)", {"none": None, "int": 5, "text": "progress", "true": True, "schema": STATES.schema}, lambda w, v: w.store.check(v), "progress"),
+    *each("store.verify(progress)", {"none": None, "int": 5, "text": "progress", "true": True, "schema": STATES.schema}, lambda w, v: w.store.verify(v), "progress"),
     *each("FrameStore(durable)", {**not_text("true"), "text": "yes", "one": 1}, lambda w, v: FrameStore(w.path, durable=v), "durable", "True or False"),
     *(
-        Bad(f"FrameStore(new, frame) = of {name}", lambda w, level=level: FrameStore(w.new, TiltFrame([level], "ts", {"n": aggr.count()})).prepare(rollup(w.rows, TiltFrame([level], "ts", {"n": aggr.count()})).schema), ("store",))
+        Bad(f"FrameStore(new, frame) = of {name}", lambda w, level=level: FrameStore(w.new, TiltFrame([level], "ts", {"n": aggr.count()})).ensure_created(rollup(w.rows, TiltFrame([level], "ts", {"n": aggr.count()})).schema), ("store",))
         for name, level in {"hopping windows": "hopping(1h, 10m)", "sessions": "session(30m)", "all": "all"}.items()
     ),
     *[
@@ -262,7 +259,7 @@ CASES = [
             *each(f"{word}append(states)", not_tables("no columns", "other columns"), lambda w, v, s=store: s(w).append(v, "test", 0), "states", "Table"),
             *each(f"{word}append(writer)", NOT_WRITERS, lambda w, v, s=store: s(w).append(w.states, v, 0), "writer"),
             *each(f"{word}append(commit)", NOT_COMMITS, lambda w, v, s=store: s(w).append(w.states, "test", v), "commit"),
-            *each(f"{word}append(made_from)", BAD_MADE_FROM, lambda w, v, s=store: s(w).append(w.states, "test", 0, v)),
+            *each(f"{word}append(recorded)", BAD_RECORDED, lambda w, v, s=store: s(w).append(w.states, "test", 0, v)),
             Bad(f"{word}append(states) = no columns", lambda w, s=store: s(w).append(pa.table({}), "test", 0), ("states",)),
             Bad(
                 f"{word}append(states) = levels of structs",
@@ -299,7 +296,7 @@ CASES = [
     *each("compact(before)", not_moments(), lambda w, v: w.store.compact(v), "time"),
     *each("compact(progress)", {"none": None, "int": 5, "text": "progress", "true": True}, lambda w, v: w.store.compact(None, v), "progress"),
     *each("expire(now)", not_moments(), lambda w, v: w.store.expire(v), "time"),
-    *each("clean(older_than)", {**not_text(), **BAD_SIZES}, lambda w, v: w.store.clean(v), "window|duration"),
+    *each("vacuum(older_than)", {**not_text(), **BAD_SIZES}, lambda w, v: w.store.vacuum(v), "window|duration"),
     *[
         Bad(f"fresh store: {name}", call, ("holds nothing",))
         for name, call in {
@@ -308,10 +305,10 @@ CASES = [
             "rebuild": lambda w: w.fresh.rebuild(),
             "compact": lambda w: w.fresh.compact(),
             "expire": lambda w: w.fresh.expire(),
-            "clean": lambda w: w.fresh.clean(),
+            "vacuum": lambda w: w.fresh.vacuum(),
             "inspect": lambda w: w.fresh.inspect(),
-            "check": lambda w: w.fresh.check(),
-            "catch_up": lambda w: w.fresh.catch_up(),
+            "verify": lambda w: w.fresh.verify(),
+            "record": lambda w: w.fresh.record({"file": 1}),
             "description": lambda w: w.fresh.manifest,
         }.items()
     ],

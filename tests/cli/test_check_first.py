@@ -21,7 +21,7 @@ DAY = "2024-05-01,2024-05-02"
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch, capfd):
-    """A store of two commits, some of whose windows are old enough to expire, and of which coarse levels lag."""
+    """A store of two commits, some of whose windows are old enough to expire."""
     monkeypatch.chdir(tmp_path)
     for name in ("a.jsonl", "b.jsonl"):
         Path(name).write_text(ROWS + "\n" * len(name[:1]) + ("\n" if name == "b.jsonl" else ""))
@@ -106,7 +106,7 @@ def test_a_mistake_in_any_option_changes_nothing(case, desk, capfd):
 METHODS = {
     "compact": lambda store, states: store.compact("x"),
     "expire": lambda store, states: store.expire("x"),
-    "clean": lambda store, states: store.clean("x"),
+    "vacuum": lambda store, states: store.vacuum("x"),
     "rebuild": lambda store, states: store.rebuild("x"),
     "replace in no range": lambda store, states: store.replace(states, "x"),
     "replace in broken windows": lambda store, states: store.replace(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tiltframe.store.core.backend import Backend
+from tiltframe.store.backends.protocol import Backend
 
 ROOT = Path(__file__).parent.parent.parent
 PUBLIC = [  # what users call and import
@@ -35,9 +35,9 @@ PUBLIC = [  # what users call and import
 ]
 PROTOCOLS = [  # what those implement who add a function, a window or a store
     *("aggr.function", "aggr.fields", "aggr.kernels.groups", "windows.contract", "windows.ordered.contract"),
-    "tiltframe.store.core.backend",
+    "tiltframe.store.backends.protocol",
 ]
-FOLLOW_A_PROTOCOL = ("tiltframe.store.testing.memory",)  # without inheriting from it
+FOLLOW_A_PROTOCOL = ("tiltframe.store.backends.memory",)  # without inheriting from it
 OURS = ("aggr", "windows", "tiltframe", "spark_udaf")
 
 

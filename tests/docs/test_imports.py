@@ -71,8 +71,12 @@ LAYERS = [
     ["tiltframe.ordered"],
     ["tiltframe.streaming.policies"],
     ["tiltframe.streaming"],
-    ["tiltframe.store.core"],
-    ["tiltframe.store.delta", "tiltframe.store.postgres"],
+    ["tiltframe.store.errors", "tiltframe.store.ranges", "tiltframe.store.retry"],
+    ["tiltframe.store.manifest"],
+    ["tiltframe.store.backends"],
+    ["tiltframe.store.backends.sql"],
+    ["tiltframe.store.backends.delta", "tiltframe.store.backends.postgres"],
+    ["tiltframe.store.recorded", "tiltframe.store.merging"],
     ["tiltframe.store.query"],
     ["tiltframe.store"],
     ["tiltframe.store.testing"],
@@ -233,6 +237,48 @@ def test_nobody_asks_a_policy_for_its_class_or_its_optional_parts(package):
 def test_asking_in_other_words_is_seen(text):
     assert list(asks_for_class(ast.parse(text), WINDOWS))
     assert not list(asks_for_class(ast.parse(re.sub("Tumbling|Hopping|Session|AllTime", "Other", text)), WINDOWS))
+
+
+BACKENDS = ["tiltframe.store.backends.delta", "tiltframe.store.backends.postgres"]
+
+
+def inside_of_a_backend(module: str, tree: ast.AST) -> Iterator[int]:
+    """Find the lines that import a backend's inside, or ask for its class, in a module outside of it."""
+    for node in ast.walk(tree):
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for backend in BACKENDS:
+            if any(nested(name, backend) and name.startswith(backend) for name in names) and not nested(
+                module, backend
+            ):
+                yield node.lineno
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            asked = {getattr(n, "id", getattr(n, "attr", "")) for n in ast.walk(node.args[1])}
+            if asked & {"DeltaBackend", "PostgresBackend", "MemoryBackend"}:
+                yield node.lineno
+
+
+def test_nobody_imports_a_backends_inside_or_asks_for_its_class():
+    for module, file in MODULES.items():
+        lines = list(inside_of_a_backend(module, ast.parse(file.read_text())))
+        assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} knows the inside of a backend"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from tiltframe.store.backends.delta.files import write_file",
+        "from tiltframe.store.backends.delta import files",
+        "import tiltframe.store.backends.postgres.address",
+        "isinstance(backend, DeltaBackend)",
+        "issubclass(type(backend), (int, postgres.PostgresBackend))",
+    ],
+)
+def test_knowing_the_inside_of_a_backend_is_seen(text):
+    assert list(inside_of_a_backend("tiltframe.store.commit", ast.parse(text)))
+    if "import" in text:
+        inside = f"{BACKENDS['postgres' in text]}.backend"
+        assert not list(inside_of_a_backend(inside, ast.parse(text)))
 
 
 @pytest.mark.slow

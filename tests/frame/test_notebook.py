@@ -73,8 +73,8 @@ def test_a_plot_shows_what_a_query_gives(store):
 
 
 def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):
-    made = FrameStore(tmp_path / "new", FRAME, rows=ROWS.schema)
+    made = FrameStore(tmp_path / "new", FRAME, row_schema=ROWS.schema)
     assert FrameStore(made.uri).query("1h").num_rows == 0
-    assert FrameStore(made.uri, FRAME, rows=ROWS.schema).append(STATES, "test", 1)
+    assert FrameStore(made.uri, FRAME, row_schema=ROWS.schema).append(STATES, "test", 1)
     with pytest.raises(ValueError, match="holds nothing yet: its first commit makes it, or FrameStore"):
         FrameStore(tmp_path / "later", FRAME).query("1h")

@@ -136,7 +136,7 @@ def test_what_was_written_before_a_disk_was_full_is_removed():
 
 @pytest.mark.store
 def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch, capsys):
-    import tiltframe.store.delta.files as files
+    import tiltframe.store.backends.delta.files as files
 
     rows = drawn(random.Random(SEED), 2000, 30)
     pacsv.write_csv(rows, tmp_path / "rows.csv")
@@ -162,7 +162,7 @@ def test_no_file_is_left_where_a_folder_cannot_be_written(tmp_path, monkeypatch,
 
 
 def test_results_come_by_slices_of_one_moment(monkeypatch):
-    import tiltframe.store.core.merging as merging
+    import tiltframe.store.merging as merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
     frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "p": aggr.max("x")}, ["host"])
@@ -191,7 +191,7 @@ def test_results_come_by_slices_of_one_moment(monkeypatch):
 
 
 def test_slices_that_were_begun_do_not_see_what_comes_later(monkeypatch):
-    import tiltframe.store.core.merging as merging
+    import tiltframe.store.merging as merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 50)
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})

@@ -215,12 +215,12 @@ def check(error: BaseException, start: str) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_bad_argument_is_told_in_a_sentence_and_no_job_starts(call, spark, names):
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
-    numbers = names["store"].numbers(["w"])
+    numbers = names["store"].last_commit("w")
     with pytest.raises((ValueError, TypeError, StoreError, FileNotFoundError, AttributeError)) as caught:
         eval(call, dict(names))
     check(caught.value, CALLS[call])
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
-    assert names["store"].numbers(["w"]) == numbers
+    assert names["store"].last_commit("w") == numbers
 
 
 SQL = {  # what is selected -> how the sentence begins that a task says

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from itertools import pairwise
@@ -22,8 +23,7 @@ from spark_udaf.store.source import TiltframeReader, TiltframeSource
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
-from tiltframe.store.core.commits import commit_parts
-from tiltframe.store.core.content import content_of
+from tiltframe.store import CommitConflict
 
 pytestmark = pytest.mark.store
 
@@ -68,70 +68,40 @@ def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)
     store = FrameStore(tmp_path / "s", KEPT)
     assert su.rollup_into(df.limit(0), store, "nothing", 7)
-    assert store.numbers(["nothing"]) == {"nothing": 7}
+    assert store.last_commit("nothing") == 7
     assert su.rollup_into(df, store, "w", 1, {"file": 1})
     assert kept(store) == wanted
-    assert store.numbers(["file"]) == {"file": 1}
-    assert all(level.behind == 0 for level in store.inspect().levels)
+    assert store.recorded(["file"]) == {"file": 1}
     finer = FrameStore(tmp_path / "finer", KEPT)
     pq.write_table(rollup(rows, KEPT), tmp_path / "states.parquet")
     scan = su.scan_parquet(spark, str(tmp_path / "states.parquet"), filters=[("level", "=", "1m")])
     assert su.append(scan, finer, "w", 1)  # what is coarser is made of it
     assert kept(finer) == wanted
-    with pytest.raises(StoreError, match="someone else has added the same"):
-        su.append(su.rollup(df, KEPT), store, "v", 1, {"file": 1})
+    with pytest.raises(StoreError, match="someone else has added or replaced the same"):
+        store.append(rollup(rows, KEPT), "v", 1, {"file": 1})
     assert kept(store) == wanted
 
 
 @pytest.mark.spark
-def test_a_commit_that_is_there_is_compared_and_completes_coarser_levels(spark, rows, wanted, tmp_path):
+def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, wanted, tmp_path):
     store = FrameStore(tmp_path / "s", KEPT)
     states = rollup(rows, KEPT)
-    description = store.prepare(states.schema)
-    finest = states.filter(pc.equal(states.column("level"), "1m"))
-    parts = store.backend.write("1m", finest, "w", 5)
-    content = content_of(states, KEPT)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.backend.__class__, "commit", only_once(store.backend.__class__.commit))
-        with pytest.raises(KeyboardInterrupt):  # its writer was killed
-            commit_parts(
-                store.backend,
-                description,
-                [*parts, *store.backend.write("1h", states.filter(pc.equal(states.column("level"), "1h")), "w", 5)],
-                "w",
-                5,
-                content,
-            )
-    assert store.inspect().levels[2].behind == 1
+    made = pickle.loads(pickle.dumps(store.begin("w", 5, states.schema)))
+    assert made.commit([made.write(states)])
     df = spark.createDataFrame(rows)
     files = set((tmp_path / "s").rglob("*.parquet"))
     assert su.rollup_into(df.repartition(3), store, "w", 5) is False
-    assert store.inspect().levels[2].behind == 0
     assert su.append(su.rollup(df, KEPT), store, "w", 5) is False
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 5"):
+    with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
         su.rollup_into(df.limit(5000), store, "w", 5)
-    with pytest.raises(StoreError, match="holds other states under 'w', commit 5"):
+    with pytest.raises(CommitConflict, match="holds other states under 'w', commit 5"):
         su.append(su.rollup(df.limit(5000), KEPT), store, "w", 5)
-    with pytest.raises(StoreError, match="none of the last 64 is a commit 4 of these states"):
+    with pytest.raises(CommitConflict, match="none of the last 64 is a commit 4 of these states"):
         su.rollup_into(df, store, "w", 4)
-    new = {file.parent.parent.name for file in set((tmp_path / "s").rglob("*.parquet")) - files}
-    assert "frame_1m" not in new
+    assert set((tmp_path / "s").rglob("*.parquet")) == files
     assert store.append(states, "w", 5) is False
     assert kept(store) == wanted
-    assert description.schema.names == ["window_start", "host", "shelf", *KEPT.measures]
-
-
-def only_once(commit):
-    """Let one commit through, and then the process is gone."""
-    calls = []
-
-    def once(*given, **named):
-        if calls:
-            raise KeyboardInterrupt
-        calls.append(1)
-        return commit(*given, **named)
-
-    return once
+    assert store.manifest.schema.names == ["window_start", "host", "shelf", *KEPT.measures]
 
 
 @pytest.mark.spark
@@ -165,11 +135,10 @@ def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows
             "no window of 1m in Ame",
         ),
         (mine.filter("level <> '1m' OR window_start < '2013-11-03'"), "are not those of 1m merged|are missing"),
-        (mine.filter("level = '1m' OR host = 'a'"), "are not those of 1m merged|others of 1m"),
     ):
         with pytest.raises(ValueError, match=message):
             su.append(damaged, store, "w", 1)
-    assert store.numbers(["w"]) == {}
+    assert store.last_commit("w") is None
     assert su.append(mine.unionByName(mine), store, "w", 1)
     assert store.append(pa.concat_tables([rollup(rows.slice(0, 300), KEPT)] * 2), "w", 1) is False
 
@@ -182,7 +151,7 @@ def test_a_job_does_not_commit_what_cannot_be_read(spark, tmp_path):
     for write, given in ((su.rollup_into, df), (su.append, su.rollup(df, frame))):
         with pytest.raises(OverflowError, match=rf"level='1h', .* k='a': the sum {2**63} does not fit into int64"):
             write(given, store, "w", 1)
-    assert store.numbers(["w"]) == {}
+    assert store.last_commit("w") is None
 
 
 @pytest.mark.spark
@@ -192,7 +161,7 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
     with pytest.raises(TypeError, match=r"give a store, say tiltframe\.FrameStore"):
         su.append(states, str(tmp_path), "w", 1)
     with pytest.raises(ValueError, match="does not begin with 'tiltframe:'"):
-        su.append(states, local, "tiltframe:merged", 1)
+        su.append(states, local, "tiltframe:expired", 1)
     with pytest.raises(ValueError, match="a commit number, which grows with every commit, must be a whole number"):
         su.rollup_into(df, local, "w", -1)
     with pytest.raises(ValueError, match="not states of this frame"):
@@ -203,20 +172,20 @@ def test_what_cannot_be_written_is_refused_before_a_job(spark, rows, local, tmp_
         su.rollup_into(df.drop("price"), local, "v", 1)
     with pytest.raises(StoreError, match=r"keeps states of decimal.* in 'money', and this is states of double"):
         su.rollup_into(df.withColumn("price", df.price.cast("double")), local, "v", 1)
-    assert not local.numbers(["v"])
+    assert local.last_commit("v") is None
 
 
 @pytest.mark.spark
 def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
     df = spark.createDataFrame(rows.slice(0, 50))
     store = FrameStore(tmp_path / "s", KEPT)
-    store.prepare(rollup(rows, KEPT).schema)
-    (tmp_path / "s" / "frame_1h").touch()
-    with pytest.raises(StoreError, match=r"the store .* is damaged: .*frame_1h is a file") as caught:
+    store.ensure_created(rollup(rows, KEPT).schema)
+    (tmp_path / "s" / "tiltframe" / "level=1h").touch()
+    with pytest.raises(StoreError, match=r"the store .* cannot be read or written: .*level=1h") as caught:
         su.rollup_into(df, store, "w", 1)
     assert len(str(caught.value).splitlines()) == 1
-    (tmp_path / "s" / "frame_1h").unlink()
-    assert not store.numbers(["w"])
+    (tmp_path / "s" / "tiltframe" / "level=1h").unlink()
+    assert store.last_commit("w") is None
     hdr = TiltFrame(["1h"], "ts", {"p": aggr.hdr("i", digits=2)})
     with pytest.raises(ValueError, match=r"^hdr\('i', digits=2\): hdr takes numbers from 0"):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
@@ -278,7 +247,7 @@ def test_slices_are_whole_buckets_of_about_so_many_rows(local):
 def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
     """Spark plans a view once."""
     store = FrameStore(tmp_path / "s", KEPT)
-    store.prepare(KEPT.states_schema(rows.schema))
+    store.ensure_created(KEPT.states_schema(rows.schema))
     empty, partitions = reader(store, "1h"), reader(store, "1h").partitions()
     assert list(empty.read(partitions[0])) == []
     store.append(rollup(rows, KEPT), "w", 1)

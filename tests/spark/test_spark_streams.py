@@ -23,7 +23,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tiltframe.cli as cli
-from spark_udaf.streaming.writers import noted_ids
+from spark_udaf.streaming.writers import recorded_ids
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, rollup
@@ -134,7 +134,7 @@ def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stre
         warnings.simplefilter("error")
         stream.run(FrameStore(stream.store.uri), compact_every=1)
     assert stream.holds(pa.concat_tables([rows, late]))
-    assert stream.store.numbers([state.writer]) == {state.writer: FILES}
+    assert stream.store.last_commit(state.writer) == FILES
     assert set(su.progress(query).waiting_parts.values()) == {0}
 
 
@@ -170,7 +170,7 @@ def test_batches_that_the_store_has_not_are_missed(stream, changed):
     wanted = rf"says that the batches before {FILES} are done, and the store .* holds none of them by '{name} "
     with pytest.raises(StreamingQueryException, match=wanted):
         stream.run(other, name=name)
-    assert other.numbers([f"{name} queries"]) == {}
+    assert recorded_ids(other, name) == []
     assert before is None or kept(stream.store) == before
 
 
@@ -182,18 +182,6 @@ def test_rows_that_the_store_cannot_take_start_nothing(stream):
         stream.run()
     assert not stream.checkpoint.exists()
     assert not stream.spark.streams.active
-
-
-def test_ids_of_queries_are_noted_in_numbers(tmp_path):
-    from spark_udaf.streaming.writers import note
-
-    store = FrameStore(tmp_path / "s", KEPT)
-    ids = ["00000000-0000-0000-0000-000000000001", "ffffffff-ffff-4fff-bfff-ffffffffffff"]
-    for at, given in enumerate(ids, 1):
-        assert noted_ids(store, "hosts") == ids[: at - 1]
-        store.append(rollup(engines.rows(3), KEPT), f"hosts {given}", 0, note("hosts", given, at))
-    assert noted_ids(store, "hosts") == ids
-    assert noted_ids(store, "host") == []
 
 
 def killed_driver(folder: Path, after: float) -> int:
@@ -226,10 +214,10 @@ def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
     rows = [engines.rows(FILES * ROWS), *(engines.rows(ROWS, seed=seed) for seed in range(FILES, files))]
     assert stream.holds(pa.concat_tables(rows))
     writer = f"hosts {query.id}"
-    before = stream.store.numbers([writer])[writer]
+    before = stream.store.last_commit(writer)
     assert before >= files - 1  # a batch a file, whatever was run again
     stream.run()
-    assert stream.store.numbers([writer]) == {writer: before}
+    assert stream.store.last_commit(writer) == before
     assert stream.holds(pa.concat_tables(rows))
 
 
@@ -260,7 +248,7 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
     )
     store = FrameStore(stream.folder / "counts")
     assert sum(store.query("1h", keys=[]).column("n").to_pylist()) == FILES * ROWS
-    assert any(store.numbers([f"parquet {id}"]) == {f"parquet {id}": 1} for id in noted_ids(store, "parquet"))
+    assert any(store.last_commit(f"parquet {id}") == 1 for id in recorded_ids(store, "parquet"))
 
 
 @pytest.mark.parametrize(

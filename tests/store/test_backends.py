@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pickle
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.core.backend import Backend, Conflict
-from tiltframe.store.delta.backend import DeltaBackend
+from tiltframe.store.backends.delta.backend import DeltaBackend
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.errors import Conflict
 from tiltframe.store.testing import MemoryBackend, check_backend
 
 pytestmark = pytest.mark.store
@@ -32,7 +33,7 @@ def test_delta_keeps_the_protocol(tmp_path):
 def test_postgresql_keeps_the_protocol(postgres_server):
     import adbc_driver_postgresql.dbapi as dbapi
 
-    from tiltframe.store.postgres.backend import PostgresBackend
+    from tiltframe.store.backends.postgres.backend import PostgresBackend
 
     def fresh():
         name = f"test_{uuid.uuid4().hex[:12]}"
@@ -44,44 +45,45 @@ def test_postgresql_keeps_the_protocol(postgres_server):
 
 
 class Forgetful(MemoryBackend):
-    """Takes a number again that its writer has reached: a commit that is tried again counts twice."""
+    """Records again what someone else has recorded since: a commit that is tried again counts twice."""
 
-    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
-        for writer in () if cut else txn_versions or ():
-            self.tables.txn_versions.get(level, {}).pop(writer, None)
-        super().commit(level, add, cut, txn_versions, None, notes)
+    def commit(self, add, remove, recorded, expected, *manifest):
+        now = self.snapshot(recorded)
+        return super().commit(add, remove, recorded, replace(expected, recorded=now.recorded), *manifest)
 
 
 class Half(MemoryBackend):
     """Makes parts readable before it looks whether they may be."""
 
-    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
-        self.tables.parts.setdefault(level, {}).update({part.name: part for part in add})
-        super().commit(level, add, cut, txn_versions, seen, notes)
+    def commit(self, add, *others):
+        self.tables.parts.update({part.name: part for part in add})
+        return super().commit(add, *others)
 
 
 class Hasty(MemoryBackend):
     """Makes readable what is written."""
 
-    def write(self, level, states, writer, commit):
-        parts = super().write(level, states, writer, commit)
-        self.tables.parts.setdefault(level, {}).update({part.name: part for part in parts})
+    def write(self, level, states):
+        parts = super().write(level, states)
+        self.tables.parts.update({part.name: part for part in parts})
         return parts
 
 
-class Wide(MemoryBackend):
-    """Cuts whole parts, whatever the range."""
+class Keeping(MemoryBackend):
+    """Leaves parts readable that are to be removed."""
 
-    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
-        whole = [(part, (part.least, part.greatest + 1)) for part, _ in cut]
-        super().commit(level, add, whole, txn_versions, seen, notes)
+    def commit(self, add, remove, *others):
+        return super().commit(add, (), *others)
 
 
 class Racing(MemoryBackend):
-    """Does not compare with the snapshot that a commit was made on."""
+    """Does not compare the manifest, and the version, with those that a commit was made on."""
 
-    def commit(self, level, add, cut=(), txn_versions=None, seen=None, notes=None):
-        super().commit(level, add, cut, txn_versions, None, notes)
+    def commit(self, add, remove, recorded, expected, *manifest):
+        now = self.snapshot()
+        return super().commit(
+            add, remove, recorded, replace(expected, manifest=now.manifest, version=now.version), *manifest
+        )
 
 
 class Rounding(MemoryBackend):
@@ -98,27 +100,23 @@ class Rounding(MemoryBackend):
         return rows.set_column(at, rows.schema.field("low"), pa.StructArray.from_arrays(plus, fields=list(low.type)))
 
 
-@dataclass(frozen=True)
-class Untold(MemoryBackend):
-    """Knows the last numbers of the level's own parts' writers only, and of no one asked about."""
+class Shared(MemoryBackend):
+    """Has all that is recorded in every snapshot."""
 
-    def view(self, levels, writers=()):
-        return [
-            replace(s, txn_versions={p.writer: s.txn_versions[p.writer] for p in s.parts if p.writer in s.txn_versions})
-            for s in super().view(levels, writers)
-        ]
+    def snapshot(self, recorded=()):
+        return super().snapshot(self.tables.recorded)
 
 
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [
-        (Forgetful, "a number that its writer has reached"),
-        (Half, "changes nothing|has reached"),
+        (Forgetful, "recorded since the snapshot"),
+        (Half, "changes nothing"),
         (Hasty, "not readable before it is committed"),
-        (Wide, "a cut removes the windows of its range"),
-        (Racing, "changed since the snapshot"),
+        (Keeping, "adds and removes parts"),
+        (Racing, "a manifest that is another by now|on one that is another by now"),
         (Rounding, "the same bits"),
-        (Untold, "notes that are asked for"),
+        (Shared, "and no others|however many names"),
     ],
 )
 def test_broken_backends_are_refused(broken, promise):
@@ -140,7 +138,7 @@ def test_a_store_keeps_its_states_in_a_backend_of_ones_own():
     moved = pickle.loads(pickle.dumps(again))
     assert moved.query("1d", keys=[])["s"].to_pylist() == [8]
     assert moved.inspect().levels[0].windows == 0
-    assert moved.check().ok
+    assert moved.verify().ok
     assert moved.uri == f"memory://{backend.name}"
 
 
@@ -149,16 +147,16 @@ def test_a_backend_takes_no_options():
         FrameStore(MemoryBackend(), FRAME, storage_options={"region": "x"})
 
 
-def test_rows_that_were_cut_cannot_be_read_unless_they_are_retained():
+def test_rows_that_were_removed_cannot_be_read_unless_they_are_retained():
     for retains in (False, True):
         store = FrameStore(MemoryBackend(retains=retains), FRAME)
         for i in range(2):
             store.append(rollup(pa.table({"ts": [i], "x": [1], "k": ["a"]}), FRAME), "w", i)
-        (seen,) = store.backend.view(["1m"])
+        before = store.backend.snapshot()
         store.compact()
-        wanted = [(part, (0, 1)) for part in seen.parts]
+        pieces = [(part, (0, 1)) for part in before.of("1m")]
         if retains:
-            assert store.backend.read(wanted, ["k"]).num_rows == 2
-            store.clean("1s")
+            assert store.backend.read(pieces, ["k"]).num_rows == 2
+            store.vacuum("1s")
         with pytest.raises(Conflict):
-            store.backend.read(wanted, ["k"])
+            store.backend.read(pieces, ["k"])

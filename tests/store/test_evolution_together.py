@@ -10,10 +10,11 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.kernels.digest import digest
-from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, rows
+from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_of, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import LEVEL, START
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.backends.protocol import EXPIRED
+from tiltframe.store.recorded import held_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -49,7 +50,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     for name, numbers in told.items():
         writer = name[0] if isinstance(name, tuple) else name
         by |= {f"{writer}:{number // 100}": number % 100 for number in numbers if writer in writers}
-    lasts = store.numbers(writers)
+    lasts = {writer: last_of(store, writer) for writer in writers}
     wanted = pa.concat_tables([rows(writer, number) for writer in writers for number in range(lasts[writer] + 1)])
     assert {f"{w}:{number}" for w in writers for number in range(lasts[w] + 1)} >= by.keys()
     levels = [level.name for level in store.frame.levels]
@@ -58,7 +59,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
     for state in ("as it is", "compacted"):
         states = rollup(wanted, whole)
         for level in levels:
-            held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
+            held = held_from(store.backend.snapshot([EXPIRED]), level)
             mine = states.filter(pc.equal(states.column(LEVEL), level))
             mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), whole)
             got = store.query(level)
@@ -67,7 +68,7 @@ def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, reque
             for i in range(1, GENERATIONS + 1):
                 _check_added(got, mine, f"m{i}", i, by)
         store.compact("9999-01-01")
-        assert store.check().problems == ()
+        assert store.verify().problems == ()
     kept = [numbers for name, numbers in told.items() if name in ("reads", "keeps")]
     print(f"\n{len(wanted) // 4} commits, {evolved} evolutions, {turns} kills; {[len(numbers) for numbers in kept]}")
     assert evolved == GENERATIONS

@@ -22,9 +22,9 @@ from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader
 from tests.random_conditions import Conditions, table
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
-from tiltframe.store.core.narrowing import key_bounds
-from tiltframe.store.core.stored_types import stored
-from tiltframe.store.delta.layout import laid_out
+from tiltframe.store.backends.delta.row_groups import laid_out
+from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.stored_types import stored
 
 pytestmark = pytest.mark.store
 
@@ -263,8 +263,8 @@ def test_the_database_leaves_out_rows(postgres):
     )
     store = FrameStore(postgres, frame)
     store.append(rollup(events, frame), "test", 1)
-    (view,) = store.backend.view(["1h"])
-    part_ranges = [(part, (part.least, part.greatest + 1)) for part in view.parts]
+    parts = store.backend.snapshot().of("1h")
+    part_ranges = [(part, part.range) for part in parts]
     counts = {
         "host = 'Zürich'": 10,
         "host IN ('it''s', 'b')": 20,
@@ -286,7 +286,7 @@ def test_the_database_leaves_out_rows(postgres):
 @pytest.mark.parametrize("keys", [[], ["k"], ["k", "j"]])
 @pytest.mark.parametrize("rows", [0, 1, 700, 50_000])
 def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
-    monkeypatch.setattr("tiltframe.store.delta.layout._GROUP_BYTES", 1 << 14)
+    monkeypatch.setattr("tiltframe.store.backends.delta.row_groups._GROUP_BYTES", 1 << 14)
     rng = np.random.default_rng(rows)
     each = {
         "window_start": pa.array(np.sort(rng.integers(0, 500, rows)) * HOUR).cast(pa.timestamp("us", "UTC")),
@@ -313,8 +313,8 @@ def test_the_layout_keeps_all_rows(keys, rows, monkeypatch):
 
 def test_a_file_that_has_lost_rows_is_noticed_also_when_little_of_it_is_read(tmp_path):
     store = month_of_hours(tmp_path, rows=1)
-    (view,) = store.backend.view(["1h"])
-    (part,) = (part for part in view.parts if part.rows)
-    whole = (part.least, part.greatest + 1)
+    parts = store.backend.snapshot().of("1h")
+    (part,) = parts
+    whole = part.range
     with pytest.raises(StoreError, match="have lost rows"):
         store.backend.read([(replace(part, rows=part.rows + 1), whole)], ["n"], "host = 'host-1'")

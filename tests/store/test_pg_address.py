@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tiltframe.store.open import backend_at
-from tiltframe.store.postgres.address import checked_address, secrets, shown, without_password
+from tiltframe.store.backends.open import backend_at
+from tiltframe.store.backends.postgres.address import checked_address, secrets, shown, without_password
 
 
 class Option(ctypes.Structure):

@@ -28,21 +28,24 @@ from tests.engines import FRAME, ORDER, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.level_chain import labelled, merge_level
-from tiltframe.store.core.backend import Conflict, StoreError
-from tiltframe.store.postgres import schema
-from tiltframe.store.postgres.backend import PostgresBackend
-from tiltframe.store.postgres.session import session
+from tiltframe.store.backends.postgres import schema
+from tiltframe.store.backends.postgres.backend import PostgresBackend
+from tiltframe.store.backends.postgres.session import session
+from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, StoreError
+from tiltframe.store.manifest import FORMAT
+from windows import window
 
 pytestmark = pytest.mark.store
 
 ALL = (-(2**63), 2**63 - 1)
 BY = ORDER[1:]
+FINE = window("1s")
 SMALL = TiltFrame(["1s", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "first": aggr.first("x")}, ["k"])
 
 
 def description(frame: TiltFrame, schema: pa.Schema) -> dict:
     text = base64.b64encode(schema.serialize().to_pybytes()).decode()
-    return {"format": 1, "frame": frame.describe(), "levels": [w.name for w in frame.levels], "schema": text}
+    return {"format": FORMAT, "frame": frame.describe(), "levels": [w.name for w in frame.levels], "schema": text}
 
 
 def states_of(frame: TiltFrame, data: pa.Table, level: str) -> pa.Table:
@@ -62,9 +65,13 @@ def small(at=range(10), keys=("a", None), x: int = 1) -> pa.Table:
     return states_of(SMALL, pa.Table.from_pylist(events, schema), "1s")
 
 
+def commit(tables: PostgresBackend, parts: list, remove=(), **recorded: str) -> None:
+    tables.commit(parts, remove, recorded, tables.snapshot(recorded))
+
+
 def read(tables: PostgresBackend, level: str = "1s", span=ALL) -> pa.Table:
-    (view,) = tables.view([level])
-    return tables.read([(part, span) for part in view.parts], [n for n in small().column_names if n != START])
+    parts = tables.snapshot().of(level)
+    return tables.read([(part, span) for part in parts], [n for n in small().column_names if n != START])
 
 
 def total(tables: PostgresBackend, span=ALL) -> int:
@@ -78,18 +85,18 @@ def same(a: pa.Table, b: pa.Table) -> bool:
 def test_ugly_states_come_back_bit_for_bit(postgres):
     states = states_of(FRAME, rows(3000), "1m")
     tables = store(postgres, FRAME, states.schema)
-    parts = tables.write("1m", states, "w", 1)
-    tables.commit("1m", parts, txn_versions={"w": 1})
-    (view,) = tables.view(["1m"])
-    assert set(view.parts) == set(parts)
-    assert view.txn_versions == {"w": 1}
+    parts = tables.write(FRAME.level("1m"), states)
+    commit(tables, parts, w="1")
+    snapshot = tables.snapshot(["w"])
+    assert set(snapshot.parts) == set(parts)
+    assert snapshot.recorded == {"w": "1"}
     assert sum(part.rows for part in parts) == states.num_rows
     names = [name for name in states.column_names if name != START]
     back = tables.read([(part, ALL) for part in parts], names)
     assert same(back.sort_by(BY), states.sort_by(BY))
     some = tables.read([(part, ALL) for part in parts], ["h", "host"])
     assert some.column_names == [START, "h", "host"]
-    assert tables.size("1m") > tables.size("1d") > 0
+    assert all(part.bytes > 0 for part in parts)
     nothing = tables.read([], names)
     assert nothing.schema == states.schema
 
@@ -129,10 +136,10 @@ def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
     tables = PostgresBackend(postgres, "types")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(schema, "sql_view", lambda *a: [])
-        patch.setattr(schema.flat_tables, "results_of", lambda *a: {})  # nothing finishes these states
+        patch.setattr(schema.result_tables, "results_of", lambda *a: {})  # nothing finishes these states
         tables.create(description(frame, states.schema), states.schema)
-    parts = tables.write("1s", states, "w", 1)
-    tables.commit("1s", parts)
+    parts = tables.write(window("1s"), states)
+    commit(tables, parts)
     back = tables.read([(part, ALL) for part in parts], ["n"]).sort_by(START)
     for name in holes:
         field = [pc.struct_field(t.column("n"), ["in", name]) for t in (back, states)]
@@ -142,80 +149,49 @@ def test_leaves_of_every_type_come_back_bit_for_bit(postgres):
 
 def test_what_is_not_committed_is_not_there(postgres):
     tables = store(postgres, SMALL, small().schema)
-    parts = tables.write("1s", small(), "w", 1)
+    parts = tables.write(FINE, small())
     assert total(tables) == 0
-    tables.commit("1s", parts, txn_versions={"w": 1})
+    commit(tables, parts)
+    assert total(tables) == 20
+    with pytest.raises(Conflict, match="replaced or removed"):
+        commit(tables, parts)
     assert total(tables) == 20
 
 
-def test_writing_again_is_harmless(postgres):
+def test_what_is_never_committed_is_removed(postgres):
     tables = store(postgres, SMALL, small().schema)
-    once = tables.write("1s", small(), "w", 1)
-    again = tables.write("1s", small(), "w", 1)
-    assert once == again
-    tables.commit("1s", once, txn_versions={"w": 1})
-    assert tables.write("1s", small(), "w", 1) == once
-    assert tables.write("1s", small(x=9), "w", 1) != once  # rows that are readable are never written over
-    assert same(read(tables).sort_by([(START, "ascending"), ("k", "ascending")]), small())
-    with pytest.raises(Conflict, match="already holds 1 of w"):
-        tables.commit("1s", once, txn_versions={"w": 1})
-    with pytest.raises(Conflict):
-        tables.commit("1s", once)
-
-
-def test_a_retry_with_other_data_wins_and_the_first_attempt_cannot_commit(postgres):
-    tables = store(postgres, SMALL, small().schema)
-    crashed = tables.write("1s", small(range(20), x=7), "w", 1)
-    retried = tables.write("1s", small(range(10), x=5), "w", 1)
-    with pytest.raises(Conflict, match="written again"):
-        tables.commit("1s", crashed, txn_versions={"w": 1})
-    assert tables.view(["1s"])[0].txn_versions == {}
-    tables.commit("1s", retried, txn_versions={"w": 1})
+    crashed = tables.write(FINE, small(range(20), x=7))
+    commit(tables, tables.write(FINE, small(range(10), x=5)))
+    assert tables.vacuum(3600) == 0
+    assert tables.vacuum(0) == 40
     assert same(read(tables).sort_by([(START, "ascending"), ("k", "ascending")]), small(range(10), x=5))
-    assert tables.clean(3600) == 0
-    assert tables.clean(0) == 20
-    assert total(tables) == 20
+    with pytest.raises(Conflict, match="replaced or removed"):
+        commit(tables, crashed)
 
 
-def test_tasks_of_one_commit_write_side_by_side(postgres):
+def test_what_was_removed_can_be_read_by_older_snapshots_until_it_is_vacuumed(postgres):
     tables = store(postgres, SMALL, small().schema)
-    one, two = (tables.write("1s", small(keys=[key]), "w", 1) for key in ("a", None))
-    nobody = tables.write("1s", small(at=[]), "w", 1)
-    assert [(part.rows, part.least) for part in nobody] == [(0, 0)]
-    tables.commit("1s", [*one, *two, replace(nobody[0], least=5, greatest=5)], txn_versions={"w": 1})
-    assert total(tables) == 20
-    assert len(tables.view(["1s"])[0].parts) == 3
-
-
-def test_cuts_leave_the_rest(postgres):
-    tables = store(postgres, SMALL, small().schema)
-    (part,) = parts = tables.write("1s", small(range(100)), "w", 1)
-    tables.commit("1s", parts, txn_versions={"w": 1})
+    (part,) = parts = tables.write(FINE, small(range(100)))
+    commit(tables, parts)
     second = 1_000_000
-    merged = tables.write("1s", small(range(10, 20), x=3), "tiltframe:merged", 1)
-    tables.commit("1s", merged, cut=[(part, (10 * second, 20 * second)), (part, (90 * second, 2**62))])
-    left = {p.writer: (p.least, p.greatest, p.rows) for p in tables.view(["1s"])[0].parts}
-    assert left == {"w": (0, 89 * second, 160), "tiltframe:merged": (10 * second, 19 * second, 20)}
-    assert total(tables) == 180
-    assert total(tables, (5 * second, 12 * second)) == 14
-    with pytest.raises(Conflict, match="changed since"):
-        tables.commit("1s", [], cut=[(part, ALL)])
-    with pytest.raises(Conflict, match="changed since"):
-        tables.read([(part, (0, second))], ["n"])
-    now = next(p for p in tables.view(["1s"])[0].parts if p.writer == "w")
-    tables.commit("1s", [], cut=[(now, ALL)], txn_versions={"tiltframe:expired": 7})
-    (view,) = tables.view(["1s"])
-    assert [p.writer for p in view.parts] == ["tiltframe:merged"]
-    assert view.txn_versions == {"w": 1, "tiltframe:expired": 7}
+    commit(tables, tables.write(FINE, small(range(10, 20), x=3)), [part])
+    assert total(tables) == 20
+    assert tables.read([(part, (5 * second, 12 * second))], ["n"]).num_rows == 14
+    with pytest.raises(Conflict, match="replaced or removed"):
+        commit(tables, [], [part])
+    assert tables.vacuum(0) == 200
+    for where in (None, "k = 'a'"):
+        with pytest.raises(Conflict, match="have been removed"):
+            tables.read([(part, (0, second))], ["n"], where)
+    assert total(tables) == 20
 
 
 def test_a_lost_row_is_damage(postgres):
     tables = store(postgres, SMALL, small().schema)
-    parts = tables.write("1s", small(), "w", 1)
-    tables.commit("1s", parts)
+    commit(tables, tables.write(FINE, small()))
     with session(postgres) as db:
-        db.run("DELETE FROM web_1s WHERE k IS NULL AND window_start = 'epoch'")
-    with pytest.raises(StoreError, match="lost rows"):
+        db.run("DELETE FROM web_states WHERE k IS NULL AND window_start = 'epoch'")
+    with pytest.raises(DamagedStore, match="lost rows"):
         total(tables)
 
 
@@ -229,39 +205,46 @@ def test_names_and_values_stay_data(postgres):
     states = states_of(frame, data, "1s")
     tables = store(postgres, frame, states.schema)
     writer = "w'\"; DROP TABLE tiltframe; -- \\ %s ä {}"
-    parts = tables.write("1s", states, writer, 1)
-    tables.commit("1s", parts, txn_versions={writer: 1})
-    (view,) = tables.view(["1s"])
-    assert (view.parts, view.txn_versions) == (tuple(parts), {writer: 1})
+    parts = tables.write(FINE, states)
+    commit(tables, parts, **{writer: writer})
+    snapshot = tables.snapshot([writer])
+    assert (snapshot.parts, snapshot.recorded) == (tuple(parts), {writer: writer})
     back = tables.read([(part, ALL) for part in parts], states.column_names[1:])
     order = [(key, "ascending")]
     assert same(back.sort_by(order), states.sort_by(order))
     with pytest.raises(ValueError, match="letters, digits"):
         PostgresBackend(postgres, 'a"b').create({}, states.schema)
-    assert PostgresBackend(postgres, "'; --").describe() is None
+    assert PostgresBackend(postgres, "'; --").snapshot() is None
 
 
 def test_descriptions(postgres):
     tables = PostgresBackend(postgres, "web")
-    assert tables.describe() is None
-    assert PostgresBackend(postgres).describe() is None
-    with pytest.raises(StoreError, match="there is no store 'web'"):
-        tables.view(["1s"])
+    assert tables.snapshot() is None
+    assert PostgresBackend(postgres).snapshot() is None
+    with pytest.raises(MissingStore, match="there is no store 'web'"):
+        tables.write(FINE, small())
     schema = small().schema
     tables.create(description(SMALL, schema), schema)
     tables.create({**description(SMALL, schema), "second": True}, schema)
-    assert tables.describe() == description(SMALL, schema)
+    snapshot = tables.snapshot()
+    assert (snapshot.manifest, snapshot.parts) == (description(SMALL, schema), ())
     only = PostgresBackend(postgres)
+    more = {**description(SMALL, schema), "more": "ä'"}
     with pytest.raises(Conflict):
-        tables.alter({**description(SMALL, schema), "more": "no"}, schema, {"not": "this"})
-    tables.alter({**description(SMALL, schema), "more": "ä'"}, schema, description(SMALL, schema))
-    assert only.describe()["more"] == "ä'"
-    assert only.view(["1h"])[0].parts == ()
+        tables.commit((), (), {}, replace(snapshot, manifest={"not": "this"}), more, schema)
+    tables.commit((), (), {}, snapshot, more, schema)
+    assert only.snapshot().manifest["more"] == "ä'"
     store(postgres, SMALL, schema, "other")
     with pytest.raises(StoreError, match="several stores, say which: other, web"):
-        only.describe()
-    with pytest.raises(StoreError, match="no level '2s'"):
-        tables.view(["2s"])
+        only.snapshot()
+
+
+def test_a_store_of_another_format_is_refused_by_name(postgres):
+    tables = store(postgres, SMALL, small().schema)
+    with session(postgres) as db:
+        db.run("UPDATE tiltframe SET format = 4")
+    with pytest.raises(StoreError, match="has format 4, and this release reads 5"):
+        tables.snapshot()
 
 
 def test_what_cannot_be_kept_is_refused(postgres):
@@ -271,19 +254,17 @@ def test_what_cannot_be_kept_is_refused(postgres):
     bad = schema.set(schema.get_field_index("s"), pa.field("s", nested))
     with pytest.raises(StoreError, match=r"PostgreSQL cannot keep 's.pairs'.*Delta"):
         tables.create(description(SMALL, bad), bad)
-    assert tables.describe() is None
+    assert tables.snapshot() is None
     frame = TiltFrame(["1s"], "ts", {"n": aggr.count()}, ["_part"])
     states = states_of(frame, pa.table({"ts": [0], "_part": [1]}), "1s")
     with pytest.raises(StoreError, match="no key can be called '_part'"):
         tables.create(description(frame, states.schema), states.schema)
     tables = store(postgres, SMALL, schema)
     with pytest.raises(StoreError, match="NUL character"):
-        tables.write("1s", small(keys=["a\0b"]), "w", 1)
-    with pytest.raises(StoreError, match="second time"):
-        tables.write("1s", pa.concat_tables([small(), small()]), "w", 1)
+        tables.write(FINE, small(keys=["a\0b"]))
     hollow = pa.array([{"version": None, "count": None}] * 20, schema.field("n").type)
     with pytest.raises(StoreError, match="nothing but nulls"):
-        tables.write("1s", small().set_column(2, "n", hollow), "w", 1)
+        tables.write(FINE, small().set_column(2, "n", hollow))
 
 
 @pytest.mark.parametrize(
@@ -296,14 +277,14 @@ def test_what_cannot_be_kept_is_refused(postgres):
 )
 def test_errors_do_not_show_the_password(uri):
     with pytest.raises(StoreError) as caught:
-        PostgresBackend(uri, "web").describe()
+        PostgresBackend(uri, "web").snapshot()
     assert not re.search("s3.*cret", str(caught.value) + repr(PostgresBackend(uri)))
     assert "\n" not in str(caught.value)
 
 
 def test_a_reader_needs_no_more_than_select(postgres):
     tables = store(postgres, SMALL, small().schema)
-    tables.commit("1s", tables.write("1s", small(), "w", 1))
+    commit(tables, tables.write(FINE, small()))
     with session(postgres) as db:
         db.run("DROP ROLE IF EXISTS tiltframe_reader")
         db.run("CREATE ROLE tiltframe_reader LOGIN")
@@ -311,7 +292,7 @@ def test_a_reader_needs_no_more_than_select(postgres):
     reader = PostgresBackend(postgres.replace("//postgres:", "//tiltframe_reader:"), "web")
     assert total(reader) == 20
     with pytest.raises(StoreError, match="permission denied"):
-        reader.write("1s", small(), "w", 2)
+        reader.write(FINE, small())
     with session(postgres) as db:
         db.run("DROP OWNED BY tiltframe_reader")
         db.run("DROP ROLE tiltframe_reader")
@@ -320,9 +301,9 @@ def test_a_reader_needs_no_more_than_select(postgres):
 def test_the_current_view_shows_results(postgres):
     both = [states_of(FRAME, rows(1500, seed), "1d") for seed in (1, 2)]
     tables = store(postgres, FRAME, both[0].schema)
-    for number, states in enumerate(both):
-        tables.commit("1d", tables.write("1d", states, "w", number), txn_versions={"w": number})
-    tables.write("1d", both[0], "unseen", 1)
+    for states in both:
+        commit(tables, tables.write(FRAME.level("1d"), states))
+    tables.write(FRAME.level("1d"), both[0])  # unread
     level = FRAME.level("1d")
     wanted = finish(labelled(merge_level(pa.concat_tables(both), FRAME, level), FRAME, level), FRAME)
     with session(postgres) as db:
@@ -367,7 +348,7 @@ def test_the_current_view_of_extremes(postgres):
     data = data.set_column(3, "at", data["at"].cast(pa.timestamp("ms")))
     states = states_of(frame, data, "1s")
     tables = store(postgres, frame, states.schema)
-    tables.commit("1s", tables.write("1s", states, "w", 1))
+    commit(tables, tables.write(FINE, states))
     level = frame.levels[0]
     wanted = finish(labelled(merge_level(states, frame, level), frame, level), frame).to_pylist()
     with session(postgres) as db:
@@ -425,8 +406,8 @@ def test_the_current_view_of_functions_of_two_columns(postgres):
     ]
     states = states_of(frame, pa.Table.from_pylist(events), "1s")
     tables = store(postgres, frame, states.schema)
-    for number, some in enumerate((states, states.slice(1, 3))):
-        tables.commit("1s", tables.write("1s", some, "w", number), txn_versions={"w": number})
+    for some in (states, states.slice(1, 3)):
+        commit(tables, tables.write(FINE, some))
     duck = duckdb.connect().register("events", pa.Table.from_pylist(events))
     extremes = (
         "arg_min(x, row(w, x)) FILTER (WHERE w IS NOT NULL) a, arg_max(x, row(w, x)) FILTER (WHERE w IS NOT NULL) b"
@@ -457,7 +438,7 @@ def _task(tables: PostgresBackend, i: int) -> list:
     """Write as four threads of a process."""
     with ThreadPoolExecutor(4) as pool:
         keys = [f"{i}-{j}" for j in range(4)]
-        written = list(pool.map(lambda key: tables.write("1s", small(keys=[key]), "w", 1), keys))
+        written = list(pool.map(lambda key: tables.write(FINE, small(keys=[key])), keys))
     return [part for parts in written for part in parts]
 
 
@@ -468,13 +449,13 @@ def test_many_processes_write_at_once(postgres, method):
     assert pickle.loads(pickle.dumps(tables)) == tables
     with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context(method)) as pool:
         parts = [part for parts in pool.map(_task, [tables] * 8, range(8)) for part in parts]
-    tables.commit("1s", parts, txn_versions={"w": 1})
+    commit(tables, parts)
     assert total(tables) == 320
 
 
 @pytest.mark.slow
 def test_many_at_once_agree(postgres):
-    """Creators, tasks that are run twice, commits of one number, and cleaning, all at the same time."""
+    """Creators, commits that record the same, and vacuums, all at the same time."""
     tables = PostgresBackend(postgres, "web")
     schema = small().schema
     won, errors = [], []
@@ -483,11 +464,11 @@ def test_many_at_once_agree(postgres):
         try:
             tables.create(description(SMALL, schema), schema)
             for number in range(3):
-                parts = tables.write("1s", small(range(20 * number, 20 * number + 20)), "w", number)
+                parts = tables.write(FINE, small(range(20 * number, 20 * number + 20)))
                 with suppress(Conflict):
-                    tables.commit("1s", parts, txn_versions={"w": number})
+                    tables.commit(parts, (), {f"w{number}": ""}, replace(tables.snapshot(), recorded={}))
                     won.append(number)
-                tables.clean(60)
+                tables.vacuum(60)
         except Exception as error:
             errors.append(error)
 
@@ -499,27 +480,6 @@ def test_many_at_once_agree(postgres):
     assert not errors
     assert sorted(won) == sorted(set(won))
     assert total(tables) == 40 * len(won)
-
-
-@pytest.mark.slow
-def test_rival_attempts_never_mix(postgres):
-    """Attempts of one commit with different data: whoever commits, all that is read is theirs."""
-    tables = store(postgres, SMALL, small().schema)
-
-    def attempt(given: tuple[int, int]) -> None:
-        number, x = given
-        parts = tables.write("1s", small(range(100 * number, 100 * number + 30 + x), x=x), "w", number)
-        with suppress(Conflict):
-            tables.commit("1s", parts)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(attempt, [(number, x) for number in range(6) for x in range(1, 5)]))
-    (view,) = tables.view(["1s"])
-    for part in view.parts:
-        got = tables.read([(part, ALL)], ["first"])
-        values = {state["earliest"]["value"] for state in got.column("first").to_pylist()}
-        assert len(values) == 1
-        assert part.rows == 2 * (30 + values.pop())
 
 
 def test_a_password_is_shown_nowhere(postgres, capfd, tmp_path):

@@ -81,7 +81,7 @@ def test_bits_stay_through_compaction_expiry_cleaning_and_reopening(place):
     assert_holds(store, tables)
     merged = store.compact()
     assert all(was == 5 * now for was, now in [merged["1h"], merged["10s"]])
-    store.clean("1s")
+    store.vacuum("1s")
     assert_holds(store, tables)
     assert_holds(FrameStore(place), tables)
     now = datetime(2024, 5, 2, 12, tzinfo=UTC)
@@ -117,9 +117,9 @@ def test_finer_levels_alone_are_enough(place):
         states = rollup(table, FRAME)
         store.append(states.filter(pc.equal(states[LEVEL], "10s")) if i != 1 else states, "w", i)
         assert_holds(store, tables[: i + 1])
-    assert [level.behind for level in store.inspect().levels] == [0, 1, 1, 1]
+    assert [level.waiting for level in store.inspect().levels][1:] == [3, 3, 3]
     store.compact()
-    assert [level.behind for level in store.inspect().levels] == [0, 0, 0, 0]
+    assert [level.waiting for level in store.inspect().levels] == [0, 0, 0, 0]
     assert [level.parts for level in store.inspect().levels][1:] == [1, 1, 1]
     assert_holds(store, tables)
     with pytest.raises(ValueError, match="states of the finest level, 10s, are missing"):
@@ -252,7 +252,7 @@ def test_inspect_tells_what_is_there(place):
     assert finest.first == starts[0] * 1000
     assert finest.end == (starts[-1] + 10_000) * 1000
     assert len(finest.gaps) == len(starts) - 1
-    assert (finest.rows, finest.commits, finest.behind, finest.retention) == (3, 1, 0, "1d")
+    assert (finest.rows, finest.waiting, finest.retention) == (3, 0, "1d")
     assert hour.retention is None
     assert finest.bytes > 0
 
@@ -283,9 +283,10 @@ def test_a_writer_of_another_frame_that_came_second_is_refused(place):
     mine.append(rollup(rows(0), FRAME), "w", 0, {"file": 3})
     with pytest.raises(StoreError, match="of another frame: levels"):
         theirs.append(rollup(pa.table({"ts": [1]}), other), "w", 0)
-    with pytest.raises(StoreError, match="someone else has added the same"):
+    with pytest.raises(StoreError, match="someone else has added or replaced the same"):
         mine.append(rollup(rows(0), FRAME), "w", 1, {"file": 3})
-    assert mine.numbers(["file", "w", "no"]) == {"file": 3, "w": 0}
+    assert mine.recorded(["file", "no"]) == {"file": 3}
+    assert (mine.last_commit("w"), mine.last_commit("no")) == (0, None)
     assert_holds(mine, [rows(0)])
 
 
@@ -373,34 +374,55 @@ def test_a_query_reads_only_the_files_it_needs(tmp_path):
         hours = [begin + (day * 24 + hour) * 3_600_000 for hour in range(24)]
         store.append(rollup(pa.table({"ts": hours}), frame), "w", day)
     store.compact()
-    store.clean("1s")
+    store.vacuum("1s")
     day = store.query("1h", within=("2024-05-07", "2024-05-08"))
-    parts = [part for view in store.backend.view(["1s", "1m", "1h"]) for part in view.parts]
+    parts = store.backend.snapshot().parts
     assert len(parts) == 720 + 30 + 1
     (hours,) = (part for part in parts if part.level == "1h")
     for part in parts:
         if part.level != "1h":
-            (tmp_path / "s" / f"frame_{part.level}" / part.name).unlink()
+            (tmp_path / "s" / "tiltframe" / part.name).unlink()
     assert FrameStore(tmp_path / "s").query("1h", within=("2024-05-07", "2024-05-08")).equals(day)
-    with pytest.raises(StoreError, match="damaged: a file of 1m is missing"):
+    with pytest.raises(StoreError, match="damaged: a file is missing: level=1m/"):
         store.query("1m", within=("2024-05-07", "2024-05-08"))
 
 
-def test_any_delta_reader_reads_the_tables(tmp_path):
-    """The tables of a store are Delta Lake's: what they hold is there for others too."""
+def test_any_delta_reader_reads_the_table(tmp_path):
+    """The table of a store is Delta Lake's: what it holds is there for others too."""
     from deltalake import DeltaTable
 
     store = FrameStore(tmp_path / "s", FRAME, name="web")
     store.append(rollup(rows(0), FRAME), "w", 0)
-    table = DeltaTable(str(tmp_path / "s" / "web_1h")).to_pyarrow_table()
+    every = DeltaTable(str(tmp_path / "s" / "tiltframe"))
+    table = every.to_pyarrow_table(filters=[("level", "=", "1h")])
     mine = rollup(rows(0), FRAME).filter(pc.equal(rollup(rows(0), FRAME)[LEVEL], "1h"))
     assert sum(table["n"].combine_chunks().field("count").to_pylist()) == 1000
     assert sorted(table["window_start"].to_pylist()) == sorted(mine["window_start"].to_pylist())
-    assert set(table["writer"].to_pylist()) == {"w"}
     hour = datetime.fromtimestamp(BEGIN / 1000, UTC)
-    bucket = [("bucket", "=", f"{hour:%Y-%m-%dT%H}")]
-    pruned = DeltaTable(str(tmp_path / "s" / "web_10s")).file_uris(file_pruning_predicate=bucket)
-    assert len(pruned) == 1
+    bucket = [("level", "=", "10s"), ("bucket", "=", f"{hour:%Y-%m-%dT%H}")]
+    assert len(every.file_uris(file_pruning_predicate=bucket)) == 1
+
+
+def test_other_tools_may_vacuum_and_optimize_the_table(tmp_path):
+    """They merge files of states and of records as they are: results and numbers of writers stay."""
+    from deltalake import DeltaTable
+
+    store = FrameStore(tmp_path / "s", FRAME)
+    for i in range(3):
+        store.append(rollup(rows(i), FRAME), f"w{i}", i, {"file": i} if i == 2 else {f"other {i}": i})
+    table = DeltaTable(str(tmp_path / "s" / "tiltframe"))
+    assert table.optimize.compact()["numFilesRemoved"] > 12
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    again = FrameStore(tmp_path / "s")
+    assert_holds(again, [rows(i) for i in range(3)])
+    assert [again.last_commit(f"w{i}") for i in range(3)] == [0, 1, 2]
+    assert again.recorded(["file", "other 0"]) == {"file": 2, "other 0": 0}
+    assert not again.append(rollup(rows(1), FRAME), "w1", 1)
+    assert again.append(rollup(rows(3), FRAME), "w1", 2, {"file": 4}, {"file": 2})
+    again.compact()
+    assert_holds(store, [rows(i) for i in range(4)])
+    assert store.recorded(["file"]) == {"file": 4}
+    assert again.verify().problems == ()
 
 
 def test_more_commits_than_a_checkpoint_takes(tmp_path):
@@ -408,7 +430,7 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
     store = FrameStore(tmp_path / "s", frame)
     for i in range(120):
         store.append(rollup(pa.table({"ts": [1000 * i]}), frame), f"w{i % 3}", i)
-    assert list((tmp_path / "s" / "frame_1s" / "_delta_log").glob("*.checkpoint.parquet"))
+    assert list((tmp_path / "s" / "tiltframe" / "_delta_log").glob("*.checkpoint.parquet"))
     again = FrameStore(tmp_path / "s")
     assert again.query("1m")["n"].to_pylist() == [60, 60]
     assert not again.append(rollup(pa.table({"ts": [119_000]}), frame), "w2", 119)
@@ -417,7 +439,7 @@ def test_more_commits_than_a_checkpoint_takes(tmp_path):
 
 
 def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
-    from tiltframe.store.core import merging
+    from tiltframe.store import merging
 
     monkeypatch.setattr(merging, "ROWS_AT_ONCE", 200)
     store = FrameStore(tmp_path / "s", FRAME)
@@ -427,7 +449,7 @@ def test_a_bucket_that_is_too_large_is_merged_in_pieces(tmp_path, monkeypatch):
     done = store.compact()
     assert done["10s"][0] == 9
     assert done["10s"][1] > 3
-    parts = store.backend.view(["10s"])[0].parts
+    parts = store.backend.snapshot().of("10s")
     assert max(part.rows for part in parts) < 500
     assert_holds(store, tables)
     store.compact()  # small neighbours
@@ -451,7 +473,7 @@ def test_expiry_counts_what_goes_from_the_middle_of_a_part(place):
 
 def test_a_store_that_someone_else_has_made_meanwhile_tells_its_numbers(place):
     early = FrameStore(place, FRAME)
-    assert early.numbers(["w"]) == {}
+    assert early.last_commit("w") is None
     FrameStore(place, FRAME).append(rollup(rows(0), FRAME), "w", 3)
-    assert early.numbers(["w", "no"]) == {"w": 3}
-    assert early.holds("w", 3)
+    assert early.last_commit("w") == 3
+    assert early.has_commit("w", 3)

@@ -10,10 +10,22 @@ import pyarrow.compute as pc
 import pytest
 
 from aggr.kernels.digest import digest
-from tests.crash_processes import FRAME, RETENTION, CrashProcesses, append, compact, expire, replace, replaced, rows
+from tests.crash_processes import (
+    FRAME,
+    RETENTION,
+    CrashProcesses,
+    append,
+    compact,
+    expire,
+    last_of,
+    replace,
+    replaced,
+    rows,
+)
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.backends.protocol import EXPIRED
+from tiltframe.store.recorded import held_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -23,7 +35,7 @@ ROLES = [append, compact, expire, replace]
 def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     """Compare the store with what must be in it, bit for bit; return its last commit and replacement."""
     store = FrameStore(path)
-    last = store._backend.view(["10s"], ["w"])[0].txn_versions.get("w", -1)
+    last = last_of(store, "w")
     assert last in (acknowledged, acknowledged + 1)
     found = store.query("10m")
     there = {int(key[2:]) for key in found.column("k").to_pylist() if key.startswith("r:")}
@@ -33,7 +45,7 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
     parts = [rows("w", number) for number in range(last + 1)] + [replaced(number) for number in there]
     wanted = rollup(pa.concat_tables(parts or [rows("w", 0).slice(0, 0)]), FRAME)
     for level in ("10s", "1m", "10m"):
-        held = store._backend.view([level])[0].txn_versions.get(EXPIRED, -(2**62))
+        held = held_from(store.backend.snapshot([EXPIRED]), level)
         mine = wanted.filter(pc.equal(wanted.column(LEVEL), level))
         mine = finish(mine.filter(pc.greater_equal(mine.column(START).cast(pa.int64()), held)), FRAME)
         got = store.query(level)

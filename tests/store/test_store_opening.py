@@ -1,4 +1,4 @@
-"""What it costs to open a store and to ask it: which tables are opened, and which entries of their logs are read."""
+"""What it costs to open a store and to ask it: which files of the log, and which records, are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store.delta.table import Live
+from tiltframe.store.backends.delta import backend, head
 
 pytestmark = pytest.mark.store
 
@@ -23,39 +23,55 @@ def states(commit: int) -> pa.Table:
 
 @pytest.fixture
 def counted(monkeypatch):
-    """Count what is opened and what is read of logs."""
+    """Count how often the table is opened, and what is read beside it."""
     done: Counter[str] = Counter()
-    opening, reading = Live.open.__func__, Live._read
 
-    def opened(cls, store, name, *given, **named):
-        done[f"open {name}"] += 1
-        return opening(cls, store, name, *given, **named)
+    def counting(module, name, what):
+        real = getattr(module, name)
 
-    def read(live, name):
-        done[f"read {live.name}"] += 1
-        return reading(live, name)
+        def call(*given, **named):
+            done[what] += 1
+            return real(*given, **named)
 
-    monkeypatch.setattr(Live, "open", classmethod(opened))
-    monkeypatch.setattr(Live, "_read", read)
+        monkeypatch.setattr(module, name, call)
+
+    class Table(backend.DeltaTable):
+        def __init__(self, *given, **named):
+            done["open"] += 1
+            super().__init__(*given, **named)
+
+    monkeypatch.setattr(backend, "DeltaTable", Table)
+    counting(backend, "read_file", "records")
+    counting(head, "_digest", "entry")
     return done
 
 
-def test_each_table_is_opened_once_and_each_entry_read_once(counted, tmp_path):
+def test_the_table_is_opened_once_and_each_entry_verified_once(counted, tmp_path):
     store = FrameStore(tmp_path / "store", FRAME)
     for commit in range(3):
         store.append(states(commit), "w", commit)
     counted.clear()
     again = FrameStore(tmp_path / "store")
-    assert counted == {"open tiltframe": 1, "read tiltframe": 1}  # one entry describes the store
-    assert again.query(per="1d")["n"].to_pylist() == [30]
-    once = {"open tiltframe": 1, "read tiltframe": 1}
-    for level in ("1m", "1h", "1d"):
-        once |= {f"open frame_{level}": 1, f"read frame_{level}": 4}  # the table was made, and three commits
+    once = {"open": 1, "entry": 4}  # the table was made, and three commits
     assert counted == once
+    assert again.query(per="1d")["n"].to_pylist() == [30]
     assert again.query(per="1m", where="host = 'a'").num_rows == 30
-    assert counted == once  # further queries share what is known
+    assert counted == once  # queries share what is known, and need no records of writers
     store.append(states(3), "w", 3)
     counted.clear()
     assert again.query(per="1h")["n"].to_pylist() == [40]
-    assert not any(what.startswith("open") for what in counted)
-    assert max(counted.values()) == 1  # only what is new
+    assert counted == {"entry": 1}  # only what is new
+
+
+def test_ten_thousand_names_are_looked_up_at_once(counted, tmp_path):
+    store = FrameStore(tmp_path / "store", FRAME)
+    names = {f"content {i:05}": {"held": True, "range": [i, i + 1]} for i in range(10_000)}
+    store.append(states(0), "w", 0, names)
+    for commit in range(1, 40):
+        store.append(states(commit), f"w{commit % 3}", commit, {f"content of {commit}": commit})
+    counted.clear()
+    again = FrameStore(tmp_path / "store")
+    assert again.recorded([*names, "content of 7", "nothing"]) == names | {"content of 7": 7}
+    assert counted["records"] <= 33  # files, which are merged now and then
+    assert again.recorded(list(names)) == names
+    assert counted["records"] <= 33

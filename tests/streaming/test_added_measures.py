@@ -80,7 +80,7 @@ def test_a_stream_into_a_store_says_null_there_too(tmp_path):
     stream.advance(20 * MICROS)
     stream.commit()
     saved = stream.to_ipc()
-    store.evolve(frame_of(["10s", "1m"], {**BEFORE, **ADDED}), rows=rows_of([]).schema)
+    store.evolve(frame_of(["10s", "1m"], {**BEFORE, **ADDED}), row_schema=rows_of([]).schema)
     store = FrameStore(str(tmp_path / "store"))
     stream = ClosedWindows.from_ipc(saved, store, "s")
     stream.commit()

@@ -193,30 +193,36 @@ class SQLite(one_file()):
             db.execute("COMMIT")
 
     def _open(self):
-        db = sqlite3.connect(self.uri, timeout=60, isolation_level=None)
+        db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
         db.execute("CREATE TABLE IF NOT EXISTS store (id INTEGER PRIMARY KEY, held BLOB)")
         return db
 
     def _held(self, db):
         row = db.execute("SELECT held FROM store").fetchone()
-        return (
-            pickle.loads(row[0]) if row else {"manifest": None, "schema": None, "parts": {}, "numbers": {}, "rows": {}}
-        )
+        empty = {"version": 0, "manifest": None, "schema": None, "parts": {}, "recorded": {}, "rows": {}}
+        return pickle.loads(row[0]) if row else empty
 
 
 @pytest.mark.store
 def test_a_backend_of_ones_own_keeps_the_protocol(tmp_path):
     numbers = iter(range(10**6))
-    check_backend(lambda: SQLite(str(tmp_path / f"{next(numbers)}.db")))
+    check_backend(lambda: SQLite(f"sqlite://{tmp_path}/{next(numbers)}.db"))
 
 
 @pytest.mark.store
-def test_a_store_on_a_backend_of_ones_own_answers_as_one_in_a_folder(tmp_path):
-    """Appended, merged, grown by a measure and a level, and asked: the same bits in both."""
+def test_a_store_on_a_backend_of_ones_own_answers_as_one_in_a_folder(tmp_path, monkeypatch):
+    """Opened by its address, appended, merged, grown by a measure and a level, and asked: the same bits in both."""
+    folder = tmp_path / "installed" / "own_backend-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: own_backend\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(f"[tiltframe.backends]\nsqlite = {__name__}:SQLite\n")
     frame = TiltFrame(["1h", "1d"], "ts", {"n": aggr.count(), "sold": aggr.sum("price")}, ["shop"])
+    with pytest.raises(ValueError, match="sqlite"):  # before it is installed
+        FrameStore(f"sqlite://{tmp_path}/own.db", frame)
+    monkeypatch.syspath_prepend(folder.parent)
     more = TiltFrame(["1h", "1d", "1mo"], "ts", {**frame.measures, "mean": aggr.avg("price")}, ["shop"])
     answers = []
-    for place in (SQLite(str(tmp_path / "own.db")), str(tmp_path / "folder")):
+    for place in (f"sqlite://{tmp_path}/own.db", str(tmp_path / "folder")):
         store = FrameStore(place, frame)
         for number in range(3):
             assert store.append(rollup(sales(number, 40), frame), "w", number)
@@ -224,7 +230,7 @@ def test_a_store_on_a_backend_of_ones_own_answers_as_one_in_a_folder(tmp_path):
         store.compact()
         store.evolve(more, sales(0).schema)
         assert store.append(rollup(sales(9, 40), more), "w", 9)
-        assert store.check().problems == ()
+        assert store.verify().problems == ()
         again = FrameStore(place)
         answers.append([again.query(per, order_by=["window_start", "shop"]) for per in ("1h", "1d", "1mo")])
     assert all(own.equals(folder) for own, folder in zip(*answers, strict=True))

@@ -7,7 +7,9 @@ import sys
 import click
 
 from tiltframe.cli.progress import progress_bar
-from tiltframe.store import FrameStore
+from tiltframe.store import DamagedStore, FrameStore
+from tiltframe.store.backends.open import backend_at
+from tiltframe.store.verify import VerifyReport
 
 
 @click.command(
@@ -17,13 +19,16 @@ from tiltframe.store import FrameStore
 @click.option("--name", metavar="NAME", help="Which store of a database.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def check(uri: str, name: str | None, form: str) -> None:
-    """Check a whole store: logs, files, states, and its levels against each other.
+    """Check a whole store: its log, files, states, and its levels against each other.
 
     Prints a sentence for everything that is damaged or lost, and ends with exit status 1 then. Changes nothing.
     """
-    store = FrameStore(uri, name=name)
-    with progress_bar("checking", 0) as progress:
-        report = store.check(progress)
+    try:
+        store = FrameStore(uri, name=name)
+        with progress_bar("checking", 0) as progress:
+            report = store.verify(progress)
+    except DamagedStore as error:  # so that it cannot even be opened
+        report = VerifyReport(backend_at(uri, name or "", {}).display_uri, (), 0, 0, (str(error),))
     if form == "json":
         click.echo(report.to_json())
     elif report.ok:

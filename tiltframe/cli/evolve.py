@@ -56,5 +56,5 @@ def evolve(
     typed.check(wanted.time, wanted.may_read())
     declared = typed.declared
     from_now(STEPS)
-    store.evolve(wanted, rows=pa.schema(list(declared.items())) if declared else None)
-    click.echo(f"{store.place}: {store.frame!r}", err=True)
+    store.evolve(wanted, row_schema=pa.schema(list(declared.items())) if declared else None)
+    click.echo(f"{store.display_uri}: {store.frame!r}", err=True)

@@ -1,11 +1,10 @@
 """The record of files: which files a store holds, so that a file counts once, whatever it is called.
 
-A file is told by its bytes. With each commit the store notes, beside the states, numbers that only grow:
+A file is told by its bytes. With each commit the store records, beside the states:
 
-    content 4123…        odd while the rows of these bytes are in the store, even after they have been replaced
-    from 4123…, to 4123… where their windows begin and end; absent for a file without rows
-    path /data/a.csv     how often the path has been noted, and a part of the bytes' number
-    path /data/a.csv 2   the number of the bytes that it had the second time
+    content 4123…     {"held": true, "range": [from, to]}     whether the rows of these bytes are in the store, or
+                                                              others in their place; their windows, null without rows
+    path /data/a.csv  "4123…"                                 the bytes that it had when it was recorded last
 """
 
 from __future__ import annotations
@@ -14,168 +13,170 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tiltframe.store import FrameStore
-from tiltframe.store.core.backend import Conflict, Range
-
-_BITS = 62  # of a number of bytes
-_PART = 40  # of them, beside how often a path has been noted
-_MIDDLE = 1 << 62  # times before 1970 are numbers too
+from tiltframe.store import CommitConflict, FrameStore
+from tiltframe.store.ranges import Range
 
 
 @dataclass(frozen=True)
-class Filed:
+class KnownFile:
     """A file, and what a store knows of it.
 
     Parameters
     ----------
     file : path
-    content : int
-        The number of its bytes.
-    count : int
-        How often these bytes have come and gone: odd while they are in the store; -1 if never.
-    noted : int
-        How often the path has been noted.
-    before : int or None
-        The number of the other bytes that the path held when it was noted last.
-    before_count : int
-        Of these, as ``count``.
-    before_span : range or None
-        The windows of these; None if they had no rows.
+    content : str
+        The digest of its bytes.
+    record : dict or None
+        What is recorded of these bytes.
+    before : str or None
+        The other bytes that the path held when it was noted last.
+    before_record : dict or None
+        What is recorded of those.
+    noted : str or None
+        What is recorded of its path.
+    piped : bool
+        Whether it stands for standard input, whose path is not recorded.
     stamp : (int, int)
         Size and time of change when the bytes were read.
     """
 
     file: Path
-    content: int
-    count: int
-    noted: int
-    before: int | None
-    before_count: int
-    before_span: Range | None
-    known: bool
+    content: str
+    record: Mapping[str, Any] | None
+    before: str | None
+    before_record: Mapping[str, Any] | None
+    noted: str | None
+    piped: bool
     stamp: tuple[int, int]
+
+    @property
+    def known(self) -> bool:
+        """Whether the path need not be recorded."""
+        return self.piped or self.noted == self.content
 
     @property
     def held(self) -> bool:
         """Whether the store holds its rows."""
-        return self.count % 2 == 1 and self.count > 0
+        return self.record is not None and bool(self.record["held"])
 
     @property
     def replaced(self) -> bool:
         """Whether the store held its rows, and others came in their place."""
-        return self.count > 0 and not self.held
+        return self.record is not None and not self.held
+
+    @property
+    def before_held(self) -> bool:
+        """Whether the store holds the rows that the path had before."""
+        return self.before_record is not None and bool(self.before_record["held"])
+
+    @property
+    def before_range(self) -> Range | None:
+        """The windows of the rows that the path had before; None if there were none."""
+        span = None if self.before_record is None else self.before_record["range"]
+        return None if span is None else (span[0], span[1])
 
     @property
     def changed(self) -> bool:
         """Whether the store holds other rows of the same path."""
-        return not self.held and self.before is not None and self.before_count % 2 == 1 and self.before_span is not None
+        return not self.held and self.before_held and self.before_range is not None
 
 
-def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[Filed]:
-    """Read the bytes of files, and look what a store knows of them; the path of what was piped is not noted."""
+def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None) -> list[KnownFile]:
+    """Read the bytes of files, and look up what a store knows of them."""
     stamps = [_stamp(file) for file in files]
-    contents = [content_of(file) for file in files]
-    first = _numbers(store, [*map(_content, contents), *map(_path, files)])
-    notes = {file: divmod(first.get(_path(file), 0), 1 << _PART) for file in files}
-    known = {
-        file: notes[file][0] > 0 and notes[file][1] == content % (1 << _PART)
-        for file, content in zip(files, contents, strict=True)
-    }
-    other = [file for file in files if notes[file][0] and not known[file]]
-    seconds = _numbers(store, [_path(file, notes[file][0]) for file in other])
-    befores = {file: seconds[_path(file, notes[file][0])] for file in other}
-    spans = spans_of(set(befores.values()), store)
-    counts = _numbers(store, map(_content, befores.values()))
+    contents = [file_digest(file) for file in files]
+    recorded = _recorded(store, [*map(_content, contents), *map(_path, files)])
+    noted = [recorded.get(_path(file)) for file in files]
+    before = [None if was == content else was for was, content in zip(noted, contents, strict=True)]
+    recorded |= _recorded(store, [_content(was) for was in before if was is not None])
     return [
-        Filed(
+        KnownFile(
             file,
             content,
-            first.get(_content(content), -1),
-            notes[file][0],
-            before := befores.get(file),
-            -1 if before is None else counts.get(_content(before), -1),
-            None if before is None else spans.get(before),
-            known[file] or file == piped,
+            recorded.get(_content(content)),
+            was,
+            None if was is None else recorded.get(_content(was)),
+            path,
+            file == piped,
             stamp,
         )
-        for file, content, stamp in zip(files, contents, stamps, strict=True)
+        for file, content, was, path, stamp in zip(files, contents, before, noted, stamps, strict=True)
     ]
 
 
-def spans_of(contents: Iterable[int], store: FrameStore) -> dict[int, Range]:
-    """Look up the windows of bytes that have any."""
-    wanted = list(contents)
-    ends = _numbers(store, [f"{side} {content}" for content in wanted for side in ("from", "to")])
-    return {c: (ends[f"from {c}"] - _MIDDLE, ends[f"to {c}"] - _MIDDLE) for c in wanted if f"from {c}" in ends}
-
-
-def entries(
-    noted: Iterable[Filed], came: Sequence[Filed], spans: Mapping[Path, Range], given: Iterable[Filed] | None = None
-) -> dict[str, int]:
-    """Write what a store is to note.
+def to_record(
+    noted: Iterable[KnownFile],
+    came: Sequence[KnownFile],
+    ranges: Mapping[Path, Range],
+    sources: Iterable[KnownFile] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write what a store is to record, and what must still be recorded of the same names.
 
     Parameters
     ----------
     noted : files whose paths are to be known
     came : those of them whose rows come into the store
-    spans : file -> its windows
+    ranges : file -> its windows
         Without an entry for files without rows.
-    given : files that a range was derived from, if one was
+    sources : files that a range was derived from, if one was
         What the paths of ``came`` held before is replaced then, unless another of these files holds it.
     """
-    numbers: dict[str, int] = {}
-    for filed in noted:
-        if not filed.known:
-            numbers[_path(filed.file)] = ((filed.noted + 1) << _PART) + filed.content % (1 << _PART)
-            numbers[_path(filed.file, filed.noted + 1)] = filed.content
-    for filed in came:
-        if not filed.held:
-            numbers[_content(filed.content)] = max(filed.count, 0) + 1
-        if filed.count < 0 and filed.file in spans:
-            low, high = spans[filed.file]
-            numbers |= {f"from {filed.content}": low + _MIDDLE, f"to {filed.content}": high + _MIDDLE}
-    staying = None if given is None else {filed.content for filed in given}
-    for filed in came:
-        if staying is not None and not filed.held and filed.before_count % 2 == 1 and filed.before not in staying:
-            numbers[f"content {filed.before}"] = filed.before_count + 1
-    return numbers
+    recorded: dict[str, Any] = {}
+    replacing: dict[str, Any] = {}
+
+    def record(name: str, value: Any, before: Any) -> None:
+        recorded[name] = value
+        if before is not None:
+            replacing[name] = before
+
+    for one in noted:
+        if not one.known:
+            record(_path(one.file), one.content, one.noted)
+    for one in came:
+        if not one.held:
+            span = ranges.get(one.file) if one.record is None else one.record["range"]
+            record(_content(one.content), {"held": True, "range": span and list(span)}, one.record)
+    staying = None if sources is None else {one.content for one in sources}
+    for one in came:
+        if staying is not None and not one.held and one.before_held and one.before not in staying:
+            record(f"content {one.before}", {**(one.before_record or {}), "held": False}, one.before_record)
+    return recorded, replacing
 
 
-def note(store: FrameStore, numbers: Mapping[str, int]) -> None:
-    """Have a store note something beside its states; whoever was faster has noted it too."""
-    if numbers:
-        finest = store.frame.levels[0].name
+def note(store: FrameStore, recorded: Mapping[str, Any], replacing: Mapping[str, Any]) -> None:
+    """Have a store record something beside its states; whoever was faster has recorded it too."""
+    if recorded:
         try:
-            store.backend.commit(finest, [], (), numbers, store.backend.view([finest], numbers)[0])
-        except Conflict:
+            store.record(recorded, replacing)
+        except CommitConflict:
             return
 
 
-def unchanged(filed: Filed) -> None:
+def unchanged(one: KnownFile) -> None:
     """Raise ``ValueError`` if a file is not what it was when its bytes were read."""
-    if _stamp(filed.file) != filed.stamp:
-        raise ValueError(f"{filed.file} was written to while it was read; wait until it is whole, and try again")
+    if _stamp(one.file) != one.stamp:
+        raise ValueError(f"{one.file} was written to while it was read; wait until it is whole, and try again")
 
 
-def content_of(file: Path) -> int:
-    """Number the bytes of a file."""
+def file_digest(file: Path) -> str:
+    """Tell the bytes of a file."""
     with open(file, "rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").digest()
-    return int.from_bytes(digest[:8], "big") >> (64 - _BITS)
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:32]
 
 
-def _numbers(store: FrameStore, names: Iterable[str]) -> dict[str, int]:
-    """Look up what a store has noted; files may have the same bytes, or be links to one another."""
-    return store.numbers(list(dict.fromkeys(names)))
+def _recorded(store: FrameStore, names: Iterable[str]) -> dict[str, Any]:
+    """Look up what a store has recorded; files may have the same bytes, or be links to one another."""
+    return store.recorded(list(dict.fromkeys(names)))
 
 
-def _content(content: int) -> str:
+def _content(content: str) -> str:
     return f"content {content}"
 
 
-def _path(file: Path, noted: int | None = None) -> str:
-    return f"path {file.resolve()}" + ("" if noted is None else f" {noted}")
+def _path(file: Path) -> str:
+    return f"path {file.resolve()}"
 
 
 def _stamp(file: Path) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from aggr.kernels import compute as pc
 from aggr.kernels.digest import same_bits
 from aggr.states.keys import plain_keys
-from tiltframe.cli.ingested_files import Filed, entries, note, unchanged
+from tiltframe.cli.ingested_files import KnownFile, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar
 from tiltframe.event_time import event_times
@@ -25,10 +25,8 @@ from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.spilled_states import spilled
 from tiltframe.store import Expired, FrameStore
-from tiltframe.store.core.backend import Range
-from tiltframe.store.core.ranges import as_text, minus, union
-from tiltframe.store.core.read_plan import widened
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
 
 _WHOLE_FILES = "with every file that has rows in it"
 
@@ -43,7 +41,7 @@ class _Seen:
 
 def append_new(
     source: Source,
-    filed: Sequence[Filed],
+    filed: Sequence[KnownFile],
     store: FrameStore,
     writable: Callable[[], FrameStore],
     bad: BadRows | None,
@@ -55,13 +53,12 @@ def append_new(
     came = list({one.content: one for one in reversed(filed) if not one.held}.values())[::-1]
     for one in filed:
         if one not in came and not one.known:
-            click.echo(f"{one.file}: its bytes are in {store.place} under another name, and count once", err=True)
+            click.echo(f"{one.file}: its bytes are in {store.display_uri} under another name, and count once", err=True)
     if not came:
-        click.echo(f"nothing new: {store.place} already holds all {len(filed)} files", err=True)
+        click.echo(f"nothing new: {store.display_uri} already holds all {len(filed)} files", err=True)
         from_now(STEPS)
         store = writable()
-        note(store, entries(filed, (), {}))
-        store.catch_up()
+        note(store, *to_record(filed, (), {}))
         return
     seen = _Seen()
     with (
@@ -71,24 +68,26 @@ def append_new(
         for one in came:
             unchanged(one)
         if not seen.spans and store.schema is None:
-            click.echo(f"the inputs have no rows: {store.place} is not made, for its types are told by rows", err=True)
+            click.echo(
+                f"the inputs have no rows: {store.display_uri} is not made, for its types are told by rows", err=True
+            )
             return
-        made_from = entries(filed, came, seen.spans)
+        recorded, replacing = to_record(filed, came, seen.spans)
         store = writable() if store.schema is None else store
-        writer = f"rollup {hashlib.sha256(repr(sorted(made_from.items())).encode()).hexdigest()[:16]}"
-        with writing(lambda: store.holds(writer, 0)):
-            added = store.append_spilled(slices, writer, 0, made_from)
+        writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
+        with writing(lambda: store.has_commit(writer, 0)):
+            added = store.append_spilled(slices, writer, 0, recorded, replacing)
     if added is None:
-        click.echo(f"nothing new: someone else has added the same files to {store.place} meanwhile", err=True)
+        click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
         return
     writable()  # what is agreed on retention changes last
     levels = len(store.frame.levels)
-    click.echo(f"{store.place}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
+    click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
 
 
 def replace_in(
     source: Source,
-    filed: Sequence[Filed],
+    filed: Sequence[KnownFile],
     within: str,
     store: FrameStore,
     writable: Callable[[], FrameStore],
@@ -109,12 +108,12 @@ def replace_in(
     fresh = [one for one in came if not one.held]
     _check_outside(fresh, finest, span, seen.spans, store)
     contents = {one.content for one in came}
-    numbers = entries([one for one in filed if one.content in contents], came, seen.spans, filed)
+    recorded, replacing = to_record([one for one in filed if one.content in contents], came, seen.spans, filed)
     store = writable() if store.schema is None else store
-    with writing(lambda: store.numbers(numbers) == numbers):
-        store.replace(inside, (as_text(span[0]), as_text(span[1])), numbers)
+    with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
+        store.replace(inside, (as_text(span[0]), as_text(span[1])), recorded, replacing)
     writable()
-    said = f"{store.place}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
+    said = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
     left = finest.num_rows - inside.num_rows
     click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
     for one in once:
@@ -123,7 +122,7 @@ def replace_in(
 
 
 def _rolled(
-    source: Source, filed: Sequence[Filed], frame: TiltFrame, span: Range, bad: BadRows | None
+    source: Source, filed: Sequence[KnownFile], frame: TiltFrame, span: Range, bad: BadRows | None
 ) -> tuple[pa.Table, _Seen]:
     """Roll up files, and see where their windows are."""
     seen = _Seen()
@@ -158,7 +157,7 @@ def _watched(
         for batch in file_batches(source, file, columns, lambda rows: reduce_rows(rows, frame), bad):
             if batch.num_rows:
                 times = event_times(batch.column(frame.time), frame.time)
-                low, high = widened((int(times.min()), int(times.max()) + 1), frame.levels[0])
+                low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
                 was = seen.spans.get(file, (low, high))
                 seen.spans[file] = min(was[0], low), max(was[1], high)
                 inside = int(((times >= span[0]) & (times < span[1])).sum())
@@ -168,33 +167,33 @@ def _watched(
         progress(0, file.stat().st_size)
 
 
-def _check_addable(one: Filed, store: FrameStore) -> None:
+def _check_addable(one: KnownFile, store: FrameStore) -> None:
     """Refuse a file whose path, or bytes, the store knows in another state."""
-    if one.changed and one.before_span is not None:
+    if one.changed and one.before_range is not None:
         raise ValueError(
-            f"{one.file} has changed since it was rolled up into {store.place}, and its old rows, in "
-            f"{_text(one.before_span)}, would count twice; put new rows into a file of their own, or derive the range "
+            f"{one.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
+            f"{_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the range "
             f"of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
         )
     if one.replaced:
         raise ValueError(
-            f"{one.file} holds rows that {store.place} has replaced by others; leave it out, or derive their range "
-            f"anew: --replace-within START,END {_WHOLE_FILES}"
+            f"{one.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive their "
+            f"range anew: --replace-within START,END {_WHOLE_FILES}"
         )
 
 
 def _check_outside(
-    fresh: Sequence[Filed], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
+    fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
 ) -> None:
     """Refuse files that the store does not hold, if they have rows outside the range that it does not hold either."""
-    theirs = [*(spans[one.file] for one in fresh), *(one.before_span for one in fresh if one.before_span)]
+    theirs = [*(spans[one.file] for one in fresh), *(one.before_range for one in fresh if one.before_range)]
     for part in minus(union(theirs), [span]):
         if not _same(_within(finest, part), store, part):
             low, high = min(low for low, _ in [*theirs, span]), max(high for _, high in [*theirs, span])
             raise ValueError(
                 f"{', '.join(str(one.file) for one in fresh)}: in {_text(part)}, outside the range that is to be "
-                f"replaced, {store.place} holds something else than the inputs; give a range that holds all of it, "
-                f"--replace-within {_text((low, high))}, {_WHOLE_FILES}"
+                f"replaced, {store.display_uri} holds something else than the inputs; give a range that holds all of "
+                f"it, --replace-within {_text((low, high))}, {_WHOLE_FILES}"
             )
 
 

@@ -9,9 +9,9 @@ from tiltframe.cli.output import as_moment, print_report
 from tiltframe.cli.progress import progress_bar
 from tiltframe.cli.rollup import read_retention
 from tiltframe.store import FrameStore
-from tiltframe.store.core.ranges import as_text
-from tiltframe.store.core.retention import checked_retention
 from tiltframe.store.query.execution import moment
+from tiltframe.store.ranges import as_text
+from tiltframe.store.retention import checked_retention
 from windows import window
 
 _STORE = click.argument("uri", metavar="STORE")
@@ -30,7 +30,7 @@ _CLEAN = click.option(
 @_NAME
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def inspect(uri: str, name: str | None, form: str) -> None:
-    """Show what a store holds: levels, ranges, rows, bytes, commits, gaps, retention."""
+    """Show what a store holds: levels, ranges, rows, bytes, parts, gaps, retention."""
     report = FrameStore(uri, name=name).inspect()
     if form == "json":
         click.echo(report.to_json())
@@ -44,18 +44,16 @@ def inspect(uri: str, name: str | None, form: str) -> None:
 @click.option("--before", metavar="TIME", help="Windows that end later are still open; now unless given.")
 @_CLEAN
 def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
-    """Merge the commits of closed windows, and derive coarser levels where only finer ones were written."""
+    """Merge the commits of closed windows, and remove files that nobody reads any more."""
     window(clean)
     store = FrameStore(uri, name=name)
     until = moment(before, store.frame.timezone)
     from_now(STEPS)
-    behind = store.catch_up()
     with progress_bar("merging parts", 0) as progress:
         done = store.compact(as_text(until), progress)
-    removed = store.clean(clean)
+    removed = store.vacuum(clean)
     merged = ", ".join(f"{level} {was:,} → {now:,}" for level, (was, now) in done.items() if was) or "nothing to merge"
-    said = f"; {behind:,} commits taken over into coarser levels" if behind else ""
-    click.echo(f"{store.place}: parts {merged}{said}; {removed:,} old files or rows removed", err=True)
+    click.echo(f"{store.display_uri}: parts {merged}; {removed:,} old files or rows removed", err=True)
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe expire web\n  tiltframe expire web --retention 10s=1d,1m=7d")
@@ -65,7 +63,7 @@ def compact(uri: str, name: str | None, before: str | None, clean: str) -> None:
 @click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
 @_CLEAN
 def expire(uri: str, name: str | None, retention: str | None, now: str | None, clean: str) -> None:
-    """Remove windows that are older than their level's retention, once coarser levels hold them."""
+    """Remove windows that are older than their level's retention; coarser levels hold them."""
     window(clean)
     given = read_retention(retention)
     store = FrameStore(uri, name=name)
@@ -74,16 +72,13 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
         checked_retention(given, store.frame)
     elif not store.retention:
         raise ValueError(
-            f"the store {store.place} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
+            f"the store {store.display_uri} keeps every level for ever; say how long with --retention 10s=1d,1m=7d"
         )
     from_now(STEPS)
     store = FrameStore(uri, name=name, retention=given)  # now it is written
     if not store.retention:
-        click.echo(f"{store.place}: every level is kept for ever from now on; nothing was removed", err=True)
+        click.echo(f"{store.display_uri}: every level is kept for ever from now on; nothing was removed", err=True)
         return
-    behind = store.catch_up()
-    if behind:
-        click.echo(f"{store.place}: first took {behind:,} commits over into coarser levels", err=True)
     for level, (before, rows) in store.expire(as_text(until)).items():
-        click.echo(f"{store.place}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
-    store.clean(clean)
+        click.echo(f"{store.display_uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
+    store.vacuum(clean)

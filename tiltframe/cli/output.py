@@ -24,8 +24,8 @@ from rich.text import Text
 from aggr.kernels import compute as pc
 from aggr.states.flat_results import flattened
 from tiltframe.frame import END, LEVEL, START
-from tiltframe.store.core.report import Report
 from tiltframe.store.query.results import PARTIAL
+from tiltframe.store.report import Report
 from windows import read_window
 
 _GAPS_SHOWN = 5
@@ -224,10 +224,10 @@ def print_report(report: Report) -> None:
     frame = report.manifest.frame
     title = f"{report.manifest.name}: {frame!r}"
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
-    for name in ("level", "from", "to", "kept for", "windows", "gaps", "rows", "bytes", "parts", "commits", "behind"):
+    for name in ("level", "from", "to", "kept for", "windows", "gaps", "rows", "bytes", "parts", "waiting"):
         table.add_column(name, justify="left" if name in ("level", "from", "to", "kept for") else "right", no_wrap=True)
     for level in report.levels:
-        numbers = (level.windows, len(level.gaps), level.rows, level.bytes, level.parts, level.commits, level.behind)
+        numbers = (level.windows, len(level.gaps), level.rows, level.bytes, level.parts, level.waiting)
         span = (as_moment(level.first), as_moment(level.end))
         table.add_row(level.level, *span, level.retention or "ever", *(f"{number:,}" for number in numbers))
     console = Console()

@@ -20,9 +20,9 @@ from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
-from tiltframe.store.core.replacement import check_whole
-from tiltframe.store.core.retention import checked_retention
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.retention import checked_retention
+from tiltframe.store.rewrite import check_whole
 
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
 

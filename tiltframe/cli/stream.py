@@ -193,7 +193,7 @@ def _closed(
     closed = ClosedWindows(store, stream_name, emit, late, max_keys=max_keys)
     if closed.committed is not None:
         click.echo(
-            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.place} as a new "
+            f"tiltframe: there is no saved state; the stream {stream_name!r} goes on from {store.display_uri} as a new "
             f"writer, and rows of windows that end by {as_moment(closed.committed)} count as committed",
             err=True,
         )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from aggr.states.keys import columns_keys_may_read
-from tiltframe.cli.ingested_files import content_of
+from tiltframe.cli.ingested_files import file_digest
 from tiltframe.cli.types_from_store import settled
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import (
@@ -209,7 +209,7 @@ def _gathered(source: int, stopped: list[bool]) -> Iterator[bytes]:
 class Arrivals:
     """Files that arrive in a folder, in the order in which they were last written to; each is read once.
 
-    A file is known by its path, for as long as it stays in the folder. ``known`` has of each its content's number,
+    A file is known by its path, for as long as it stays in the folder. ``known`` has of each the digest of its bytes,
     size and time of change.
     """
 
@@ -218,7 +218,7 @@ class Arrivals:
     reading: ReadOptions
     store: FrameStore | None = None
     once: bool = False
-    known: dict[str, list[int]] = field(default_factory=dict)
+    known: dict[str, list[Any]] = field(default_factory=dict)
     bad: BadRows | None = None
     _source: Source | None = None
 
@@ -259,7 +259,7 @@ class Arrivals:
         content, *before = self.known[name]
         if before == stamp:
             return
-        if content_of(path) != content:
+        if file_digest(path) != content:
             raise ValueError(
                 f"{path} has changed since it was read, and its rows would count twice; put new rows into a file of "
                 "their own"
@@ -269,7 +269,7 @@ class Arrivals:
     def _rows(self, path: Path) -> Iterator[Arrived]:
         """Yield the rows of a file, and note that it was read with the last of them."""
         status = path.stat()
-        content = content_of(path)
+        content = file_digest(path)
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)

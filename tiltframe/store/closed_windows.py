@@ -26,17 +26,17 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
-from tiltframe.store.core.backend import StoreError
-from tiltframe.store.core.commits import check_writer
-from tiltframe.store.core.ranges import as_text
+from tiltframe.store.commit import check_writer
+from tiltframe.store.errors import MissingStore
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.query.execution import Expired
+from tiltframe.store.ranges import EVER, as_text
+from tiltframe.store.recorded import snapshot_of
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
 from tiltframe.streaming.saved import extended, extension
 
 COMPACT_EVERY = 50  # commits
 _AFTER_ALL = "9999-01-01"  # every window ends before
-_MIDDLE = 1 << 62  # moments before 1970 are numbers too
 
 
 class ClosedWindows:
@@ -133,7 +133,7 @@ class ClosedWindows:
             return self.windows.add_rows(rows)
         self._frame.check(rows.schema)
         times, finest = event_times(rows.column(self._frame.time), self._frame.time), self._frame.levels[0]
-        committed = -_MIDDLE if self.committed is None else self.committed
+        committed = EVER[0] if self.committed is None else self.committed
         ends = finest.ends(finest.starts(times))
         late = (ends <= self.windows.closed_before) & (ends > committed)
         dropped = self.windows.add_rows(rows.filter(pa.array(~late)) if late.any() else rows)
@@ -231,17 +231,17 @@ class ClosedWindows:
         for level in self.store.frame.levels:
             below = merge_level(made_here(below), self.store.frame, level, unknown=True)
             levels.append((level, below))
-        added = self.store.append(joined(levels, self.store.frame), self.writer, self.number, self._closed())
+        states, before = joined(levels, self.store.frame), self.store.recorded([_record(self.stream)])
+        added = self.store.append(states, self.writer, self.number, self._closed_until(before), before)
         self.outgoing, self.number = None, self.number + 1
         if self._compact_every is not None and self.number % self._compact_every == 0:
             self.store.compact(before=_AFTER_ALL)
         return added
 
-    def _closed(self) -> dict[str, int]:
-        """Say before when all rows are in the store; it is noted with the commit."""
-        before, name = self.windows.closed_before, _note(self.stream)
-        there = self.store.numbers([name]).get(name, -1)
-        return {name: before + _MIDDLE} if before is not None and before + _MIDDLE > there else {}
+    def _closed_until(self, before: Mapping[str, int]) -> dict[str, int]:
+        """Say before when all rows are in the store; it is recorded with the commit, and never goes back."""
+        until, name = self.windows.closed_before, _record(self.stream)
+        return {} if until is None or until <= before.get(name, EVER[0]) else {name: until}
 
     def _send(self, states: pa.Table) -> None:
         """Put states of the finest level on their way."""
@@ -271,13 +271,12 @@ def committed_before(store: FrameStore, stream: str | None = None) -> int | None
         If the store cannot be read.
     """
     if stream is not None:
-        number = store.numbers([_note(stream)]).get(_note(stream))
-        return None if number is None else number - _MIDDLE
+        return store.recorded([_record(stream)]).get(_record(stream))
     if store.schema is None:
         return None
     finest = store.frame.levels[0]
-    parts = [part for part in store.backend.view([finest.name])[0].parts if part.rows]
-    last = np.array([max((part.greatest for part in parts), default=0)])
+    parts = snapshot_of(store.backend).of(finest.name)
+    last = np.array([max((part.last_start for part in parts), default=0)])
     return int(finest.ends(last)[0]) if parts else None
 
 
@@ -307,8 +306,10 @@ def recovered(
 
     Raises
     ------
+    MissingStore
+        If the store holds nothing of the stream.
     StoreError
-        If the store holds nothing of the stream, or cannot be read.
+        If the store cannot be read.
 
     Examples
     --------
@@ -327,7 +328,7 @@ def recovered(
     committed = committed_before(store, stream)
     if committed is None:
         of = "" if stream is None else f" of the stream {stream!r}"
-        raise StoreError(f"the store {store.place} holds nothing{of} to go on from; begin with OpenWindows")
+        raise MissingStore(f"the store {store.display_uri} holds nothing{of} to go on from; begin with OpenWindows")
     spans = {}  # of each level: what the windows of the next one are made of that may be open
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
@@ -339,7 +340,7 @@ def recovered(
     return OpenWindows.from_committed(states, committed, store.frame, emit, late, **bounds)
 
 
-def _note(stream: str) -> str:
+def _record(stream: str) -> str:
     return f"{stream} closed"
 
 

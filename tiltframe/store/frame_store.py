@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -17,22 +17,22 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
-from tiltframe.store.core.backend import Backend, StoreError
-from tiltframe.store.core.checked_states import check_readable, checked
-from tiltframe.store.core.commits import by_level, check_made_from, check_writer, commit_parts, write_levels
-from tiltframe.store.core.content import NOTHING, Content, content_of, earlier_contents, total
-from tiltframe.store.core.evolution import evolve
-from tiltframe.store.core.manifest import Manifest, check_levels, check_name, schema_of
-from tiltframe.store.core.retention import checked_retention, retain
-from tiltframe.store.core.retry import retry_on_conflict
-from tiltframe.store.delta.folder import whole_path
+from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
+from tiltframe.store.backends.protocol import OWN, Backend
+from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
+from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
-from tiltframe.store.open import backend_at, check_options, check_types, checked_uri, described
+from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
 from tiltframe.store.query.execution import execute, moment, read_states
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.resolution import finest_within
 from tiltframe.store.query.results import checked_order, empty_results, found_having, in_zone, limited, ordered
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
+from tiltframe.store.retention import checked_retention
+from tiltframe.store.retry import retry_on_conflict
+from tiltframe.store.rewrite import evolve, retain
 from tiltframe.tabular import table_of
 from windows import TimeWindow, check_timezone
 
@@ -52,7 +52,7 @@ class FrameStore(Maintenance):
         backend of one's own (`tiltframe.store.testing`), which takes no ``storage_options``.
     frame : TiltFrame, optional
         What the store is to keep; may be left out for a store that is there. Nothing is written before the first
-        commit, for rows tell the types of states, unless ``rows`` does.
+        commit, for rows tell the types of states, unless ``row_schema`` does.
     name : str, optional
         Of the store: its tables are called ``<name>_<level>``. ``frame`` unless given; in a database with several
         stores it says which.
@@ -64,14 +64,19 @@ class FrameStore(Maintenance):
     durable : bool
         Whether commits to a folder are on the disk (``fsync``) before they are acknowledged, and so survive the loss
         of power; without, they survive the end of the process. Object stores and databases look after that themselves.
-    rows : schema, optional
-        Of the rows that are to come: the store is made at once, where there is none, and readers find it.
+    row_schema : schema, optional
+        Of the rows that are to come: the store is made at once, if there is none, and readers find it.
 
     Raises
     ------
+    MissingStore
+        If there is no store and no frame is given.
+    OtherFrame
+        If the store is of another frame, naming the difference.
+    DamagedStore, UnreachableStore
+        If what is stored is damaged, or the place cannot be read.
     StoreError
-        Where there is no store and no frame is given, for a store of another frame (naming the difference), of a
-        newer release, for a damaged one, and where the place cannot be read.
+        If the store is of a newer release, or what keeps it is not installed.
 
     Examples
     --------
@@ -94,9 +99,9 @@ class FrameStore(Maintenance):
         retention: Mapping[str, str | None] | None = None,
         storage_options: Mapping[str, str] | None = None,
         durable: bool = False,
-        rows: pa.Schema | None = None,
+        row_schema: pa.Schema | None = None,
     ) -> None:
-        """Look what is there."""
+        """Open the store, and read its manifest if it exists."""
         if name is not None:
             check_name(name)
         given = uri if isinstance(uri, Backend) else None
@@ -108,11 +113,11 @@ class FrameStore(Maintenance):
         self._given = given
         if frame is not None:
             checked_type(frame, TiltFrame, "frame")
-        self._backend: Backend = given or backend_at(self.uri, name, self._options, durable)
+        self._backend: Backend = given or backend_at(self.uri, name or "", self._options, durable)
         self._name = name or DEFAULT_NAME
-        self._manifest = described(self._backend, name)
+        self._manifest = self._read_manifest(name)
         if self._manifest is None and frame is None:
-            raise StoreError(f"there is no store {self.place}")
+            raise MissingStore(f"there is no store {self.display_uri}")
         if self._manifest is not None and frame is not None:
             self._check_frame(frame)
         kept = self._manifest.frame if self._manifest else frame
@@ -121,31 +126,41 @@ class FrameStore(Maintenance):
         self.frame: TiltFrame = kept
         self._retention = {} if retention is None else checked_retention(retention, self.frame)
         if self._manifest is not None:
-            self._backend = self._backend.named(self._manifest.name)
+            self._backend = self._backend.store_named(self._manifest.name)
             if retention is not None and self._retention != self._manifest.retention:
-                self._manifest = retry_on_conflict(lambda: retain(self._backend, self._retention))
-        if rows is not None:
-            self.prepare(self.frame.states_schema(checked_type(rows, pa.Schema, "rows")))
+                self._manifest = retain(self._backend, self._retention)
+        if row_schema is not None:
+            self.ensure_created(self.frame.states_schema(checked_type(row_schema, pa.Schema, "row_schema")))
+
+    def _read_manifest(self, name: str | None = None) -> Manifest | None:
+        """Read what the store says of itself, if it is there; raises `OtherFrame` if it has another name."""
+        snapshot = self._backend.snapshot()
+        if snapshot is None:
+            return None
+        manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
+        if name is not None and name != manifest.name:
+            raise OtherFrame(f"the store {self.display_uri} is called {manifest.name!r}, not {name!r}")
+        return manifest
 
     @property
-    def place(self) -> str:
+    def display_uri(self) -> str:
         """Where it is, as may be shown: without a password."""
-        return self._backend.place
+        return self._backend.display_uri
 
     @property
     def backend(self) -> Backend:
-        """What keeps the states: it pickles, so that tasks in other processes write and read through it."""
+        """What keeps the states: it pickles, so that tasks in other processes read and write through it."""
         return self._backend
 
     @property
     def manifest(self) -> Manifest:
-        """What the store says of itself; raises `StoreError` where it holds nothing yet."""
+        """What the store says of itself; raises `MissingStore` if it holds nothing yet."""
         if self._manifest is None:
-            self._manifest = described(self._backend, None)
+            self._manifest = self._read_manifest()
         if self._manifest is None:
-            raise StoreError(
-                f"the store {self.place} holds nothing yet: its first commit makes it, or FrameStore(…, rows=SCHEMA) "
-                "with the schema of the rows to come"
+            raise MissingStore(
+                f"the store {self.display_uri} holds nothing yet: its first commit makes it, or FrameStore(…, "
+                "row_schema=SCHEMA) with the schema of the rows to come"
             )
         return self._manifest
 
@@ -164,7 +179,7 @@ class FrameStore(Maintenance):
         """The schema of the states: window_start, keys, states; None before the first commit."""
         return self._manifest.schema if self._manifest else None
 
-    def holds(self, writer: str, commit: int) -> bool:
+    def has_commit(self, writer: str, commit: int) -> bool:
         """Say whether a commit is in the store.
 
         Parameters
@@ -185,50 +200,110 @@ class FrameStore(Maintenance):
             If the store cannot be read.
         """
         check_writer(writer, commit)
-        return self.numbers([writer]).get(writer, -1) >= commit
+        last = self.last_commit(writer)
+        return last is not None and last >= commit
 
-    def numbers(self, writers: Iterable[str]) -> dict[str, int]:
-        """Return the last commit number of writers, and of what their commits were made from.
+    def last_commit(self, writer: str) -> int | None:
+        """Return the last commit number of a writer.
 
         Parameters
         ----------
-        writers : names
-            Of writers, or of what was given as ``made_from``.
+        writer : str
 
         Returns
         -------
-        dict of name -> int
-            Without those that have no number.
+        int or None
+            None if the store has no commit of the writer.
 
         Raises
         ------
         ValueError
-            If ``writers`` is no list of names.
+            If it cannot name a writer.
         StoreError
             If the store cannot be read.
         """
-        writers = checked_names(writers, "writers")
-        kept = self._manifest or described(self._backend, None)  # someone may have made it since it was opened here
-        if kept is None:
-            return {}
-        txn_versions = self._backend.named(kept.name).view([kept.frame.levels[0].name], writers)[0].txn_versions
-        return {writer: txn_versions[writer] for writer in writers if writer in txn_versions}
+        check_writer(writer, 0)
+        snapshot = self._backend.snapshot([f"{OWN}writer {writer}"])
+        last = -1 if snapshot is None else last_commits(snapshot, writer)[0]
+        return None if last < 0 else last
 
-    def append(self, states: Any, writer: str, commit: int, made_from: Mapping[str, int] | None = None) -> bool:
+    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what is recorded beside the states, with commits.
+
+        Parameters
+        ----------
+        names : names
+            As they were given to `append` or `replace`; however many, they are looked up at once.
+
+        Returns
+        -------
+        dict of name -> plain data
+            Without those that nothing is recorded under.
+
+        Raises
+        ------
+        ValueError
+            If ``names`` is no list of names.
+        StoreError
+            If the store cannot be read.
+        """
+        wanted = checked_names(names, "names")
+        snapshot = self._backend.snapshot(wanted)
+        return {} if snapshot is None else values_of(snapshot.recorded, wanted)
+
+    def record(self, recorded: Mapping[str, Any], replacing: Mapping[str, Any] | None = None) -> None:
+        """Record something beside the states, in a commit of its own.
+
+        Parameters
+        ----------
+        recorded, replacing : name -> plain data
+            As `append` takes them.
+
+        Raises
+        ------
+        ValueError
+            For names and values that cannot be recorded.
+        CommitConflict
+            If someone else has recorded the same.
+        StoreError
+            For a store that holds nothing or cannot be written.
+        """
+        texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+
+        def attempt() -> None:
+            snapshot = snapshot_of(self._backend, unchanged)
+            check_replacing(snapshot, unchanged)
+            self._backend.commit((), (), texts, snapshot)
+
+        _ = self.manifest
+        retry_on_conflict(attempt)
+
+    def append(
+        self,
+        states: Any,
+        writer: str,
+        commit: int,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
+    ) -> bool:
         """Add states under a writer's commit number, at once or not at all.
 
         Parameters
         ----------
         states : table
             As `tiltframe.rollup` gives it, or whatever holds the same: a DataFrame of polars or pandas, a stream, a
-            pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived later.
+            pyarrow dataset, Parquet files. With rows of finer levels only, coarser ones are derived.
         writer : str
             Who writes.
         commit : int
             Grows from commit to commit of one writer. One that is there already, with the same states, changes
             nothing, so a commit that is tried again counts once; with others it is an error.
-        made_from : name -> number, optional
-            What else counts as committed with it, such as files; `numbers` tells of these too.
+        recorded : name -> plain data, optional
+            What the store records with it, such as the files it was made from, in place of what was recorded under
+            the names before; `recorded` returns it.
+        replacing : name -> plain data, optional
+            What `recorded` has returned of the names in ``recorded``: if others are recorded by now, nothing is
+            written. Unless given, nothing may be recorded under them yet.
 
         Returns
         -------
@@ -240,27 +315,26 @@ class FrameStore(Maintenance):
         ValueError, OverflowError
             If they are not states of this frame: of other levels, windows, time zone, measures or conditions, or
             levels that do not fit together; if a result could not be read. Nothing is written.
-        StoreError
-            If they are of other types than those in the store, or the number is there with other states, or is below
-            the last one of the writer and not known to be of these.
+        OtherFrame
+            If they are of other types than those in the store, or its frame has evolved since it was opened.
+        CommitConflict
+            If the number is there with other states, or is below the last one of the writer and not known to be of
+            these, or someone else has recorded the same.
         """
         check_writer(writer, commit)
-        check_made_from(made_from, writer)
+        checked_records(recorded)
         states = checked(table_of(states, "states"), self.frame)
+        check_readable(states, self.frame)
         self._backend.check_values(states)
-
-        def content(columns: Sequence[str] | None = None) -> Content:
-            return content_of(states, self.frame, columns)
-
-        levels = by_level(states, self.frame)
-        return self._commit(levels, states.schema, content(), content, writer, commit, made_from)
+        made = self._begin(states.schema, writer, commit, recorded, replacing)
+        return made.commit([made.write_checked(by_level(states, self.frame))])
 
     def append_rows(
         self,
         data: Any,
         writer: str,
         commit: int,
-        made_from: Mapping[str, int] | None = None,
+        recorded: Mapping[str, Any] | None = None,
         max_bytes: int = HELD_BYTES,
         reading: ReadOptions | None = None,
     ) -> bool:
@@ -273,7 +347,7 @@ class FrameStore(Maintenance):
         ----------
         data : table, DataFrame, stream, dataset or paths
             As `tiltframe.rollup` takes it.
-        writer, commit, made_from : str, int and mapping
+        writer, commit, recorded : str, int and mapping
             As `append` takes them.
         max_bytes : int
             Of states that are held at once; the process takes some times as much.
@@ -303,72 +377,96 @@ class FrameStore(Maintenance):
         [2, 1]
         """
         check_writer(writer, commit)
-        check_made_from(made_from, writer)
+        checked_records(recorded)
         batches = row_batches(data, self.frame, reading)
         with spilled(batches, self.frame, checked_whole(max_bytes, "max_bytes", 1)) as slices:
-            return self.append_spilled(slices, writer, commit, made_from) is not None
+            return self.append_spilled(slices, writer, commit, recorded) is not None
 
     def append_spilled(
-        self, slices: Slices, writer: str, commit: int, made_from: Mapping[str, int] | None = None
+        self,
+        slices: Slices,
+        writer: str,
+        commit: int,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
     ) -> int | None:
         """Add the states of a rollup that was spilled, as `append_rows` does.
 
         Parameters
         ----------
         slices : Slices
-        writer, commit, made_from : str, int and mapping
+        writer, commit, recorded, replacing : str, int and mappings
             As `append` takes them.
 
         Returns
         -------
         int or None
-            How many states were added; None where the commit was there already.
+            How many states were added; None if the commit was there already.
 
         Raises
         ------
         ValueError, OverflowError, StoreError
             As `append` does.
         """
-        finest, brought, n = self.frame.levels[0], NOTHING, 0
-        for level, states in slices.levels():
+        n = 0
+        for _, states in slices.levels():
             self._backend.check_values(states)
             check_readable(states, self.frame)
             n += states.num_rows
-            if level == finest:
-                brought = total([brought, content_of(labelled(states, self.frame, level), self.frame)])
+        schema = labelled(slices.schema.empty_table(), self.frame, self.frame.levels[0]).schema
+        made = self._begin(schema, writer, commit, recorded, replacing)
+        return n if made.commit([made.write_checked(slices.levels())]) else None
 
-        def content(columns: Sequence[str]) -> Content:
-            each = (labelled(states, self.frame, finest) for states, _ in slices.finest())
-            return total(content_of(states, self.frame, columns) for states in each)
+    def begin(self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None) -> Commit:
+        """Begin a commit whose states many processes write.
 
-        schema = labelled(slices.schema.empty_table(), self.frame, finest).schema
-        added = self._commit(slices.levels(), schema, brought, content, writer, commit, made_from)
-        return n if added else None
+        Parameters
+        ----------
+        writer, commit, recorded : str, int and mapping
+            As `append` takes them.
+        states : pa.Schema
+            As `tiltframe.TiltFrame.states_schema` returns it.
 
-    def _commit(
+        Returns
+        -------
+        Commit
+            It pickles. Its ``write(states)`` returns a receipt, in any process, and ``commit(receipts)`` ends it.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `ensure_created` does.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame, rollup
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> states = rollup(pa.table({"ts": [0, 60_000]}), store.frame)
+        >>> made = store.begin("docs", 1, states.schema)
+        >>> receipts = [made.write(states)]
+        >>> store.has_commit("docs", 1)
+        False
+        >>> made.commit(receipts), store.has_commit("docs", 1)
+        (True, True)
+        """
+        check_writer(writer, commit)
+        return self._begin(self.check_states(states), writer, commit, recorded, self.recorded(list(recorded or ())))
+
+    def _begin(
         self,
-        levels: Iterable[tuple[TimeWindow, pa.Table]],
         schema: pa.Schema,
-        brought: Content,
-        content: Callable[[Sequence[str]], Content],
         writer: str,
         commit: int,
-        made_from: Mapping[str, int] | None,
-    ) -> bool:
-        """Write checked states of levels and have them count at once, unless the commit is there."""
-        commit, made_from = check_writer(writer, commit), check_made_from(made_from, writer)
-        kept = self.prepare(schema)
-        there = self.holds(writer, commit)
-        earlier = earlier_contents(content, schema.names, kept.earlier) if there else []
-        parts = [] if there else write_levels(self._backend, levels, writer, commit)
-        return retry_on_conflict(
-            lambda: commit_parts(self._backend, kept, parts, writer, commit, brought, made_from, earlier)
-        )
+        recorded: Mapping[str, Any] | None,
+        replacing: Mapping[str, Any] | None,
+    ) -> Commit:
+        texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+        manifest = self._ensure_created(schema)
+        return begin_commit(self._backend, manifest, writer, check_writer(writer, commit), texts, unchanged)
 
-    def prepare(self, states: pa.Schema) -> Manifest:
-        """Make the store, if it is not there, and check that it can take states of a schema.
-
-        `append` does so first; it is here for those who write parts in many processes.
+    def ensure_created(self, states: pa.Schema) -> Manifest:
+        """Make the store, if it is not there, and check that it can take states of a schema; `append` does so first.
 
         Parameters
         ----------
@@ -385,15 +483,18 @@ class FrameStore(Maintenance):
         ValueError, StoreError
             As `check_states` does.
         """
-        states = self.check_states(states)
+        return self._ensure_created(self.check_states(states))
+
+    def _ensure_created(self, states: pa.Schema) -> Manifest:
+        """Make the store for states of a schema that has been checked against the frame."""
         if self._manifest is None:
             made = Manifest(self._name, self.frame, schema_of(states, self.frame), self._retention)
-            self._backend = self._backend.named(made.name)
+            self._backend = self._backend.store_named(made.name)
             self._backend.create(made.to_dict(), made.schema)
-            self._manifest = described(self._backend, self._name)
+            self._manifest = self._read_manifest(self._name)
             self._check_frame(self.frame)
-            self.check_states(states)
         assert self._manifest is not None
+        check_types(self._manifest, states, self.display_uri)
         return self._manifest
 
     def check_states(self, states: pa.Schema) -> pa.Schema:
@@ -418,9 +519,8 @@ class FrameStore(Maintenance):
         """
         checked_type(states, pa.Schema, "the schema of states")
         states = checked(states.empty_table(), self.frame).schema
-        schema_of(states, self.frame)
         if self._manifest is not None:
-            check_types(self._manifest, states, self.place)
+            check_types(self._manifest, states, self.display_uri)
         return states
 
     def query(
@@ -447,7 +547,7 @@ class FrameStore(Maintenance):
         per : str or window, optional
             A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or
             ``all`` for one result over the whole range. A list of these gives the results of each, one after the
-            other, as the column ``level`` tells; each as of its own moment.
+            other, as the column ``level`` tells, as of one moment.
         within : (start, end), str or date, optional
             Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; a day,
             month or year, ``2026-03-28``, ``2026-03``; until now, ``-24h``; or a pattern such as
@@ -563,14 +663,14 @@ class FrameStore(Maintenance):
         names = [plan.per for plan in plans]
         if len(set(names)) < len(names):
             raise ValueError(f"per names a level twice, {listed(names)}; name each once")
-        kept = self.manifest
+        kept, snapshot = self.manifest, snapshot_of(self._backend)
         nothing = empty_results(plans[0], kept.schema)
         check_having(having, nothing.schema, zone)
         ordered(nothing, order, limit, zone)
         slices: Iterator[pa.Table] = (
             found_having(results, having, zone)
             for asked in plans
-            for results in execute(self._backend, kept, asked, fill, at, latest)
+            for results in execute(self._backend, kept, asked, fill, at, latest, snapshot)
         )
         if order:
             slices = iter([ordered(pa.concat_tables(slices), order, limit, zone)])
@@ -616,7 +716,7 @@ class FrameStore(Maintenance):
         span = None if within is None else read_time_range(within, timezone, now)
         return finest_within(self._backend, self.frame, span, points)
 
-    def evolve(self, frame: TiltFrame, rows: pa.Schema | None = None) -> None:
+    def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:
         """Have the store be of another frame: with measures added or dropped, or coarser levels added.
 
         Parameters
@@ -625,7 +725,7 @@ class FrameStore(Maintenance):
             What it is to be: the same keys, time zone and column of times, the levels that there are and perhaps
             coarser ones, and measures of which those that have the names of present ones are the same, but for what
             they read, such as quantiles.
-        rows : schema, optional
+        row_schema : schema, optional
             Of the rows that are to come; needed for measures of columns whose states are not there yet.
 
         Raises
@@ -638,12 +738,11 @@ class FrameStore(Maintenance):
 
         Guarantee
         ---------
-        It is one change of the store's description, at once or not at all: whoever opens the store sees one frame or
-        the other, and nothing that is stored changes. Others may read and write at the same time: those that have
-        opened the store before go on reading by the frame it had, and are told to open it again where they write. An
-        added measure that the states do not answer is null in every window that has rows from before; a dropped one is
-        forgotten as parts are compacted. New levels have all that the coarsest one still holds. After a kill, evolve
-        again, or `compact`.
+        It is one commit: whoever opens the store sees one frame or the other, and nothing that is stored changes.
+        Others may read and write at the same time: those that have opened the store before go on reading by the frame
+        it had, and are told to open it again if they write. An added measure that the states do not answer is null in
+        every window that has rows from before; a dropped one is forgotten as parts are compacted. New levels have all
+        that the coarsest one still holds.
 
         Examples
         --------
@@ -658,8 +757,9 @@ class FrameStore(Maintenance):
         [2]
         """
         checked_type(frame, TiltFrame, "frame")
-        given = None if rows is None else checked_type(rows, pa.Schema, "rows")
-        self._manifest = evolve(self._backend, self.manifest, frame, given)
+        if row_schema is not None:
+            checked_type(row_schema, pa.Schema, "row_schema")
+        self._manifest = evolve(self._backend, self.manifest, frame, row_schema)
         self.frame = self._manifest.frame
 
     def _check_frame(self, frame: TiltFrame) -> None:
@@ -668,8 +768,8 @@ class FrameStore(Maintenance):
         if difference:
             fixed = difference.startswith(("time", "keys"))  # what evolve does not change
             evolved = "" if fixed else ", or FrameStore(uri).evolve(frame) to have the store be of this one"
-            raise StoreError(
-                f"the store {self.place} is of another frame: {difference}; give another folder or name{evolved}"
+            raise OtherFrame(
+                f"the store {self.display_uri} is of another frame: {difference}; give another folder or name{evolved}"
             )
 
     def plot(self, measure: str, quantiles: Sequence[float] | None = None, **asked: Any) -> Any:
@@ -701,16 +801,16 @@ class FrameStore(Maintenance):
 
     def _repr_html_(self) -> str:
         """Show where it is, and its frame, in a notebook."""
-        return f"<p><b>FrameStore</b> {escape(self.place)}</p>{self.frame._repr_html_()}"
+        return f"<p><b>FrameStore</b> {escape(self.display_uri)}</p>{self.frame._repr_html_()}"
 
     def __repr__(self) -> str:
         """Show where it is, and its frame."""
-        return f"FrameStore({self.place!r}, {self.frame!r})"
+        return f"FrameStore({self.display_uri!r}, {self.frame!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a place: it is opened anew where it arrives."""
         return _opened, (
-            whole_path(self.uri) if self._given is None else self._given,
+            absolute_uri(self.uri) if self._given is None else self._given,
             None if self._manifest else self.frame,
             self.name,
             self._options,

@@ -1,4 +1,4 @@
-"""Maintenance: compaction, expiry, replacement and checks of a store, while others read and write."""
+"""Maintenance: compaction, expiry, replacement and verification of a store, while others read and write."""
 
 from __future__ import annotations
 
@@ -12,18 +12,16 @@ from aggr.arguments import checked_names, checked_truth, shown
 from aggr.kernels import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
-from tiltframe.store.check import CheckReport, check_store
-from tiltframe.store.core.backend import Backend
-from tiltframe.store.core.catching_up import catch_up
-from tiltframe.store.core.checked_states import checked
-from tiltframe.store.core.compaction import merge_parts
-from tiltframe.store.core.manifest import Manifest
-from tiltframe.store.core.replacement import check_whole, replace_range
-from tiltframe.store.core.report import Report, inspect
-from tiltframe.store.core.retention import expire
-from tiltframe.store.export import export_level, exported_levels
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.manifest import Manifest
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.recorded import checked_records, expected_texts
+from tiltframe.store.report import Report, inspect
+from tiltframe.store.result_tables import export_level, exported_levels
+from tiltframe.store.rewrite import check_whole, compact, expire, mergeable, replace_range
+from tiltframe.store.verify import VerifyReport, verify_store
 from tiltframe.tabular import table_of
 from windows import window
 
@@ -41,14 +39,20 @@ class _Store(Protocol):
     def check_states(self, states: pa.Schema) -> pa.Schema:
         """Check that states can be added."""
 
-    def prepare(self, states: pa.Schema) -> Manifest:
+    def ensure_created(self, states: pa.Schema) -> Manifest:
         """Make the store, if it is not there."""
 
 
 class Maintenance:
     """The part of `tiltframe.FrameStore` that looks after it."""
 
-    def replace(self: _Store, states: Any, within: Any, made_from: Mapping[str, int] | None = None) -> None:
+    def replace(
+        self: _Store,
+        states: Any,
+        within: Any,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
+    ) -> None:
         """Replace the windows of a range in every level, at once.
 
         Parameters
@@ -57,8 +61,8 @@ class Maintenance:
             As `tiltframe.rollup` gives it, of rows in the range; whatever `append` takes.
         within : range
             Of whole windows of the finest level; as for `query`.
-        made_from : name -> number, optional
-            What else counts as committed with it, as for `append`.
+        recorded, replacing : name -> plain data, optional
+            What the store records with it, and what it replaces, as for `append`.
 
         Raises
         ------
@@ -73,7 +77,9 @@ class Maintenance:
         starts = instants_of(finest)
         if ((starts < span[0]) | (starts >= span[1])).any():
             raise ValueError("there are states outside the range that is to be replaced; leave out their rows")
-        replace_range(self._backend, self.prepare(states.schema), finest, span, made_from)
+        check_readable(states, self.frame)
+        texts, unchanged = checked_records(recorded), expected_texts(recorded, replacing)
+        replace_range(self._backend, self.ensure_created(states.schema), finest, span, texts, unchanged)
 
     def rebuild(self: _Store, within: Any = None) -> None:
         """Derive coarser levels anew from finer ones.
@@ -97,14 +103,10 @@ class Maintenance:
         if span is not None:
             replace_range(self._backend, manifest, None, check_whole(span, self.frame))
 
-    def catch_up(self: _Store) -> int:
-        """Have coarser levels take over the commits that only finer ones hold; returns how many commits that were."""
-        return catch_up(self._backend, self.manifest)
-
     def compact(
         self: _Store, before: Any = None, progress: Callable[[int, int], None] = lambda done, of: None
     ) -> dict[str, tuple[int, int]]:
-        """Have coarser levels catch up with finer ones, and merge the parts of closed windows.
+        """Merge the parts of closed windows.
 
         Plain tables of results that are kept (`export`) are brought up to date.
 
@@ -131,8 +133,7 @@ class Maintenance:
         """
         manifest, at = self.manifest, moment(before, self.frame.timezone)
         _check_progress(progress)
-        catch_up(self._backend, manifest)
-        merged = merge_parts(self._backend, manifest, at, progress)
+        merged = compact(self._backend, manifest, at, progress)
         for level in exported_levels(self._backend, manifest):
             try:
                 export_level(self._backend, manifest, level, moment(None, self.frame.timezone))
@@ -175,11 +176,10 @@ class Maintenance:
         named = [per] if isinstance(per, str) else per
         given = self.frame.levels if named is None else checked_names(named, "per", "levels")
         levels = [self.frame.level(level).name for level in given]
-        catch_up(self._backend, manifest)
         return {level: export_level(self._backend, manifest, level, at) for level in levels}
 
     def expire(self: _Store, now: Any = None) -> dict[str, tuple[int, int]]:
-        """Remove windows that are older than their level's retention; coarser levels catch up first.
+        """Remove windows that are older than their level's retention.
 
         Parameters
         ----------
@@ -200,7 +200,7 @@ class Maintenance:
         """
         return expire(self._backend, self.manifest, moment(now, self.frame.timezone))
 
-    def clean(self: _Store, older_than: str = "1d") -> int:
+    def vacuum(self: _Store, older_than: str = "1d") -> int:
         """Remove what nobody reads: files that were replaced or never committed.
 
         Parameters
@@ -222,10 +222,10 @@ class Maintenance:
         """
         seconds = window(older_than).length / 1e6
         _ = self.manifest  # raises where the store holds nothing
-        return self._backend.clean(seconds)
+        return self._backend.vacuum(seconds)
 
-    def check(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> CheckReport:
-        """Check the whole store: logs, files, states, levels against each other; reads everything, changes nothing.
+    def verify(self: _Store, progress: Callable[[int, int], None] = lambda done, of: None) -> VerifyReport:
+        """Verify the whole store: log, files, states, levels against each other; reads everything, changes nothing.
 
         Parameters
         ----------
@@ -233,7 +233,7 @@ class Maintenance:
 
         Returns
         -------
-        CheckReport
+        VerifyReport
             ``ok``, and in ``problems`` a sentence for everything that is damaged or lost.
 
         Raises
@@ -244,11 +244,27 @@ class Maintenance:
             For a store that holds nothing.
         """
         _check_progress(progress)
-        return check_store(self._backend, self.manifest, progress)
+        return verify_store(self._backend, self.manifest, progress)
 
     def inspect(self: _Store) -> Report:
-        """Report what the store holds: for each level its range, rows, bytes, commits, gaps and retention."""
+        """Report what the store holds: for each level its range, rows, bytes, parts, gaps and retention."""
         return inspect(self._backend, self.manifest)
+
+    def waiting_parts(self: _Store) -> dict[str, int]:
+        """Count the parts that compaction will merge once their windows are closed; none where the store is not made.
+
+        Returns
+        -------
+        dict of level name -> int
+
+        Raises
+        ------
+        StoreError
+            If the store cannot be read.
+        """
+        snapshot = self._backend.snapshot()
+        parts = {level: snapshot.of(level.name) if snapshot else () for level in self.frame.levels}
+        return {level.name: sum(map(len, mergeable(parts[level], level))) for level in parts}
 
 
 def _check_progress(progress: object) -> None:

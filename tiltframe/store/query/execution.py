@@ -8,21 +8,18 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from tiltframe.frame import START
-from tiltframe.store.core.backend import Backend, Range
-from tiltframe.store.core.manifest import Manifest
-from tiltframe.store.core.merging import by_windows
-from tiltframe.store.core.ranges import EVER, as_text, common
-from tiltframe.store.core.read_plan import PartRanges, held_from, read_plan, widened
-from tiltframe.store.core.retry import retry_on_conflict
-from tiltframe.store.core.snapshots import snapshot
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.backends.protocol import Backend, Snapshot
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.results import answers, filled, latest_of_keys, requested_states, united
 from tiltframe.store.query.time_range import read_moment
+from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
+from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 
@@ -31,10 +28,19 @@ class Expired(UserWarning):
 
 
 def execute(
-    backend: Backend, manifest: Manifest, plan: QueryPlan, fill: bool, now: int, latest: bool = False
+    backend: Backend,
+    manifest: Manifest,
+    plan: QueryPlan,
+    fill: bool,
+    now: int,
+    latest: bool = False,
+    snapshot: Snapshot | None = None,
 ) -> Iterator[pa.Table]:
-    """Execute a query plan; see `tiltframe.FrameStore.query`. Results come by slices of time, the earliest first."""
-    slices, held = read_slices(backend, manifest, plan)
+    """Execute a query plan, as of a snapshot or of now; see `tiltframe.FrameStore.query`.
+
+    Results come by slices of time, the earliest first.
+    """
+    slices, held = read_slices(backend, manifest, plan, snapshot)
     if latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
     elif fill:
@@ -48,7 +54,9 @@ def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> pa.Tab
     return pa.concat_tables(read_slices(backend, manifest, plan)[0])
 
 
-def read_slices(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[Iterator[pa.Table], int]:
+def read_slices(
+    backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None
+) -> tuple[Iterator[pa.Table], int]:
     """Read the states of the windows of a query plan, of one moment, some windows at a time, so that memory is bounded.
 
     Returns
@@ -56,7 +64,7 @@ def read_slices(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[
     at least one table of states, perhaps without rows, each window in one of them
     the time from which on the level that is read holds windows
     """
-    part_ranges, held = planned_ranges(backend, manifest, plan)
+    part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
     if held > EVER[0] and (plan.within is None or plan.within[0] < held):
         warnings.warn(_expired(plan, plan.frame.levels[plan.source()].name, held), Expired, stacklevel=5)
     return _slices(backend, manifest, plan, part_ranges), held
@@ -82,7 +90,7 @@ def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: Pa
 
     def attempt() -> pa.Table:
         if not planned:
-            now, _ = planned_ranges(backend, manifest, plan)
+            now, _ = planned_ranges(plan, snapshot_of(backend))
             planned.append([(part, piece) for part, whole in now for piece in common([whole], [span])])
         return backend.read(planned.pop(), plan.columns, plan.narrowing(manifest.schema))
 
@@ -93,31 +101,28 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
     """Find the whole windows of a level that pieces lie in."""
     if not part_ranges:
         return 0, 0
-    return widened((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)
+    return align_outward((min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges)), level)
 
 
-def planned_ranges(backend: Backend, manifest: Manifest, plan: QueryPlan) -> tuple[PartRanges, int]:
+def planned_ranges(plan: QueryPlan, snapshot: Snapshot) -> tuple[PartRanges, int]:
     """Choose what is read for a query plan; return also the time from which on its level holds windows."""
-    levels, at = plan.frame.levels, plan.source() + 1
-    views = snapshot(backend, manifest, at)
-    held = held_from(views, levels[:at])
+    level = plan.frame.levels[plan.source()].name
+    held = held_from(snapshot, level)
     low, high = plan.span() or EVER
-    low = max(low, held)
-    return read_plan(views, levels[:at], [(low, high)] if low < high else []).part_ranges, held
+    return pieces_of(snapshot.of(level), [(max(low, held), high)]), held
 
 
 def held_range(backend: Backend, manifest: Manifest) -> Range | None:
     """Find the whole coarsest windows that the finest level still holds; None if there are none."""
     finest, coarsest = manifest.frame.levels[0], manifest.frame.levels[-1]
-    view = backend.view([finest.name])[0]
-    parts = [part for part in view.parts if part.rows]
+    snapshot = snapshot_of(backend)
+    parts = snapshot.of(finest.name)
     if not parts:
         return None
-    low, high = widened((min(part.least for part in parts), max(part.greatest for part in parts) + 1), coarsest)
-    held = view.txn_versions.get(EXPIRED, EVER[0])
-    if low < held:
-        begun = coarsest.starts(np.array([held]))
-        low = held if begun[0] == held else int(coarsest.ends(begun)[0])
+    low, high = align_outward(
+        (min(part.first_start for part in parts), max(part.last_start for part in parts) + 1), coarsest
+    )
+    low = first_whole(max(low, held_from(snapshot, finest.name)), coarsest)
     return (low, high) if low < high else None
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltframe.store.core.backend import Range
-from tiltframe.store.core.ranges import as_text
+from tiltframe.store.ranges import Range, as_text
 from windows import TimeWindow
 from windows.timezone import Instants, clock
 

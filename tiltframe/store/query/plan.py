@@ -14,9 +14,9 @@ from aggr.arguments import checked_names, is_name, nearest, shown
 from aggr.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import check_names
-from tiltframe.store.core.backend import Range
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.ranges import Range
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tiltframe.frame import TiltFrame, window_in
-from tiltframe.store.core.backend import Backend, Range
-from tiltframe.store.core.ranges import EVER
-from tiltframe.store.core.writers import EXPIRED
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.ranges import Range
+from tiltframe.store.recorded import held_from, snapshot_of
 from windows import TimeWindow
 
 _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # than any level, as a calendar has them
@@ -39,13 +39,12 @@ def finest_within(backend: Backend, frame: TiltFrame, span: Range | None, points
     ValueError
         Where even years are too many.
     """
-    views = backend.view([level.name for level in frame.levels])
-    parts = [part for view in views for part in view.parts if part.rows]
+    snapshot = snapshot_of(backend)
+    parts = snapshot.parts
     if span is None and not parts:
         return frame.levels[0]
-    low, high = span or (min(part.least for part in parts), max(part.greatest for part in parts) + 1)
-    held = {view.level: view.txn_versions.get(EXPIRED, EVER[0]) for view in views}
-    able = [level for level in frame.levels if held[level.name] <= low or level == frame.levels[-1]]
+    low, high = span or (min(part.first_start for part in parts), max(part.last_start for part in parts) + 1)
+    able = [level for level in frame.levels if held_from(snapshot, level.name) <= low or level == frame.levels[-1]]
     for target in (*able, *_made_of(frame)):
         if _count(target, low, high, points) <= points:
             return target

@@ -20,9 +20,9 @@ from aggr.states.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
 from tiltframe.names import PARTIAL as PARTIAL
-from tiltframe.store.core.backend import Range
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.ranges import Range
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 

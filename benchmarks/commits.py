@@ -1,0 +1,71 @@
+"""What a commit costs at four levels: the processor's time and the clock's, here and in another checkout in turn.
+
+python -m benchmarks.commits [CHECKOUT]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import pyarrow as pa
+
+import aggr
+from tiltframe import FrameStore, TiltFrame, rollup
+
+FRAME = TiltFrame(["10s", "1m", "10m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "p": aggr.dds("x")}, ["k"])
+WARM, COMMITS, ROUNDS = 10, 40, 3
+
+
+def states(commit: int) -> pa.Table:
+    """Roll up a minute of two hundred rows."""
+    times = [commit * 60_000 + 300 * i for i in range(200)]
+    return rollup(pa.table({"ts": times, "x": [float(i % 97) for i in range(200)], "k": ["a", "b"] * 100}), FRAME)
+
+
+def measure(folder: str, commits: int = COMMITS) -> tuple[float, float]:
+    """Return the processor's and the clock's median milliseconds of a commit."""
+    store, tables = FrameStore(f"{folder}/store", FRAME), [states(i) for i in range(WARM + commits)]
+    taken = []
+    for number, table in enumerate(tables):
+        begun = time.process_time(), time.perf_counter()
+        assert store.append(table, "benchmark", number)
+        taken.append((time.process_time() - begun[0], time.perf_counter() - begun[1]))
+    processor, clock = (1e3 * statistics.median(each) for each in zip(*taken[WARM:], strict=True))
+    return processor, clock
+
+
+def measured_in(checkout: str) -> tuple[float, float]:
+    """Measure in a process of a checkout, which may be of another release."""
+    environment = {**os.environ, "PYTHONPATH": checkout}
+    command = [sys.executable, os.path.abspath(__file__), "--json"]
+    done = subprocess.run(command, cwd=checkout, env=environment, check=True, stdout=subprocess.PIPE)
+    processor, clock = json.loads(done.stdout.splitlines()[-1])
+    return processor, clock
+
+
+def main() -> None:
+    """Print the medians, and the ratios to those of another checkout."""
+    if sys.argv[1:] in ([], ["--json"]):
+        with tempfile.TemporaryDirectory() as folder:
+            processor, clock = measure(folder)
+        print(
+            json.dumps([processor, clock])
+            if sys.argv[1:]
+            else f"a commit at four levels: {processor:.1f} ms of the processor, {clock:.1f} ms"
+        )
+        return
+    places = [os.getcwd(), os.path.abspath(sys.argv[1])]
+    rounds = [[measured_in(place) for place in places] for _ in range(ROUNDS)]
+    for at, what in enumerate(("of the processor", "of the clock")):
+        here, there = (statistics.median(each[place][at] for each in rounds) for place in (0, 1))
+        print(f"a commit at four levels: {here:.1f} ms {what}, there {there:.1f} ms: {there / here:.2f} times as fast")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,643 @@
+"""A store against interleavings: writers, compactions, expiries, replacements, evolutions, readers and crashes.
+
+The log is that of `tiltframe.store.testing.MemoryBackend`, rows are *tokens* (which commit, which finest window), and
+every call of the backend is a point at which a scheduler decides who goes on. After every commit each level must hold
+exactly the tokens that were appended and not replaced, as far as it still holds their windows; a reader of any level
+sees a state of the log.
+
+Longer, by hand:  python -m tests.store.test_interleavings 600 7     # seconds, first seed
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tiltframe.store import CommitConflict, OtherFrame, StoreError, commit, merging, retry, rewrite
+from tiltframe.store.backends import memory
+from tiltframe.store.errors import Conflict
+from tiltframe.store.merging import pieces_of
+from tiltframe.store.ranges import EVER, Range
+from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.testing import MemoryBackend
+
+SECOND = 1_000_000
+END = 8  # finest windows: 0 … 7
+Token = tuple[str, int]  # who brought it, its finest window
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A window of whole seconds, without the calendar."""
+
+    name: str
+    length: int
+
+    def starts(self, at: np.ndarray) -> np.ndarray:
+        return at // self.length * self.length
+
+    def ends(self, at: np.ndarray) -> np.ndarray:
+        return self.starts(at) + self.length
+
+    def starts_between(self, start: int, end: int) -> np.ndarray:
+        return np.arange(-(-start // self.length) * self.length, end, self.length)
+
+
+LEVELS = tuple(Fixed(f"{size}s", size * SECOND) for size in (1, 2, 4))
+BUCKET = Fixed("4s", 4 * SECOND)
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Levels, and measures, which have a column each."""
+
+    levels: tuple[Fixed, ...]
+    measures: tuple[str, ...]
+    keys = ("who", "at")
+
+    @property
+    def states(self) -> list[Column]:
+        return [Column(name) for name in self.measures]
+
+    def level(self, name: str) -> Fixed:
+        return next(level for level in self.levels if level.name == name)
+
+    def difference(self, other: Frame) -> str | None:
+        return None if self == other else f"{self.measures} of {len(self.levels)} levels here"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What stands for a store's manifest."""
+
+    count: int = 3  # of levels
+    measures: tuple[str, ...] = ("m0",)
+    had: tuple[str, ...] = ("m0",)  # all measures that there were
+    generation: int = 0
+    earlier: tuple[()] = ()
+
+    @property
+    def frame(self) -> Frame:
+        return Frame(LEVELS[: self.count], self.measures)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return _schema(self.measures)
+
+    @property
+    def columns(self) -> pa.Schema:
+        return _schema(self.had)
+
+    @property
+    def retention(self) -> dict[str, str]:
+        return {"1s": "1s", "2s": "3s"} if self.count > 1 else {"1s": "1s"}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+    @staticmethod
+    def from_dict(held: dict[str, Any], uri: str = "") -> Description:
+        return Description(**{name: tuple(value) if isinstance(value, list) else value for name, value in held.items()})
+
+
+def _schema(measures: Iterable[str]) -> pa.Schema:
+    return pa.schema(
+        [("window_start", pa.int64()), ("who", pa.string()), ("at", pa.int64()), *((m, pa.int64()) for m in measures)]
+    )
+
+
+def plan_evolution(now: Description, frame: Frame, row_schema: None = None) -> Description:
+    had = tuple(dict.fromkeys([*now.had, *frame.measures]))
+    return Description(len(frame.levels), frame.measures, had, now.generation + 1)
+
+
+def rows_of(tokens: Iterable[Token], measures: Iterable[str]) -> pa.Table:
+    """Make states of the finest level: a row for each token, whose measures are its window."""
+    rows = [
+        {"window_start": at * SECOND, "who": who, "at": at, **dict.fromkeys(measures, at)} for who, at in sorted(tokens)
+    ]
+    return pa.Table.from_pylist(rows, _schema(measures))
+
+
+def tokens_of(rows: pa.Table) -> list[Token]:
+    return list(zip(rows.column("who").to_pylist(), rows.column("at").to_pylist(), strict=True))
+
+
+def merge_level(rows: pa.Table, frame: Any, level: Fixed, unknown: bool = True) -> pa.Table:
+    starts = level.starts(rows.column("window_start").to_numpy())
+    return rows.set_column(0, "window_start", pa.array(starts, pa.int64()))
+
+
+def instants_of(rows: pa.Table) -> np.ndarray:
+    return rows.column("window_start").to_numpy()
+
+
+class Crash(BaseException):
+    """Kill -9."""
+
+
+class Schedule:
+    """Decides who goes on; actors are threads of which one runs at a time."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 0
+        self.actors: list[Actor] = []
+        self.back = threading.Semaphore(0)
+        self.trace: list[str] = []
+        self.crashes = 0.0
+        self.current: Actor | None = None
+        # uniformly at random, or by priorities that change at a few moments (Burckhardt et al., PCT)
+        self.changes = sorted(self.random.randrange(200) for _ in range(self.random.randrange(1, 9)))
+        self.uniform = self.random.random() < 0.4
+
+    def add(self, name: str, work: Callable[[], None]) -> None:
+        self.actors.append(Actor(self, name, work, self.random.random()))
+
+    def run(self) -> None:
+        waiting = [actor for actor in self.actors if not actor.done]
+        while waiting:
+            if self.uniform:
+                actor = self.random.choice(waiting)
+            else:
+                actor = max(waiting, key=lambda actor: actor.priority)
+                if self.changes and self.now >= self.changes[0]:
+                    self.changes.pop(0)
+                    actor.priority = -self.random.random()
+            self.step(actor)
+            if actor.failure is not None:
+                break
+            waiting = [actor for actor in waiting if not actor.done]
+        failures = [actor.failure for actor in self.actors if actor.failure is not None]
+        for actor in self.actors:
+            actor.stop()
+        if failures:
+            raise failures[0]
+
+    def step(self, actor: Actor) -> None:
+        self.now += 1
+        self.current = actor
+        actor.go()
+        self.current = None
+
+    def until(self, name: str, what: str = "") -> None:
+        """Let one actor go on, to before a call that begins with a text; else to its end."""
+        actor = next(actor for actor in self.actors if actor.name == name)
+        while not actor.done:
+            self.step(actor)
+            if what and actor.at.startswith(what):
+                return
+        if actor.failure is not None:
+            raise actor.failure
+
+    def point(self, what: str) -> None:
+        """Let others go on; called by an actor before each call of the backend."""
+        actor = self.current
+        if actor is None:
+            return
+        actor.at = what
+        actor.pause()
+        actor.at = ""
+        self.trace.append(f"{self.now:4} {actor.name}: {what}")
+        if self.random.random() < self.crashes:
+            self.trace.append(f"{self.now:4} {actor.name}: CRASH")
+            raise Crash
+
+
+class Actor:
+    def __init__(self, schedule: Schedule, name: str, work: Callable[[], None], priority: float) -> None:
+        self.schedule, self.name, self.work, self.priority = schedule, name, work, priority
+        self.turn, self.done, self.stopped, self.at = threading.Semaphore(0), False, False, ""
+        self.failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.turn.acquire()
+        try:
+            if not self.stopped:
+                self.work()
+        except Crash:
+            pass
+        except BaseException as failure:
+            self.failure = failure
+        self.done = True
+        self.schedule.back.release()
+
+    def go(self) -> None:
+        self.turn.release()
+        self.schedule.back.acquire()
+
+    def pause(self) -> None:
+        self.schedule.back.release()
+        self.turn.acquire()
+        if self.stopped:
+            raise Crash
+
+    def stop(self) -> None:
+        if not self.done:
+            self.stopped = True
+            self.go()
+        self.thread.join()
+
+
+@dataclass(frozen=True)
+class Memory(MemoryBackend):
+    """A backend in memory that lets others go on before each call, and holds every commit against what was meant."""
+
+    schedule: Schedule = None
+    first: Description = Description()
+    meant: dict[str, tuple[set[Token], Range]] = field(default_factory=dict)  # actor -> what it adds, in place of what
+    truth: set[Token] = field(default_factory=set)
+    states: dict[int, set[Token]] = field(default_factory=dict)  # version -> truth
+    brought: dict[Token, tuple[str, ...]] = field(default_factory=dict)  # measures that tokens came with
+    dropped: set[str] = field(default_factory=set)
+    spurious: list[float] = field(default_factory=lambda: [0.02])  # how often a commit is refused by chance
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.create(self.first.to_dict(), self.first.columns)
+        self.states[0] = set()
+
+    def snapshot(self, recorded=()):
+        self.schedule.point("snapshot")
+        return super().snapshot(recorded)
+
+    def commit(self, add, remove, recorded, expected, manifest=None, schema=None):
+        self.schedule.point(f"commit +{[_named(p) for p in add]} -{[_named(p) for p in remove]} {[*recorded]}")
+        if self.schedule.current and self.schedule.random.random() < self.spurious[0]:
+            raise Conflict("by chance")
+        actor = self.schedule.current.name if self.schedule.current else ""
+        added, (low, high) = self.meant.get(actor, (set(), (0, 0)))
+        try:
+            version = super().commit(add, remove, recorded, expected, manifest, schema)
+        except Conflict as conflict:
+            self.schedule.trace.append(f"     … conflict: {conflict}")
+            raise
+        seen = self.states[expected.version]  # what comes while a range is being derived anew, comes after it
+        self.truth.difference_update([token for token in seen if low <= token[1] * SECOND < high])
+        assert not added & self.truth, f"{added} is committed twice"
+        self.truth.update(added)
+        self.states[version] = set(self.truth)
+        self.dropped.update(set(manifest["had"]) - set(manifest["measures"]) if manifest else ())
+        self.check_levels()
+        return version
+
+    def check_levels(self):
+        """Every level holds the truth, as far as it has not let go of windows."""
+        now = MemoryBackend.snapshot(self, [rewrite.EXPIRED])
+        for level in Description.from_dict(now.manifest).frame.levels:
+            tokens = Counter(token for part in now.of(level.name) for token in tokens_of(self.tables.rows[part.name]))
+            self.check(level, held_from(now, level.name), tokens, self.truth)
+
+    def check(self, level, held, tokens, truth):
+        visible = Counter({t: n for t, n in tokens.items() if level.starts(t[1] * SECOND) >= held})
+        wanted = Counter(t for t in truth if level.starts(t[1] * SECOND) >= held)
+        assert visible == wanted, f"{level.name}: lost {wanted - visible}, too much {visible - wanted}"
+
+    def read(self, parts, columns, where=None):
+        self.schedule.point("read")
+        return super().read(parts, columns)
+
+
+def _named(part) -> str:
+    return f"{part.level}:{part.name[:4]}[{part.first_start // SECOND},{part.last_start // SECOND}]"
+
+
+class World:
+    """One random schedule."""
+
+    def __init__(self, seed: int, *, zombies: bool = False, evolves: bool = False) -> None:
+        self.schedule = Schedule(seed)
+        choose = self.random = self.schedule.random
+        first = Description(choose.choice([1, 2, 2, 3]) if evolves else 3)
+        self.backend = Memory(retains=choose.random() < 0.6, schedule=self.schedule, first=first)
+        self.opened: dict[str, Description] = {}
+        self.schedule.crashes = choose.choice([0.0, 0.0, 0.01, 0.04])
+        for i in range(choose.randrange(1, 4)):
+            self.add(f"writer{i}", lambda name, i=i: self.write(name, f"w{i}"))
+            if zombies and choose.random() < 0.5:
+                self.add(f"zombie{i}", lambda name, i=i: self.write(name, f"w{i}"))
+        counts = {self.replace: choose.choice([0, 1, 1, 2]), self.compact: choose.choice([0, 1, 1, 2])}
+        counts |= {self.expire: choose.choice([0, 1]), self.reader: choose.choice([1, 2, 3])}
+        counts |= {self.evolve: choose.choice([1, 1, 2]) if evolves else 0}
+        for work, count in counts.items():
+            for i in range(count):
+                self.add(f"{work.__name__}{i}", work)
+
+    def add(self, name: str, work: Callable[[str], None]) -> None:
+        self.schedule.add(name, lambda: work(name))
+
+    def works(self, actor: str, work: Callable[[Description], Any]) -> Any:
+        """Do something by the description that an actor has; open the store again when it has evolved."""
+        while True:
+            try:
+                return work(self.opened.setdefault(actor, self.backend.first))
+            except OtherFrame:
+                self.opened[actor] = Description.from_dict(self.backend.snapshot().manifest)
+            finally:
+                self.backend.meant.pop(actor, None)
+
+    def write(self, actor, writer):
+        number = 0
+        for _ in range(self.random.randrange(1, 4)):
+            number += self.random.choice([1, 1, 1, 2])
+            tokens = {(f"{actor}.{number}", at) for at in self.random.sample(range(END), self.random.choice([1, 2, 3]))}
+            for _ in range(3):
+                try:
+                    if self.append(actor, writer, number, tokens):
+                        assert tokens <= self.backend.brought.keys(), f"{writer} {number} is not there"
+                except Crash:
+                    if self.random.random() < 0.3 or (self.schedule.actors and self.stopped(actor)):
+                        break  # another goes on with the next number, or none does
+                    continue
+                break
+
+    def stopped(self, actor):
+        return next(each.stopped for each in self.schedule.actors if each.name == actor)
+
+    def append(self, actor, writer, number, tokens):
+        def work(manifest):
+            made = commit.begin_commit(self.backend, manifest, writer, number, {}, {})
+            rows = rows_of(tokens, manifest.measures)
+            receipt = made.write_checked((level, merge_level(rows, None, level)) for level in manifest.frame.levels)
+            self.backend.meant[actor] = (tokens, (0, 0))
+            added = made.commit([receipt])
+            if added:
+                self.backend.brought.update(dict.fromkeys(tokens, manifest.measures))
+            return added
+
+        self.backend.brought.update({t: self.opened.get(actor, self.backend.first).measures for t in tokens})
+        try:
+            return self.works(actor, work)
+        except CommitConflict as error:  # other states under the number, by whom it was thought dead
+            assert "holds" in str(error), error  # noqa: PT017
+            return False
+
+    def replace(self, actor):
+        for number in range(self.random.randrange(1, 3)):
+            low = self.random.randrange(END)
+            high = self.random.randrange(low + 1, END + 1)
+            tokens = None
+            if self.random.random() < 0.8:
+                starts = self.random.sample(range(low, high), self.random.randrange(min(3, high - low) + 1))
+                tokens = {(f"{actor}.{number}", at) for at in starts}
+            self.replace_one(actor, low, high, tokens)
+
+    def replace_one(self, actor, low, high, tokens):
+        span = (low * SECOND, high * SECOND)
+
+        def work(manifest):
+            self.backend.meant[actor] = (tokens or set(), span if tokens is not None else (0, 0))
+            self.backend.brought.update(dict.fromkeys(tokens or (), manifest.measures))
+            states = None if tokens is None else rows_of(tokens, manifest.measures)
+            rewrite.replace_range(self.backend, manifest, states, span)
+
+        try:
+            self.works(actor, work)
+        except StoreError:
+            raise
+        except ValueError as error:
+            assert "expired" in str(error) or "is held from" in str(error), error  # noqa: PT017
+
+    def compact(self, actor):
+        for _ in range(self.random.randrange(1, 3)):
+            until = self.random.randrange(END + 1) * SECOND
+            self.works(actor, lambda manifest: rewrite.compact(self.backend, manifest, until))  # noqa: B023
+
+    def expire(self, actor):
+        for now in sorted(self.random.choices(range(2, END + 2), k=self.random.randrange(1, 3))):
+            self.works(actor, lambda manifest: rewrite.expire(self.backend, manifest, now * SECOND))  # noqa: B023
+
+    def evolve(self, actor):
+        for _ in range(self.random.randrange(1, 3)):
+            self.works(actor, self.evolve_once)
+
+    def evolve_once(self, manifest):
+        measures = list(manifest.measures)
+        if self.random.random() < 0.6:
+            measures.append(f"m{self.random.randrange(10**6)}")
+        if len(measures) > 1 and self.random.random() < 0.4:
+            measures.remove(self.random.choice(measures))
+        count = manifest.count + (manifest.count < 3 and self.random.random() < 0.7)
+        rewrite.evolve(self.backend, manifest, Frame(LEVELS[:count], tuple(measures)))
+
+    def reader(self, actor):
+        for _ in range(self.random.randrange(1, 6)):
+            if self.random.random() < 0.3:
+                self.opened[actor] = Description.from_dict(self.backend.snapshot().manifest)
+            self.read(self.opened.get(actor, self.backend.first))
+
+    def read(self, manifest):
+        level = self.random.choice(manifest.frame.levels)
+
+        def attempt():
+            snapshot = snapshot_of(self.backend)
+            held = held_from(snapshot, level.name)
+            pieces = pieces_of(snapshot.of(level.name), [(held, EVER[1])])
+            return snapshot.version, held, self.backend.read(pieces, manifest.schema.names[1:])
+
+        version, held, rows = retry.retry_on_conflict(attempt)
+        self.backend.check(level, held, Counter(tokens_of(rows)), self.backend.states[version])
+        for row in rows.to_pylist():
+            brought = self.backend.brought[row["who"], row["at"]]
+            for name in manifest.measures:
+                wanted = [row["at"] if name in brought else None, *([None] if name in self.backend.dropped else [])]
+                assert row[name] in wanted, f"{level.name}: {name} of {row} is not one of {wanted}"
+        return set(tokens_of(rows))
+
+    def run(self):
+        try:
+            self.schedule.run()
+            self.backend.spurious[0] = 0
+            last = Description.from_dict(self.backend.snapshot().manifest)
+            rewrite.compact(self.backend, last, 2**62)
+            self.read(last)
+        except (AssertionError, StoreError, Conflict, KeyError, ValueError) as failure:
+            raise AssertionError(
+                f"{type(failure).__name__}: {failure}\n"
+                + "\n".join(self.schedule.trace)
+                + "\n"
+                + "".join(traceback.format_exception(failure)[-3:])
+            ) from None
+
+
+class Patches:
+    """What stands for Arrow, the calendar and the clock."""
+
+    def __enter__(self):
+        self.patch = pytest.MonkeyPatch()
+        for module in (merging, rewrite, memory):
+            self.patch.setattr(module, "bucket_of", lambda level: BUCKET)
+        self.patch.setattr(memory, "instants_of", instants_of)
+        self.patch.setattr(merging, "merge_level", merge_level)
+        for module in (commit, rewrite):
+            self.patch.setattr(module, "Manifest", Description)
+        self.patch.setattr(rewrite, "plan_evolution", plan_evolution)
+        self.patch.setattr(merging, "ROWS_AT_ONCE", 2)
+        self.patch.setattr(retry.time, "sleep", lambda seconds: None)
+
+    def __exit__(self, *_):
+        self.patch.undo()
+
+
+@pytest.fixture
+def patched():
+    with Patches():
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 10_000])
+def test_whoever_comes_between_levels_hold_whole_commits(patched, first):
+    for seed in range(first, first + 300):
+        World(seed, zombies=seed % 3 == 0).run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [40_000, 50_000])
+def test_whoever_comes_between_evolutions_nothing_is_lost(patched, first):
+    for seed in range(first, first + 300):
+        World(seed, zombies=seed % 3 == 0, evolves=True).run()
+
+
+class Play(World):
+    """A schedule by hand."""
+
+    def __init__(self) -> None:
+        self.schedule = Schedule(0)
+        self.random = self.schedule.random
+        self.backend = Memory(retains=True, schedule=self.schedule, spurious=[0])
+        self.opened = {}
+        self.until = self.schedule.until
+
+    def appends(self, name, writer, number, starts):
+        self.add(name, lambda name: self.append(name, writer, number, {(f"{name}.{number}", at) for at in starts}))
+
+    def replaces(self, name, low, high, starts):
+        self.add(name, lambda name: self.replace_one(name, low, high, {(name, at) for at in starts}))
+
+    def expires(self, name, now):
+        self.add(name, lambda name: rewrite.expire(self.backend, Description(), now * SECOND))
+
+    def evolves(self, name, count):
+        self.add(name, lambda name: rewrite.evolve(self.backend, self.backend.first, Frame(LEVELS[:count], ("m0",))))
+
+
+def played(script: Callable[[Play], None]) -> Play:
+    """Run a script, and then whoever is not done."""
+    with Patches():
+        play = Play()
+        script(play)
+        for actor in play.schedule.actors:
+            play.until(actor.name)
+        play.run()
+        return play
+
+
+@pytest.mark.parametrize("starts", [[], [2]])
+def test_of_two_replacements_that_overlap_one_comes_after_the_other(starts):
+    """Also where the range is empty, so that neither removes what the other does."""
+
+    def script(play):
+        if starts:
+            play.appends("append", "w", 1, starts)
+            play.until("append")
+        play.replaces("one", 0, 2, [1])
+        play.replaces("two", 1, 3, [1])
+        play.until("one", "commit")
+        play.until("two", "commit")
+        play.until("one")
+
+    assert played(script).backend.truth == {("two", 1)}
+
+
+def test_an_append_to_a_range_that_is_being_replaced_counts_once():
+    def script(play):
+        play.replaces("replace", 0, 4, [0])
+        play.until("replace", "commit")
+        play.appends("append", "w", 1, [3])
+        play.until("append")
+
+    assert played(script).backend.truth == {("replace", 0), ("append.1", 3)}
+
+
+@pytest.mark.parametrize(("low", "starts"), [(1, [0, 5]), (3, [0, 5])])
+def test_nothing_expires_that_a_replacement_is_about_to_need(low, starts):
+    def script(play):
+        play.appends("append", "w", 1, starts)
+        play.until("append")
+        play.expires("expire", 7)
+        play.until("expire", "commit")
+        play.replaces("replace", low, low + 1, [low])
+        play.until("replace", "commit")
+        play.until("expire")
+
+    played(script)
+
+
+def test_a_number_that_two_commit_at_once_counts_once():
+    def script(play):
+        for name in ("one", "two"):
+            play.add(name, lambda name: play.append(name, "w", 1, {("same", 1)}))
+            play.until(name, "commit")
+
+    assert played(script).backend.truth == {("same", 1)}
+
+
+def test_a_level_that_is_added_holds_what_is_appended_meanwhile():
+    def script(play):
+        play.backend.tables.manifest = ""
+        object.__setattr__(play.backend, "first", Description(2))
+        play.backend.create(play.backend.first.to_dict(), play.backend.first.columns)
+        play.appends("before", "w", 1, [0, 5])
+        play.until("before")
+        play.evolves("evolve", 3)
+        play.until("evolve", "commit")
+        play.appends("late", "v", 1, [1])
+        play.until("late")
+
+    play = played(script)
+    assert {tokens for tokens, _ in play.backend.truth} == {"before.1", "late.1"}
+
+
+def explore(seconds: float, seed: int, **options: bool) -> tuple[int, dict[int, str]]:
+    begun, failures, runs = time.monotonic(), {}, 0
+    with Patches():
+        while time.monotonic() - begun < seconds:
+            try:
+                World(seed, **options).run()
+            except AssertionError as failure:
+                failures[seed] = str(failure)
+            seed, runs = seed + 1, runs + 1
+    return runs, failures
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = {name: True for name in arguments[2:] if name in ("zombies", "evolves")}
+    count, failures = explore(float(arguments[0]), int(arguments[1]), **flags)
+    print(f"{count} schedules, {len(failures)} failures")
+    if failures:
+        shortest = min(failures, key=lambda seed: len(failures[seed]))
+        print("seeds", sorted(failures)[:20], "\nshortest", shortest)
+        print(failures[shortest])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,19 @@
+"""Backends: what keeps a store's log; the protocol, and what those need who write one."""
+
+from tiltframe.level_chain import instants_of
+from tiltframe.store.backends.buckets import bucket_names
+from tiltframe.store.backends.protocol import Backend, Part, ResultTables, Snapshot
+from tiltframe.store.errors import Conflict
+from tiltframe.store.ranges import Range, inside
+
+__all__ = [
+    "Backend",
+    "Conflict",
+    "Part",
+    "Range",
+    "ResultTables",
+    "Snapshot",
+    "bucket_names",
+    "inside",
+    "instants_of",
+]

@@ -1,0 +1,372 @@
+"""Checks of a backend: what `tiltframe.store.backends.protocol.Backend` promises, tried on one that anybody wrote."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import aggr
+from aggr.kernels.digest import digest
+from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.level_chain import instants_of, rollup
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
+from tiltframe.store.errors import Conflict
+from tiltframe.store.manifest import Manifest, schema_of
+from tiltframe.store.ranges import EVER, inside
+from tiltframe.store.retry import retry_on_conflict
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+FRAME = TiltFrame(["1s", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x"), "low": aggr.min("x")}, ["host"])
+FINE, COARSE = FRAME.levels
+
+
+def check_backend(make_backend: Callable[[], Backend]) -> None:
+    """Check that a backend does what the protocol promises.
+
+    Parameters
+    ----------
+    make_backend : callable
+        Returns a backend of an empty place, a new one at each call; some ten are made.
+
+    Raises
+    ------
+    AssertionError
+        For the first promise that is broken, in one sentence. Errors that the backend raises pass through.
+
+    Examples
+    --------
+    >>> from tiltframe.store.testing import MemoryBackend
+    >>> check_backend(MemoryBackend)
+    """
+    _check_manifest(make_backend())
+    for check in _CHECKS:
+        check(_Tried.made(make_backend()))
+
+
+@dataclass
+class _Tried:
+    """A backend with a store that is empty."""
+
+    backend: Backend
+    schema: pa.Schema
+
+    @classmethod
+    def made(cls, backend: Backend) -> _Tried:
+        manifest = _manifest()
+        backend = backend.store_named(manifest.name)
+        backend.create(manifest.to_dict(), manifest.schema)
+        return cls(backend, manifest.schema)
+
+    def snapshot(self, *recorded: str) -> Snapshot:
+        snapshot = self.backend.snapshot(recorded)
+        assert snapshot is not None, "the backend breaks a promise: a store that was made is there"
+        return snapshot
+
+    def add(self, states: pa.Table, **recorded: str) -> list[Part]:
+        parts = self.backend.write(FINE, states)
+        self.backend.commit(parts, (), recorded, self.snapshot(*recorded))
+        return parts
+
+    def rows(self) -> pa.Table:
+        pieces = [(part, EVER) for part in self.snapshot().of(FINE.name)]
+        return self.backend.read(pieces, self.schema.names[1:])
+
+    def expect_rows(self, states: pa.Table, why: str) -> None:
+        _expect(_same(self.rows(), states), why)
+
+    def expect_conflict(
+        self,
+        why: str,
+        add: Sequence[Part],
+        remove: Sequence[Part],
+        recorded: Mapping[str, str],
+        expected: Snapshot,
+        *manifest: Any,
+    ) -> None:
+        """Expect that a commit is refused, and that nothing is changed by it."""
+        before, rows = self.snapshot("w", "other"), self.rows()
+        try:
+            self.backend.commit(add, remove, recorded, expected, *manifest)
+        except Conflict:
+            pass
+        else:
+            raise AssertionError(f"the backend breaks a promise: {why} is a Conflict")
+        after = self.snapshot("w", "other")
+        same = set(before.parts) == set(after.parts) and before.recorded == after.recorded
+        same = same and before.manifest == after.manifest
+        _expect(same and _same(rows, self.rows()), "a commit that raises Conflict changes nothing")
+
+
+def _check_manifest(backend: Backend) -> None:
+    _expect(backend.snapshot() is None, "snapshot() is None where there is no store")
+    manifest = _manifest()
+    backend, described = backend.store_named(manifest.name), manifest.to_dict()
+    backend.create(described, manifest.schema)
+    tried = _Tried(backend, manifest.schema)
+    _expect(tried.snapshot().manifest == described, "a snapshot has the manifest that create() was given")
+    other = replace(manifest, retention={FINE.name: "1d"}).to_dict()
+    backend.create(other, manifest.schema)
+    seen = tried.snapshot()
+    _expect(seen.manifest == described, "a second create() changes nothing")
+    backend.commit((), (), {}, seen, other, manifest.schema)
+    _expect(tried.snapshot().manifest == other, "a commit replaces the manifest")
+    tried.expect_conflict("a new manifest on one that is another by now", (), (), {}, seen, described, manifest.schema)
+    tried.expect_conflict("a commit by a manifest that is another by now", (), (), {"w": "{}"}, seen)
+    seen = tried.snapshot()
+    tried.add(_states([0]))
+    tried.expect_conflict("a new manifest after another commit", (), (), {}, seen, described, manifest.schema)
+    moved: Backend = pickle.loads(pickle.dumps(backend))
+    _expect(_Tried(moved, manifest.schema).snapshot().manifest == other, "a backend that was pickled finds its store")
+    _expect(isinstance(backend.uri, str) and isinstance(backend.display_uri, str), "uri and display_uri are text")
+
+
+def _check_empty(tried: _Tried) -> None:
+    seen = tried.snapshot("w")
+    _expect(not seen.parts and not seen.recorded, "a store that nothing was committed to has no parts and no records")
+    none = tried.backend.read([], tried.schema.names[1:])
+    _expect(none.schema.equals(tried.schema) and not none.num_rows, "read of no parts has the schema, and no rows")
+    _expect(tried.backend.write(FINE, _states([0]).slice(0, 0)) == [], "write() of no states makes no part")
+    _expect(tried.backend.verify() == [], "verify() of a whole store finds nothing")
+
+
+def _check_commit(tried: _Tried) -> None:
+    states = _states(range(3))
+    more = states.add_column(0, LEVEL, pa.repeat(pa.scalar(FINE.name), states.num_rows))  # as a store writes them
+    fine, coarse = tried.backend.write(FINE, more), tried.backend.write(COARSE, _of_hours(states))
+    before, note = tried.snapshot("w", "note"), '{"a": "\'\u00fc"}'
+    _expect(not before.parts, "what was written is not readable before it is committed")
+    version = tried.backend.commit([*fine, *coarse], (), {"w": "1", "note": note}, before)
+    seen = tried.snapshot("w", "note", "other")
+    _expect(seen.version == version > before.version, "versions grow, and commit() returns that of its snapshot")
+    _expect(set(seen.parts) == {*fine, *coarse}, "a snapshot has the parts that were committed, as write() gave them")
+    _expect(set(seen.of(COARSE.name)) == set(coarse), "parts are of their levels")
+    _expect(seen.recorded == {"w": "1", "note": note}, "a snapshot has the records asked for, and no others")
+    tried.expect_rows(states, "read() returns the same bits as were written")
+    tried.backend.commit((), (), {"w": json.dumps("x" * 10_000)}, seen)
+    seen = tried.snapshot("w", "note")
+    _expect(len(seen.recorded["w"]) == 10_002, "a commit without parts records, in place of what was recorded")
+    _expect(set(seen.recorded) == {"w", "note"}, "names that a commit does not record stay as they are")
+    many = {f"name {i}": str(i) for i in range(1000)}
+    for i in range(40):
+        tried.add(states.slice(0, 0), **{f"w{i}": str(i)}, **(many if i == 20 else {}))
+    every = tried.snapshot(*many, *(f"w{i}" for i in range(40)))
+    _expect(every.recorded == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
+    _expect(tried.backend.verify() == [], "verify() finds no damage in a whole store")
+
+
+def _check_parts(tried: _Tried) -> None:
+    states = _states(range(3))
+    bucket = bucket_of(FINE)
+    parts = tried.add(states)
+    _expect(len(parts) == 3, "write() makes one part for each bucket")
+    _expect(len({part.name for part in parts}) == 3, "parts have names of their own")
+    for part in parts:
+        _expect(part.level == FINE.name, "a part has its level")
+        found = tried.backend.read([(part, EVER)], [])
+        _expect(found.column_names == [START], "read() returns window_start and the columns asked for")
+        starts = instants_of(found)
+        edges = (int(starts.min()), int(starts.max()), len(starts))
+        _expect(
+            edges == (part.first_start, part.last_start, part.rows), "a part has its first and last start, and rows"
+        )
+        _expect(len({*bucket.starts(starts).tolist()}) == 1, "a part lies in one bucket")
+    first = min(parts, key=lambda part: part.first_start)
+    some = tried.backend.read([(first, (first.first_start, first.first_start + 1))], ["n", "host"])
+    _expect(some.column_names == [START, "n", "host"], "read() returns the columns in the order asked for")
+    wanted = _between(states, first.first_start, first.first_start + 1).select(some.column_names)
+    _expect(_same(some, wanted), "read() keeps ranges")
+    found = tried.backend.read([(part, EVER) for part in parts], tried.schema.names[1:], "host = 'a'")
+    _expect(_same(_of_host(found), _of_host(states)), "a condition leaves out no row for which it is true")
+
+
+def _check_written_twice(tried: _Tried) -> None:
+    states = _states(range(2))
+    tried.backend.write(FINE, states)
+    tried.add(states)
+    tried.backend.write(FINE, states)
+    tried.expect_rows(states, "states that were written several times are readable once")
+    tried.backend.discard(tried.backend.write(FINE, states))
+    tried.expect_rows(states, "what is discarded takes nothing with it that was committed")
+
+
+def _check_removal(tried: _Tried) -> None:
+    states, added = _states(range(2)), _states([5])
+    first, second = sorted(tried.add(states, w="1"), key=lambda part: part.first_start)
+    before = tried.snapshot()
+    new = tried.backend.write(FINE, added)
+    tried.backend.commit(new, [first], {}, before)
+    kept = _between(states, second.first_start, EVER[1])
+    tried.expect_rows(pa.concat_tables([kept, added]), "a commit adds and removes parts")
+    _expect(second in tried.snapshot().parts, "a part that is not removed stays as it is")
+    extra = tried.backend.write(FINE, _states([7]))
+    tried.expect_conflict("removing a part that was removed before", extra, [first], {}, tried.snapshot())
+    try:  # as an older snapshot has it
+        old = tried.backend.read([(part, EVER) for part in before.parts], tried.schema.names[1:])
+    except Conflict:
+        pass
+    else:
+        _expect(_same(old, states), "an older snapshot reads the rows that it had, or raises Conflict")
+    _expect(tried.snapshot("w").recorded == {"w": "1"}, "records stay when the parts of their commits go")
+
+
+def _check_conflicts(tried: _Tried) -> None:
+    tried.add(_states([0]), w="3")
+    seen = tried.snapshot("w", "other")
+    new = tried.backend.write(FINE, _states([1]))
+    tried.add(_states([2]), w="4")
+    tried.expect_conflict("recording what has been recorded since the snapshot", new, (), {"w": "5"}, seen)
+    tried.backend.commit(new, (), {"other": "1"}, seen)
+    tried.expect_rows(_states([0, 2, 1]), "commits that record other names do not conflict")
+    tried.expect_conflict("recording again on an old snapshot", (), (), {"other": "1"}, seen)
+
+
+def _check_evolving(tried: _Tried) -> None:
+    """Check that states, and a level, are added to a store that holds some; by a backend that was open before, too."""
+    before = _states([0])
+    opened: Backend = pickle.loads(pickle.dumps(tried.backend))
+    tried.add(before)
+    opened.snapshot()
+    frame = TiltFrame(
+        [*FRAME.levels, "1d"], FRAME.time, {**FRAME.measures, "more": aggr.min("x", where="x > 0")}, FRAME.keys
+    )
+    more = before.append_column("more", before.column("low"))
+    schema = pa.schema([*tried.schema, pa.field("more", before.schema.field("low").type)])
+    described = replace(_manifest(), frame=frame, schema=schema, generation=1).to_dict()
+    days = tried.backend.write(frame.levels[-1], _of_hours(before))
+    tried.backend.commit(days, (), {"w": "1"}, tried.snapshot("w"), described, schema)
+    seen = tried.snapshot("w")
+    _expect(seen.manifest == described, "a commit replaces the manifest by one with more states")
+    _expect(set(seen.of("1d")) == set(days) and seen.recorded == {"w": "1"}, "a new manifest comes with its commit")
+    lacking = before.append_column(schema.field("more"), pa.nulls(before.num_rows, schema.field("more").type))
+    tried.schema = schema
+    tried.expect_rows(lacking, "rows that lack a column have null in it")
+    tried.add(_moved(more, HOUR))
+    tried.expect_rows(pa.concat_tables([lacking, _moved(more, HOUR)]), "rows of before and after come back")
+    late = opened.write(FINE, _moved(before, 2 * HOUR))
+    opened.commit(late, (), {}, tried.snapshot())
+    tried.expect_rows(
+        pa.concat_tables([lacking, _moved(more, HOUR), _moved(lacking, 2 * HOUR)]),
+        "write() takes states that lack a column",
+    )
+
+
+def _moved(states: pa.Table, by: int) -> pa.Table:
+    starts = pa.array(instants_of(states) + by).cast(states.schema.field(START).type)
+    return states.set_column(states.column_names.index(START), states.schema.field(START), starts)
+
+
+def _check_vacuum(tried: _Tried) -> None:
+    states = _states(range(2))
+    first, _ = sorted(tried.add(states), key=lambda part: part.first_start)
+    tried.backend.write(FINE, _states([1]))
+    tried.backend.commit((), [first], {}, tried.snapshot())
+    _expect(tried.backend.vacuum(0.0) >= 0, "vacuum() returns how much it has removed")
+    tried.expect_rows(_between(states, first.last_start + 1, EVER[1]), "vacuum() leaves what is readable")
+
+
+def _check_together(tried: _Tried) -> None:
+    """Check commits of several threads, through pickled copies."""
+    errors: list[BaseException] = []
+    winners: list[str] = []
+    seen = tried.snapshot("race")
+
+    def work(i: int) -> None:
+        try:
+            backend: Backend = pickle.loads(pickle.dumps(tried.backend))
+            for number in range(3):
+                parts = backend.write(FINE, _states([4 * i + number]))
+                retry_on_conflict(lambda: commit(backend, parts, f"w{i}", str(number)))  # noqa: B023
+            retry_on_conflict(lambda: race(backend, i))
+        except BaseException as error:
+            errors.append(error)
+
+    def commit(backend: Backend, parts: Sequence[Part], name: str, text: str) -> None:
+        now = backend.snapshot([name])
+        assert now is not None
+        backend.commit(parts, (), {name: text}, now)
+
+    def race(backend: Backend, i: int) -> None:
+        now = backend.snapshot(["race"])
+        if now is not None and "race" in now.recorded:
+            return
+        backend.commit((), (), {"race": str(i)}, seen)
+        winners.append(str(i))
+
+    threads = [threading.Thread(target=work, args=[i]) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    states = pa.concat_tables([_states([4 * i + number]) for i in range(4) for number in range(3)])
+    tried.expect_rows(states, "commits of several writers at once are all there, once each")
+    _expect([tried.snapshot("race").recorded["race"]] == winners, "of commits on one snapshot one is accepted")
+
+
+_CHECKS: Sequence[Callable[[_Tried], None]] = (
+    _check_empty,
+    _check_commit,
+    _check_parts,
+    _check_written_twice,
+    _check_removal,
+    _check_conflicts,
+    _check_evolving,
+    _check_vacuum,
+    _check_together,
+)
+
+
+def _expect(holds: bool, promise: str) -> None:
+    if not holds:
+        raise AssertionError(f"the backend breaks a promise: {promise}")
+
+
+def _manifest() -> Manifest:
+    return Manifest("checked", FRAME, schema_of(_states([0]).schema, FRAME))
+
+
+def _states(hours: Sequence[int]) -> pa.Table:
+    """Make states of the finest level: five seconds in each of some hours, of three hosts, with awkward values."""
+    hosts, values = ["a", 'ü"\\', None], [0.1, -0.0, float("inf"), 5e-324, float("nan")]
+    events = [
+        {"ts": (hour * HOUR + second * SECOND) // 1000, "host": host, "x": values[(second + i) % 5]}
+        for hour in hours
+        for second in range(5)
+        for i, host in enumerate(hosts)
+    ]
+    schema = pa.schema([("ts", pa.int64()), ("host", pa.string()), ("x", pa.float64())])
+    states = rollup(pa.Table.from_pylist(events, schema), FRAME)
+    finest = states.filter(pc.equal(states.column(LEVEL), FINE.name))
+    return finest.select(schema_of(states.schema, FRAME).names)
+
+
+def _of_hours(states: pa.Table) -> pa.Table:
+    """Take rows whose windows begin with an hour and a day as states of coarser levels."""
+    return _between(states, 0, 1)
+
+
+def _between(states: pa.Table, low: int, high: int) -> pa.Table:
+    return states.filter(pa.array(inside(instants_of(states), [(low, high)])))
+
+
+def _of_host(states: pa.Table) -> pa.Table:
+    return states.filter(pc.equal(states.column("host"), "a"))
+
+
+def _same(one: pa.Table, other: pa.Table) -> bool:
+    """Compare tables bit by bit, in the order of window and host."""
+    if one.column_names != other.column_names or one.schema.types != other.schema.types:
+        return False
+    by = [(name, "ascending") for name in (START, "host") if name in one.column_names]
+    one, other = one.sort_by(by), other.sort_by(by)
+    return one.num_rows == other.num_rows and all(digest(one[name]) == digest(other[name]) for name in one.column_names)

@@ -1,0 +1,434 @@
+"""Delta Lake: a store as one table in a folder or object store, through deltalake, without a JVM.
+
+    store/tiltframe/                       the table, partitioned by level and bucket of time
+      _delta_log/                          commits of all levels; the schema of the column level has the manifest
+      level=1h/bucket=2024-05/….parquet    states
+      level=_recorded/bucket=_/….parquet   what is recorded beside them
+      _head                                how far the log goes
+
+Files are written by any number of tasks; a transaction of the driver makes them visible at once. A file that no
+transaction names is read by nobody, and removed by `vacuum`.
+
+Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried here: delta-rs's own retries
+keep equal application transactions and removals apart, but refuse two commits that remove different files, and do not
+know what is recorded (tried with 1.6.6, from two processes).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction, RemoveAction
+
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.level_chain import instants_of
+from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.store.backends.buckets import bucket_names
+from tiltframe.store.backends.delta.files import (
+    data_files,
+    read_file,
+    read_files,
+    stored_rows,
+    write_file,
+    write_states,
+)
+from tiltframe.store.backends.delta.fsync import sync_commit
+from tiltframe.store.backends.delta.head import Head, log_problem, note_head
+from tiltframe.store.backends.delta.log import added, as_store_errors, files_in, manifest_in, one_line, removed
+from tiltframe.store.backends.delta.records import (
+    FOLD_AT,
+    RECORDS,
+    SCHEMA,
+    RecordFile,
+    Records,
+    latest,
+    records_in,
+    table_of_records,
+)
+from tiltframe.store.backends.delta.result_tables import result_sources, vacuum_results, write_results
+from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.open import absolute_uri
+from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.stored_types import stored_schema
+from tiltframe.store.errors import Conflict, DamagedStore, MissingStore, UnreachableStore
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.ranges import Range
+from tiltframe.store_folders import TABLE, folder_problem
+from windows import TimeWindow
+
+_PARTITIONS = [LEVEL, BUCKET]
+_MANIFEST = "tiltframe"  # in the metadata of the column level: a transaction changes it together with files
+
+
+@dataclass
+class _Opened:
+    """The table, once it is open, and what it holds at the version that was looked at last."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    table: DeltaTable | None = None
+    version: int = -1
+    text: str | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    parsed: Manifest | None = None
+    parts: tuple[Part, ...] = ()
+    records: tuple[RecordFile, ...] = ()
+    read: dict[str, Records] = field(default_factory=dict)  # file of records -> what is in it
+    verified: dict[str, str] = field(default_factory=dict)  # file of the log -> digest that it was found to have
+
+
+@dataclass(frozen=True)
+class DeltaBackend:
+    """A store in a folder or an object store; see `tiltframe.store.backends.protocol.Backend`.
+
+    Parameters
+    ----------
+    uri : str
+        A folder, or what deltalake takes: ``s3://bucket/path``.
+    options : pairs of str
+        Of the object store, as deltalake names them.
+    durable : bool
+        Whether what is committed to a folder is on the disk before the commit is acknowledged.
+    """
+
+    uri: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    durable: bool = False
+    _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what is open."""
+        return DeltaBackend, (absolute_uri(self.uri), self.options, self.durable)
+
+    @classmethod
+    def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> DeltaBackend:
+        """Take a folder, a ``file://`` URI, or what deltalake takes."""
+        if uri.startswith("file://"):
+            from urllib.request import url2pathname  # with http and ssl
+
+            uri = url2pathname(urlsplit(uri).path)
+        return cls(uri, tuple(options.items()), durable)
+
+    @property
+    def display_uri(self) -> str:
+        """The folder or URI: options are not shown."""
+        return self.uri
+
+    def store_named(self, name: str) -> DeltaBackend:
+        """Return itself: a folder holds one store, and says what it is called."""
+        return self
+
+    @property
+    def _path(self) -> str:
+        return f"{self.uri.rstrip('/')}/{TABLE}"
+
+    @property
+    def _in_folder(self) -> bool:
+        return "://" not in self.uri
+
+    def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+        """Create the table, unless someone else is first."""
+        with as_store_errors(self.uri):
+            try:
+                DeltaTable.create(
+                    self._path,
+                    _table_schema(schema, json.dumps(manifest)),
+                    mode="error",
+                    partition_by=_PARTITIONS,
+                    storage_options=dict(self.options),
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                )
+                self._acknowledge(0)
+            except (DeltaError, CommitFailedError):
+                if self.snapshot() is None:
+                    raise
+
+    def check_values(self, states: pa.Table) -> None:
+        """Do nothing: whatever Arrow holds in the types of a store, Delta Lake keeps."""
+
+    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+        """Look at the table as it is now."""
+        names = tuple(recorded)
+        try:
+            with self._updated() as now:
+                records = self._recorded(now, names)
+                texts = {name: records[name][1] for name in names if name in records}
+                return Snapshot(now.version, now.manifest, now.parts, texts)
+        except MissingStore:
+            self._check_nothing_there()
+            return None
+
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
+        """Write one Parquet file for each bucket."""
+        manifest = self._manifest()
+        names = bucket_names(instants_of(states), level)
+        parts: list[Part] = []
+        try:
+            with as_store_errors(self.uri):
+                folder = data_files(self._path, self.options)
+                for bucket in np.unique(names):
+                    rows = states.filter(pa.array(names == bucket))
+                    kept = stored_rows(rows, manifest.columns, manifest.frame.keys, level)
+                    place = f"{LEVEL}={re.sub('[^A-Za-z0-9.-]', '_', level.name)}/{BUCKET}={bucket}"
+                    name, size = write_states(kept, manifest.frame.keys, folder, place, self.durable)
+                    starts = instants_of(rows)
+                    parts.append(Part(level.name, int(starts.min()), int(starts.max()), len(starts), size, name))
+        except BaseException:
+            self.discard(parts)
+            raise
+        return parts
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Delete files: their names are of one process alone."""
+        for part in parts:
+            with suppress(OSError):
+                data_files(self._path, self.options).delete_file(part.name)
+
+    def commit(
+        self,
+        add: Sequence[Part],
+        remove: Sequence[Part],
+        recorded: Mapping[str, str],
+        expected: Snapshot,
+        manifest: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> int:
+        """Commit one transaction on the version that was looked at last; a new manifest comes with its schema."""
+        with self._updated() as now:
+            assert now.table is not None
+            self._check_expected(now, remove, recorded, expected, manifest is not None)
+            files, outdated = self._record_files(now, recorded, expected.version + 1)
+            version = now.version + 1
+            actions: list[AddAction | RemoveAction] = [*map(added, add), *map(added, files)]
+            changes: dict[str, Any] = {"mode": "append", "schema": now.table.schema()}
+            if manifest is None:
+                actions += [*map(removed, remove), *map(removed, outdated)]
+            else:  # replaces the files of no partition, and so nothing but the schema
+                changes = {"mode": "overwrite", "partition_filters": [(LEVEL, "=", "")]}
+                changes["schema"] = _table_schema(schema or self._manifest().columns, json.dumps(manifest))
+            try:
+                now.table.create_write_transaction(
+                    actions,
+                    partition_by=_PARTITIONS,
+                    commit_properties=CommitProperties(max_commit_retries=0),
+                    **changes,
+                )
+            except CommitFailedError as error:
+                for file in files:
+                    with suppress(OSError):
+                        data_files(self._path, self.options).delete_file(file.name)
+                raise Conflict(one_line(error)) from None
+            self._acknowledge(version)
+            return version
+
+    def _check_expected(
+        self, now: _Opened, remove: Sequence[Part], recorded: Mapping[str, str], expected: Snapshot, exactly: bool
+    ) -> None:
+        if now.manifest != expected.manifest or (exactly and now.version != expected.version):
+            raise Conflict("the store has been described anew, or written to, meanwhile")
+        if remove and {part.name for part in remove} - {part.name for part in now.parts}:
+            raise Conflict("what was to be replaced has been replaced by someone else")
+        records = self._recorded(now, recorded) if now.version != expected.version else {}
+        changed = [name for name in recorded if name in records and records[name][1] != expected.recorded.get(name)]
+        if changed:
+            raise Conflict("someone else has recorded the same meanwhile")
+
+    def _record_files(
+        self, now: _Opened, recorded: Mapping[str, str], revision: int
+    ) -> tuple[list[RecordFile], list[RecordFile]]:
+        """Write what is to be recorded to a file; return also those that it takes the place of."""
+        if not recorded:
+            return [], []
+        records: Records = {name: (revision, text) for name, text in recorded.items()}
+        outdated = [file for file in now.records if file.first == file.last and file.first in records]
+        if len(now.records) - len(outdated) >= FOLD_AT:
+            outdated = list(now.records)
+            records = latest([self._load(now, file) for file in outdated] + [records])
+        folder = data_files(self._path, self.options)
+        name, size = write_file(
+            table_of_records(records), [RECORD], folder, f"{LEVEL}={RECORDS}/{BUCKET}=_", self.durable
+        )
+        now.read[name] = records
+        return [RecordFile(name, min(records), max(records), len(records), size)], outdated
+
+    def _recorded(self, now: _Opened, names: Iterable[str]) -> Records:
+        """Read the files that may have names; a name that is in none is not in it, others may be."""
+        wanted = tuple(names)
+        return latest(self._load(now, file) for file in now.records if file.may_have(wanted))
+
+    def _load(self, now: _Opened, file: RecordFile) -> Records:
+        if file.name not in now.read:
+            now.read[file.name] = records_in(read_file(file.name, data_files(self._path, self.options)))
+        return now.read[file.name]
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """Read files, those that are wanted whole together; row groups that the condition excludes are left out."""
+        schema = self._manifest().columns
+        bounds = key_bounds(where, schema)
+        wanted = pa.schema([schema.field(name) for name in dict.fromkeys([START, *columns])])
+        if bounds is None or not parts:
+            return wanted.empty_table()
+        folder = data_files(self._path, self.options)
+        try:
+            with as_store_errors(self.uri):
+                return read_files(parts, folder, wanted, bounds)
+        except FileNotFoundError:
+            with self._updated() as now:
+                readable = {part.name for part in now.parts}
+            if any(part.name not in readable for part, _ in parts):
+                raise Conflict("what was to be read has been removed") from None
+            lost = next(part for part, _ in parts if not folder.get_file_info(part.name).is_file)
+            raise self._lost(lost.name) from None
+
+    def vacuum(self, older_than: float) -> int:
+        """Remove files that no version of the last ``older_than`` seconds names, rounded up to hours."""
+        hours, manifest = math.ceil(older_than / 3600), self._manifest()
+        with self._updated() as now:
+            assert now.table is not None
+            count = len(now.table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True))
+            self._acknowledge(now.table.version())
+        with as_store_errors(self.uri):
+            for level in manifest.frame.levels:
+                count += vacuum_results(self._results(level.name), dict(self.options), hours)
+        return count
+
+    def result_sources(self, level: str) -> dict[str, Range] | None:
+        """Read what a level's plain table was made from; None where there is none."""
+        with as_store_errors(self.uri):
+            return result_sources(self._results(level), dict(self.options))
+
+    def write_results(
+        self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
+    ) -> None:
+        """Replace rows of a level's plain table, and what it is made from."""
+        with as_store_errors(self.uri):
+            write_results(self._results(level), dict(self.options), ranges, results, sources)
+
+    def verify(self) -> list[str]:
+        """Read the whole log anew."""
+        try:
+            snapshot = DeltaBackend(self.uri, self.options).snapshot()
+        except (DamagedStore, UnreachableStore) as error:
+            return [str(error)]
+        return [] if snapshot else [f"the store {self.uri} is lost"]
+
+    def _results(self, level: str) -> str:
+        return f"{self.uri.rstrip('/')}/{self._manifest().name}_{level}_flat"
+
+    def _manifest(self) -> Manifest:
+        """Read the manifest, unless it is known: name and keys stay, and columns that it lacks are not asked for."""
+        if self._opened.parsed is None and self.snapshot() is None:
+            raise MissingStore(f"there is no store {self.uri}")
+        with self._opened.lock:
+            if self._opened.parsed is None:
+                self._opened.parsed = Manifest.from_dict(self._opened.manifest, self.uri)
+            return self._opened.parsed
+
+    @contextmanager
+    def _updated(self) -> Iterator[_Opened]:
+        """Open the table, or take in what was committed since; nobody else does until the end of the block."""
+        now = self._opened
+        with now.lock:
+            try:
+                with as_store_errors(self.uri):
+                    if self._in_folder:
+                        self._check_files(now)
+                    if now.table is None:
+                        now.table = self._open()
+                    else:
+                        now.table.update_incremental()
+                    if self._in_folder:
+                        self._check_head(now, now.table)
+                    self._take_in(now, now.table)
+                    yield now
+            except FileNotFoundError as error:  # of records: the file of a commit, or one that is gone since
+                raise self._lost(str(error)) from None
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(self._path, storage_options=dict(self.options))
+        except TableNotFoundError:
+            raise MissingStore(f"there is no store {self.uri}") from None
+
+    def _take_in(self, now: _Opened, table: DeltaTable) -> None:
+        if now.version == table.version():
+            return
+        text = next((f.metadata.get(_MANIFEST) for f in table.schema().fields if f.name == LEVEL), None)
+        text = text or table.metadata().configuration.get(_MANIFEST)  # as before format 5, which is refused by name
+        if text != now.text or not now.manifest:
+            now.text, now.manifest, now.parsed = text, manifest_in(text, self.uri), None
+        now.parts, now.records = files_in(pa.table(table.get_add_actions(flatten=True)), self.uri)
+        now.read = {file.name: now.read[file.name] for file in now.records if file.name in now.read}
+        now.version = table.version()
+
+    def _check_files(self, now: _Opened) -> None:
+        """Raise an error where a folder or file should be, and something else is."""
+        if now.table is None and (problem := folder_problem(Path(self.uri))):
+            raise UnreachableStore(problem)
+        if problem := log_problem(self._path, None if now.table is None else now.table.version()):
+            raise self._damaged(problem)
+
+    def _check_head(self, now: _Opened, table: DeltaTable) -> None:
+        """Raise `DamagedStore` if the log ends before its head, or has other entries."""
+        try:
+            head = Head.of(self._path)
+        except ValueError as error:
+            raise self._damaged(f"its head cannot be read: {error}") from None
+        if head is None:
+            return
+        if head.version > table.version():
+            table.update_incremental()  # committed since
+        if head.version > table.version():
+            raise self._damaged(
+                f"its log ends at {table.version()}, and went to {head.version}: its last entries are lost; restore "
+                "them from a backup"
+            )
+        for name in head.damaged(self._path, now.verified):
+            raise self._damaged(f"{name} of its log is not as it was written; restore it from a backup")
+
+    def _acknowledge(self, version: int) -> None:
+        """Have a commit on the disk, if that is wanted, and note how far the log goes."""
+        if not self._in_folder:
+            return
+        if self.durable:
+            sync_commit(self._path, version)
+        note_head(self._path, version)
+
+    def _check_nothing_there(self) -> None:
+        """Raise an error where the folder of a store has anything else in it."""
+        if not self._in_folder:
+            return
+        folder = Path(self.uri)
+        if Head.of(self._path):
+            raise self._damaged("its log is lost; restore it from a backup")
+        if folder.exists() and any(entry.name != TABLE for entry in folder.iterdir()):
+            raise UnreachableStore(
+                f"the folder {folder} has other things in it and is no store; give a new or an empty folder"
+            )
+
+    def _lost(self, name: str) -> DamagedStore:
+        return self._damaged(f"a file is missing: {name}; restore it from a backup")
+
+    def _damaged(self, problem: str) -> DamagedStore:
+        return DamagedStore(f"the store {self.uri} is damaged: {problem}")
+
+
+def _table_schema(columns: pa.Schema, manifest: str) -> Schema:
+    """Write the schema of the table: columns whose statistics tools collect first, and the manifest with the level."""
+    kept = stored_schema(columns)
+    own = [kept.field(START), pa.field(END, INSTANT), *SCHEMA, *list(kept)[1:], pa.field(BUCKET, pa.string())]
+    level = Field(LEVEL, PrimitiveType("string"), nullable=True, metadata={_MANIFEST: manifest})
+    return Schema([*Schema.from_arrow(pa.schema(own)).fields, level])

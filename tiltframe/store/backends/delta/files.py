@@ -1,0 +1,208 @@
+"""Data files: Parquet in a folder or an object store, read many at a time."""
+
+from __future__ import annotations
+
+import re
+import uuid
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import and_, or_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+from pyarrow import fs
+
+from aggr.kernels.normalize import one_array
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.level_chain import instants_of
+from tiltframe.regular_files import not_a_file
+from tiltframe.store.backends.delta.fsync import sync_written
+from tiltframe.store.backends.delta.row_groups import laid_out
+from tiltframe.store.backends.key_bounds import KeyBound
+from tiltframe.store.backends.protocol import Part
+from tiltframe.store.backends.stored_types import restored, stored, stored_schema
+from tiltframe.store.errors import DamagedStore
+from tiltframe.store.ranges import Range
+from windows import TimeWindow
+
+_OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
+_FORMAT = ds.ParquetFileFormat(
+    default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
+)
+
+
+class _Written:
+    """A new file of an object store, which takes bytes; Arrow hands its own buffers over."""
+
+    def __init__(self, file: Any) -> None:
+        """Note where it goes."""
+        self._file = file
+
+    def write(self, data: Any) -> int:
+        """Write what is there so far."""
+        written: int = self._file.write(bytes(data))
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        """Leave everything else to the store."""
+        return getattr(self._file, name)
+
+
+class _Objects(DeltaStorageHandler):
+    """The objects under a path."""
+
+    def open_output_stream(self, path: str, metadata: dict[str, str] | None = None) -> pa.PythonFile:
+        """Open a new object."""
+        return pa.PythonFile(_Written(self._handler.open_output_stream(path, metadata)), mode="w")
+
+
+def data_files(path: str, options: Sequence[tuple[str, str]]) -> fs.FileSystem:
+    """Open the file system under a path, a folder or what deltalake takes."""
+    if "://" not in path:
+        return fs.SubTreeFileSystem(path, fs.LocalFileSystem())
+    return fs.PyFileSystem(_Objects(path, dict(options)))
+
+
+def write_states(
+    rows: pa.Table, keys: Sequence[str], folder: fs.FileSystem, place: str, durable: bool
+) -> tuple[str, int]:
+    """Write states to a file of their own, laid out by time and keys; return its name and size."""
+    rows, sizes = laid_out(rows, keys)
+    return write_file(rows, [START, *keys], folder, place, durable, sizes)  # statistics of states would be too large
+
+
+def write_file(
+    rows: pa.Table,
+    with_statistics: Sequence[str],
+    folder: fs.FileSystem,
+    place: str,
+    durable: bool = False,
+    sizes: Sequence[int] | None = None,
+) -> tuple[str, int]:
+    """Write rows to a new file, in row groups of some sizes; return its name, below the folder, and its size.
+
+    What is written to a folder ``durable`` is on the disk then.
+    """
+    held = pa.BufferOutputStream()
+    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": list(with_statistics)}
+    with pq.ParquetWriter(held, rows.schema, **options) as writer:
+        at = 0
+        for size in sizes or [rows.num_rows]:
+            writer.write_table(rows.slice(at, size), row_group_size=max(size, 1))
+            at += size
+    data = held.getvalue()
+    name = f"{place}/{uuid.uuid4().hex}-{_footer_checksum(pa.BufferReader(data)):08x}.parquet"
+    folder.create_dir(place)
+    try:
+        with folder.open_output_stream(name) as file:
+            file.write(data)
+    except BaseException:  # a full disk, Ctrl-C
+        with suppress(OSError):
+            folder.delete_file(name)
+        raise
+    if durable and isinstance(folder, fs.SubTreeFileSystem):
+        sync_written(folder.base_path, name)
+    return name, data.size
+
+
+def _footer_checksum(file: pa.NativeFile) -> int:
+    """Sum up how a Parquet file describes itself: pages have checksums, this has none."""
+    size = file.size()
+    length = int.from_bytes(file.read_at(8, max(size - 8, 0))[:4], "little")
+    begin = size - 8 - length
+    return zlib.crc32(file.read_at(size - begin, begin)) if begin >= 4 else -1
+
+
+def _check_file(name: str, folder: fs.FileSystem) -> None:
+    """Raise `DamagedStore` for what is no file, and for a file that describes itself otherwise than it was written."""
+    if not isinstance(folder, fs.SubTreeFileSystem):  # object stores look after this themselves
+        return
+    if problem := not_a_file(folder.base_path + name):
+        raise DamagedStore(f"the store is damaged: {folder.base_path}{name} is {problem}, not a file")
+    noted = _OURS.search(name)  # other tools that merge files give them names of their own
+    with folder.open_input_file(name) as file:
+        if noted and f"{_footer_checksum(file):08x}" != noted.group(1):
+            raise DamagedStore(f"the store is damaged: the file {name} is not as it was written")
+
+
+def read_file(name: str, folder: fs.FileSystem) -> pa.Table:
+    """Read a whole file."""
+    _check_file(name, folder)
+    return ds.dataset([name], None, _FORMAT, folder).to_table()
+
+
+def read_files(
+    parts: Sequence[tuple[Part, Range]], folder: fs.FileSystem, schema: pa.Schema, bounds: Sequence[KeyBound] = ()
+) -> pa.Table:
+    """Read the rows of files whose windows start in the ranges, in types of a schema; bounds leave others out.
+
+    Raises ``FileNotFoundError`` where a file is gone, `DamagedStore` where files have lost rows.
+    """
+    whole: list[Part] = []
+    cut: dict[Range, list[Part]] = {}
+    for part, span in parts:
+        (whole if span[0] <= part.first_start and part.last_start < span[1] else cut.setdefault(span, [])).append(part)
+    found = [_read(whole, folder, schema, None, bounds)]
+    found += [_read(mine, folder, schema, span, bounds) for span, mine in cut.items()]
+    return pa.concat_tables(found)
+
+
+def _within(bound: KeyBound) -> pc.Expression:
+    """Write a bound so that Arrow leaves out row groups by it."""
+    key, ends = pc.field(bound.key), list[pc.Expression]()
+    if bound.low is not None:
+        ends.append(key >= bound.low)
+    if bound.high is not None:
+        ends.append(key <= bound.high)
+    if bound.values is not None:
+        ends.append(reduce(or_, (key == value for value in bound.values)))
+    return reduce(and_, ends)
+
+
+def _between(span: Range) -> pc.Expression:
+    low, high = (pa.scalar(at, INSTANT) for at in span)
+    return (pc.field(START) >= low) & (pc.field(START) < high)
+
+
+def _read(
+    parts: Sequence[Part],
+    folder: fs.FileSystem,
+    schema: pa.Schema,
+    span: Range | None,
+    bounds: Sequence[KeyBound],
+) -> pa.Table:
+    if not parts:
+        return schema.empty_table()
+    for part in parts:
+        _check_file(part.name, folder)
+    kept = stored_schema(schema)
+    for bound in bounds:
+        if bound.key not in kept.names:
+            kept = kept.append(pa.field(bound.key, bound.dtype))
+    files = ds.dataset([part.name for part in parts], kept, _FORMAT, folder)
+    conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
+    rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
+    there = files.count_rows() if conditions else rows.num_rows  # counted by what describes the files
+    if there != sum(part.rows for part in parts):
+        raise DamagedStore("the store is damaged: files have lost rows")
+    columns = [
+        pa.chunked_array([restored(chunk, field.type) for chunk in rows.column(field.name).chunks], field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def stored_rows(states: pa.Table, columns: pa.Schema, keys: Sequence[str], level: TimeWindow) -> pa.Table:
+    """Give states the types that are stored, and the ends of their windows; other columns are left out."""
+    stored_columns = {START: states.column(START).cast(INSTANT)}
+    stored_columns[END] = pa.array(level.ends(instants_of(states))).cast(INSTANT)
+    for name in columns.names[1:]:
+        if name in states.column_names or name in keys:
+            stored_columns[name] = stored(one_array(states.column(name)))
+    return pa.table(stored_columns)

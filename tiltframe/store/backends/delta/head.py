@@ -1,0 +1,99 @@
+"""The head: how far the log of a store in a folder goes, noted beside it by every commit before it is acknowledged.
+
+    _head    {"version": 12, "digests": {"00000000000000000012.json": "5e88…", …}}
+
+A log that ends before its head has lost entries, and one whose entries or checkpoint have other bytes is damaged. A
+writer that is killed before it has written the head leaves one that is too low, which does no harm. Object stores do
+not lose what they have acknowledged, and have none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tiltframe.regular_files import not_a_file, not_a_folder
+
+LOG = "_delta_log"
+_NAME = "_head"  # what begins so is left alone by VACUUM
+_READ = (".json", ".parquet", "_last_checkpoint")  # what Delta reads of a log
+
+
+@dataclass(frozen=True)
+class Head:
+    """The version of the last entry, and digests of the last checkpoint and of the entries from there on."""
+
+    version: int
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: str) -> Head | None:
+        """Read the head of a table, None if it has none; raises ``ValueError`` for what is none."""
+        path = Path(table, _NAME)
+        if problem := not_a_file(str(path)):
+            raise ValueError(f"it is {problem}, not a file")
+        try:
+            return cls(**json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+    def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
+        """Name the files of a log that have other bytes than were noted, among those that were not verified before."""
+        for name, noted in self.digests.items():
+            path = Path(table, LOG, name)
+            if verified.get(name) != noted and path.exists():  # a checkpoint stands for those that are gone
+                if _digest(path) != noted:
+                    yield name
+                verified[name] = noted
+
+
+def note_head(table: str, version: int) -> None:
+    """Note that the log of a table goes to a version, unless a later one is noted."""
+    before = Head.of(table) or Head(version - 1)
+    if before.version >= version:
+        return
+    digests = dict(before.digests)
+    for entry in (f"{at:020d}.json" for at in range(before.version + 1, version + 1)):
+        digests[entry] = _digest(Path(table, LOG, entry))
+    checkpoint = f"{version:020d}.checkpoint.parquet"
+    if Path(table, LOG, checkpoint).exists():
+        digests = {checkpoint: _digest(Path(table, LOG, checkpoint)), entry: digests[entry]}
+    fresh = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
+    fresh.write_text(json.dumps(asdict(Head(version, digests))))
+    os.replace(fresh, Path(table, _NAME))
+
+
+def log_problem(table: str, version: int | None = None) -> str | None:
+    """Say what of a log is no file, or folder: Delta would wait for it for ever. Of an open one, only what comes next.
+
+    Parameters
+    ----------
+    table : str
+        Its folder.
+    version : int, optional
+        That is open.
+    """
+    if version is not None:
+        entry = f"{table}/{LOG}/{version + 1:020d}.json"
+        problem = not_a_file(entry) if os.path.lexists(entry) else None
+        return problem and f"{entry} is {problem}, not a file"
+    for folder in (table, f"{table}/{LOG}"):
+        if problem := not_a_folder(folder):
+            return f"{folder} is {problem}, not a folder"
+    if os.path.isdir(f"{table}/{LOG}"):
+        with os.scandir(f"{table}/{LOG}") as entries:
+            for each in entries:
+                if each.name.endswith(_READ) and (problem := not_a_file(each.path)):
+                    return f"{each.path} is {problem}, not a file"
+    return None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]

@@ -1,0 +1,109 @@
+"""The Delta log, as a store uses it: files as parts, parts as actions, failures as sentences."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import AddAction, RemoveAction
+
+from aggr.arguments import because
+from tiltframe.frame import START
+from tiltframe.names import BUCKET, LEVEL, RECORD
+from tiltframe.store.backends.delta.records import RECORDS, RecordFile
+from tiltframe.store.backends.protocol import Part
+from tiltframe.store.errors import DamagedStore, UnreachableStore
+
+_LONGEST = 150  # characters of a line: Delta Lake quotes whole schemas
+_TRACE = re.compile(r"at \./|[0-9]+: ")
+
+
+def files_in(actions: pa.Table, uri: str) -> tuple[tuple[Part, ...], tuple[RecordFile, ...]]:
+    """Read what a table says of its files: those of states, and those of what is recorded."""
+    names = {"level": f"partition.{LEVEL}", "rows": "num_records", "size": "size_bytes", "path": "path"}
+    names |= {"first": f"min.{START}", "last": f"max.{START}", "low": f"min.{RECORD}", "high": f"max.{RECORD}"}
+    actions = actions.select([name for name in names.values() if name in actions.column_names])
+    for name in (names["first"], names["last"]):
+        if name in actions.column_names:
+            micros = actions.column(name).cast(pa.int64())
+            actions = actions.set_column(actions.column_names.index(name), name, micros)
+    parts, records = list[Part](), list[RecordFile]()
+    for row in actions.to_pylist():
+        level, rows, size, path, first, last, low, high = (row.get(name) for name in names.values())
+        edges = (low, high) if level == RECORDS else (first, last)
+        if None in (level, rows, size, *edges):
+            raise DamagedStore(f"the store {uri} is damaged: its log does not say what the file {path} holds")
+        if level == RECORDS:
+            records.append(RecordFile(unquote(path), low, high, rows, size))
+        else:
+            parts.append(Part(level, first, last, rows, size, unquote(path)))
+    return tuple(parts), tuple(records)
+
+
+def added(file: Part | RecordFile) -> AddAction:
+    """Describe a file to Delta; what is least and greatest in it are what readers choose files by."""
+    if isinstance(file, Part):
+        edges = [
+            {START: np.datetime_as_string(np.datetime64(at, "us")) + "Z"} for at in (file.first_start, file.last_start)
+        ]
+    else:
+        edges = [{RECORD: name} for name in (file.first, file.last)]
+    stats = {"numRecords": file.rows, "minValues": edges[0], "maxValues": edges[1]}
+    stats["nullCount"] = dict.fromkeys(edges[0], 0)
+    return AddAction(file.name, file.bytes, _partition(file), int(time.time() * 1000), True, json.dumps(stats))
+
+
+def removed(file: Part | RecordFile) -> RemoveAction:
+    """Say to Delta that a file is no longer of the table."""
+    return RemoveAction(file.name, True, int(time.time() * 1000), file.bytes, _partition(file))
+
+
+def _partition(file: Part | RecordFile) -> dict[str, str | None]:
+    bucket = file.name.split("/")[-2].removeprefix(f"{BUCKET}=")
+    return {LEVEL: file.level, BUCKET: bucket}
+
+
+def manifest_in(text: str | None, uri: str) -> Mapping[str, Any]:
+    """Read a manifest from what the log has of it; raises `DamagedStore` unless it is one."""
+    try:
+        manifest: dict[str, Any] = json.loads(text or "")
+    except ValueError:
+        manifest = {}
+    if not isinstance(manifest, dict) or not manifest:
+        raise DamagedStore(f"the store {uri} is damaged: its description cannot be read")
+    return manifest
+
+
+@contextmanager
+def as_store_errors(uri: str) -> Iterator[None]:
+    """Turn what goes wrong below into one sentence; a missing file is for the caller."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        problem = one_line(error)
+        kind = DamagedStore if "its log is damaged" in problem else UnreachableStore
+        raise kind(f"the store {uri} cannot be read or written: {problem}") from None
+
+
+def one_line(error: BaseException) -> str:
+    """Say in one line what went wrong, and at last why."""
+    text = because(error) if isinstance(error, OSError) and error.errno is not None else str(error)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)  # colours of a terminal
+    text = re.sub(r"^Kernel error: ", "its log is damaged: ", text)  # what reads the log calls itself a kernel
+    text = re.sub(r'Os \{[^}]*message: "([^"]*)" \}', r"\1", re.sub(r"Generic [\w ]*error(: |\n)", "", text))
+    lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
+    lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was
+    lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
+    lines = [line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…" for line in lines]
+    said = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
+    return ": ".join(dict.fromkeys(said)) or type(error).__name__

@@ -1,0 +1,71 @@
+"""Plain tables of results, as Delta tables of their own beside the store's.
+
+What a table was made from is in the commit that wrote it, so that both change at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from aggr.kernels.normalize import one_array
+from tiltframe.frame import START
+from tiltframe.level_chain import instants_of
+from tiltframe.store.backends.stored_types import stored, stored_schema
+from tiltframe.store.errors import Conflict
+from tiltframe.store.ranges import Range, inside
+
+_MADE_FROM = "tiltframe"
+
+
+def result_sources(path: str, options: Mapping[str, str]) -> dict[str, Range] | None:
+    """Read what a table was made from; None where there is none."""
+    table = _open(path, options)
+    if table is None:
+        return None
+    told = json.loads(table.history(1)[0].get(_MADE_FROM, "{}"))
+    return {name: (low, high) for name, (low, high) in told.items()}
+
+
+def write_results(
+    path: str, options: Mapping[str, str], ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
+) -> None:
+    """Replace the rows of ranges, and note what the table is made from; raises `Conflict` if it changed meanwhile."""
+    columns = [stored(one_array(column)) for column in results.columns]
+    fresh = pa.table(columns, schema=stored_schema(results.schema))
+    table = _open(path, options)
+    there = None if table is None else table.to_pyarrow_table()
+    same = there is None or there.column_names == fresh.column_names
+    if there is not None and same:  # else it is of an earlier frame of the store, and all of it is replaced
+        fresh = pa.concat_tables(
+            [there.filter(pa.array(~inside(instants_of(there), ranges))).cast(fresh.schema), fresh]
+        )
+    told = CommitProperties({_MADE_FROM: json.dumps(sources)}, max_commit_retries=0)
+    try:
+        write_deltalake(
+            path if table is None else table,
+            fresh.sort_by(START),
+            mode="error" if table is None else "overwrite",
+            schema_mode=None if same else "overwrite",
+            storage_options=dict(options),
+            commit_properties=told,
+        )
+    except CommitFailedError as error:
+        raise Conflict(f"{path} has been written meanwhile: {error}") from None
+
+
+def vacuum_results(path: str, options: Mapping[str, str], hours: int) -> int:
+    """Remove files that no version of the last hours names."""
+    table = _open(path, options)
+    return 0 if table is None else len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+
+
+def _open(path: str, options: Mapping[str, str]) -> DeltaTable | None:
+    with suppress(TableNotFoundError):
+        return DeltaTable(path, storage_options=dict(options))
+    return None

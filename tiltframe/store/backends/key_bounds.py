@@ -1,0 +1,83 @@
+"""Narrowing: what a condition on keys leaves to be read, in the types that a store keeps.
+
+Whoever reads filters by the whole condition afterwards, so only what is sure to mean the same is taken from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from aggr import sql
+from tiltframe.store.backends.stored_types import stored
+
+_MOST_VALUES = 100  # each is compared on its own; of more, the least and the greatest are
+
+
+@dataclass(frozen=True)
+class KeyBound:
+    """What a stored key can be; it is not null.
+
+    Parameters
+    ----------
+    key : str
+    dtype : pa.DataType
+        The type that it is stored in: whole numbers, decimals, text, dates or times in microseconds.
+    low, high : scalar of the type, optional
+        The least and the greatest, both included.
+    values : array of the type, optional
+        The only ones, at most 100.
+    """
+
+    key: str
+    dtype: pa.DataType
+    low: pa.Scalar | None
+    high: pa.Scalar | None
+    values: pa.Array | None
+
+
+def key_bounds(where: str | None, schema: pa.Schema) -> list[KeyBound] | None:
+    """Find what a condition lets the keys of a store be.
+
+    Parameters
+    ----------
+    where : str, optional
+        A condition on keys.
+    schema : schema
+        Of the store, in the types of the frame.
+
+    Returns
+    -------
+    list of KeyBound
+        Of the keys that are bounded; None where no row can be true.
+
+    Guarantee
+    ---------
+    A row for which the condition is true lies within every bound.
+    """
+    if where is None:
+        return []
+    found = sql.bounds(where, schema)
+    if any(bound.empty for bound in found.values()):
+        return None
+    each = [_stored_bound(name, bound, schema.field(name).type) for name, bound in found.items()]
+    return [bound for bound in each if bound is not None]
+
+
+def _stored_bound(key: str, bound: sql.Bound, dtype: pa.DataType) -> KeyBound | None:
+    """Give a bound in the type that a key is stored in, in which values have the same order."""
+    try:
+        low, high = (None if end is None else _stored([end], dtype)[0] for end in (bound.low, bound.high))
+        few = bound.values is not None and len(bound.values) <= _MOST_VALUES
+        values = _stored(sorted(bound.values), dtype) if few and bound.values is not None else None
+    except (pa.ArrowException, OverflowError):
+        return None  # a time that microseconds do not reach
+    return KeyBound(key, _stored([], dtype).type, low, high, values)
+
+
+def _stored(values: list[Any], dtype: pa.DataType) -> pa.Array:
+    if not pa.types.is_temporal(dtype):
+        return stored(pa.array(values, dtype))
+    return stored(pa.array(values, pa.int32() if pa.types.is_date32(dtype) else pa.int64()).cast(dtype))

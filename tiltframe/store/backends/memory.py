@@ -1,0 +1,185 @@
+"""A backend in memory: the protocol of a backend as short as it can be, for tests and examples."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+import pyarrow as pa
+
+from tiltframe.level_chain import instants_of
+from tiltframe.names import START
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.errors import Conflict, MissingStore
+from tiltframe.store.ranges import Range, inside
+from windows import TimeWindow
+
+
+@dataclass
+class _Tables:
+    """What a store in memory holds."""
+
+    version: int = 0
+    manifest: str = ""
+    schema: pa.Schema | None = None
+    parts: dict[str, Part] = field(default_factory=dict)  # name -> readable part
+    recorded: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, pa.Table] = field(default_factory=dict)  # name of a part -> rows, readable or not
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+_STORES: WeakValueDictionary[str, _Tables] = WeakValueDictionary()
+
+
+@dataclass(frozen=True)
+class MemoryBackend:
+    """Tables in the memory of this process; it pickles by its name, and finds its tables again in this process only.
+
+    Parameters
+    ----------
+    name : str, optional
+        Backends of one name share their tables. A new name unless given.
+    retains : bool
+        Whether rows that were removed stay readable by older snapshots until `vacuum`, as files of Delta Lake do.
+        Otherwise reading them is a `Conflict`.
+
+    Examples
+    --------
+    >>> import aggr, pyarrow as pa
+    >>> from tiltframe import FrameStore, TiltFrame, rollup
+    >>> frame = TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()})
+    >>> store = FrameStore(MemoryBackend(), frame)
+    >>> store.append(rollup(pa.table({"ts": [0, 1]}), frame), writer="docs", commit=1)
+    True
+    >>> store.query("1h").column("n").to_pylist()
+    [2]
+    """
+
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    retains: bool = True
+    tables: _Tables = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Find the tables of the name."""
+        object.__setattr__(self, "tables", _STORES.setdefault(self.name, _Tables()))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name."""
+        return type(self), (self.name, self.retains)
+
+    @classmethod
+    def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> MemoryBackend:
+        """Take ``memory://`` and the name."""
+        return cls(uri.removeprefix("memory://"))
+
+    @property
+    def uri(self) -> str:
+        """``memory://`` and the name."""
+        return f"memory://{self.name}"
+
+    @property
+    def display_uri(self) -> str:
+        """The URI."""
+        return self.uri
+
+    def store_named(self, name: str) -> MemoryBackend:
+        """Return itself: a backend holds one store."""
+        return self
+
+    def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+        """Keep manifest and schema, unless there are some."""
+        with self.tables.lock:
+            if not self.tables.manifest:
+                self.tables.manifest, self.tables.schema = json.dumps(manifest), schema
+
+    def check_values(self, states: pa.Table) -> None:
+        """Do nothing: memory holds whatever Arrow does."""
+
+    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+        """Copy what there is."""
+        tables = self.tables
+        with tables.lock:
+            if not tables.manifest:
+                return None
+            texts = {name: tables.recorded[name] for name in recorded if name in tables.recorded}
+            return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), texts)
+
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
+        """Put rows down under new names, one part for each bucket."""
+        buckets = bucket_of(level).starts(instants_of(states))
+        return [self._put(level, states.filter(pa.array(buckets == bucket))) for bucket in np.unique(buckets)]
+
+    def _put(self, level: TimeWindow, rows: pa.Table) -> Part:
+        starts, name = instants_of(rows), secrets.token_hex(8)
+        self.tables.rows[name] = rows
+        return Part(level.name, int(starts.min()), int(starts.max()), len(starts), rows.nbytes, name)
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Forget the rows of parts."""
+        for part in parts:
+            self.tables.rows.pop(part.name, None)
+
+    def commit(
+        self,
+        add: Sequence[Part],
+        remove: Sequence[Part],
+        recorded: Mapping[str, str],
+        expected: Snapshot,
+        manifest: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> int:
+        """Check everything, then change everything, under one lock."""
+        tables = self.tables
+        with tables.lock:
+            if json.loads(tables.manifest) != expected.manifest:
+                raise Conflict("the manifest is another by now")
+            if manifest is not None and tables.version != expected.version:
+                raise Conflict("another commit came before a new manifest")
+            if any(part.name not in tables.parts for part in remove):
+                raise Conflict("a part that is removed has been removed by another commit")
+            if any(tables.recorded.get(name) != expected.recorded.get(name) for name in recorded):
+                raise Conflict("another commit has recorded the same")
+            for part in remove:
+                del tables.parts[part.name]
+                if not self.retains:
+                    del tables.rows[part.name]
+            tables.parts.update({part.name: part for part in add})
+            tables.recorded.update(recorded)
+            if manifest is not None:
+                tables.manifest, tables.schema = json.dumps(manifest), schema
+            tables.version += 1
+            return tables.version
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """Read the rows of parts whose windows start in ranges, whatever the condition."""
+        if self.tables.schema is None:
+            raise MissingStore(f"there is no store {self.display_uri}")
+        schema = pa.schema([self.tables.schema.field(name) for name in dict.fromkeys([START, *columns])])
+        tables = [schema.empty_table()]
+        for part, span in parts:
+            rows = self.tables.rows.get(part.name)
+            if rows is None:
+                raise Conflict(f"{part.level}: a part that is read has been removed by another commit")
+            rows = rows.filter(pa.array(inside(instants_of(rows), [span])))
+            tables.append(rows.select([name for name in schema.names if name in rows.column_names]))
+        return pa.concat_tables(tables, promote_options="default").select(schema.names)
+
+    def vacuum(self, older_than: float) -> int:
+        """Remove all rows that are not readable, whatever their age, and return how many parts they were in."""
+        with self.tables.lock:
+            gone = self.tables.rows.keys() - self.tables.parts.keys()
+            for name in gone:
+                del self.tables.rows[name]
+        return len(gone)
+
+    def verify(self) -> list[str]:
+        """Return a sentence for each part whose rows are not there."""
+        parts = self.tables.parts.values()
+        return [f"the rows of a part of {p.level} are lost" for p in parts if p.name not in self.tables.rows]

@@ -1,0 +1,101 @@
+"""Addresses: where a store is, a folder, an object store, a database or what an entry point adds; and its backend."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from urllib.parse import urlsplit
+
+from aggr.arguments import checked_mapping, is_name, shown
+from aggr.extras import MissingExtra
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.errors import StoreError
+
+GROUP = "tiltframe.backends"  # of entry points: a scheme of URIs -> a class with `Backend.at`
+
+_DELTA = ("tiltframe.store.backends.delta.backend", "DeltaBackend")  # of half a second: for stores in folders alone
+_POSTGRES = ("tiltframe.store.backends.postgres.backend", "PostgresBackend")
+_OWN = {"postgres": _POSTGRES, "postgresql": _POSTGRES} | dict.fromkeys(
+    ("file", "s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss", "http", "https"), _DELTA
+)
+
+
+def checked_uri(uri: str | os.PathLike[str]) -> str:
+    """Check that something can say where a store is; raises ``ValueError``."""
+    given = os.fspath(uri) if isinstance(uri, str | os.PathLike) else uri
+    if not isinstance(given, str) or not is_name(given):
+        raise ValueError(f"a store is at a folder, an object store's URI or postgresql://…; got {shown(uri)}")
+    scheme = scheme_of(given)
+    if scheme and scheme not in _OWN and _registered(scheme):
+        return given
+    if re.match(rf"({'|'.join([*_OWN, 'hdfs'])}):(?!//)|postgres(ql)?//", given):
+        raise ValueError(f"{shown(given)} is no URI of a store: // follows the colon, as in postgresql://host/database")
+    if scheme in ("memory", "hdfs"):
+        raise ValueError(
+            f"{shown(given)} is of a kind that cannot be opened; use a folder, s3://, gs://, az:// or abfss://"
+        )
+    if re.match(r"(?!file:|postgres(ql)?:)[a-z][a-z0-9+]*://(/|$)", given):
+        raise ValueError(f"{shown(given)} names no bucket; write it after //, as in s3://bucket/path")
+    if given.startswith("file:"):
+        parts = urlsplit(given)
+        if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
+            raise ValueError(f"{shown(given)} is no folder of this machine; write file:///path, or the folder itself")
+    if "://" not in given and re.search("%[0-9A-Fa-f]{2}", os.path.abspath(given)):
+        raise ValueError(
+            f"{shown(given)} has % and two digits in it, which Delta Lake reads as another character; "
+            "choose another folder"
+        )
+    return given
+
+
+def check_options(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Check the options of an object store; raises ``ValueError``."""
+    if options is None:
+        return {}
+    for name, value in checked_mapping(options, "storage_options", "name -> value, both text").items():
+        if not is_name(name) or not isinstance(value, str):
+            raise ValueError(f"storage_options must be text by name; got {shown(name)}: {shown(value)}")
+    return dict(options)
+
+
+def backend_at(uri: str, name: str, options: Mapping[str, str], durable: bool = False) -> Backend:
+    """Choose what keeps a store by its URI, and whether commits are on the disk first; nothing is read or written.
+
+    Raises `StoreError` if what is needed is not installed.
+    """
+    scheme = scheme_of(uri)
+    if scheme and scheme not in _OWN and (kind := _registered(scheme)):
+        return kind.at(uri, name, options, durable)
+    module, kind_name = _OWN.get(scheme, _DELTA)
+    try:
+        own: type[Backend] = getattr(import_module(module), kind_name)
+    except ImportError as error:
+        raise StoreError(str(MissingExtra("a store in a folder or object store", "delta", error))) from None
+    return own.at(uri, name, options, durable)
+
+
+def absolute_uri(uri: str) -> str:
+    """Give a folder by its whole path: other processes may run in other folders. URIs stay as they are."""
+    return uri if scheme_of(uri) else os.path.abspath(uri)
+
+
+def scheme_of(uri: str) -> str:
+    """Return the scheme of a URI, in small letters; of a path, nothing.
+
+    >>> scheme_of("s3://bucket/path"), scheme_of("/data/web")
+    ('s3', '')
+    """
+    scheme, colon, _ = uri.partition("://")
+    return scheme.lower() if colon and re.fullmatch("[A-Za-z][A-Za-z0-9+.-]*", scheme) else ""
+
+
+def _registered(scheme: str) -> type[Backend] | None:
+    """Load the class that an entry point has for a scheme."""
+    from importlib.metadata import entry_points  # with all of email and zipfile
+
+    for point in entry_points(group=GROUP, name=scheme):
+        kind: type[Backend] = point.load()
+        return kind
+    return None

@@ -1,0 +1,281 @@
+"""PostgreSQL: a store's tables in a database, Arrow in and Arrow out.
+
+Every row says which part it is of, and is read while that part is: a commit has parts be read and others unread, in
+one transaction that locks the row of the store. What crashed, stays unread until `vacuum`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.kernels.normalize import one_array
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.level_chain import instants_of
+from tiltframe.names import LEVEL
+from tiltframe.store.backends.buckets import bucket_names
+from tiltframe.store.backends.key_bounds import key_bounds
+from tiltframe.store.backends.postgres import result_tables
+from tiltframe.store.backends.postgres.address import checked_address, shown, without_password
+from tiltframe.store.backends.postgres.address import secrets as passwords
+from tiltframe.store.backends.postgres.limits import PART, check_values
+from tiltframe.store.backends.postgres.reading import read_level
+from tiltframe.store.backends.postgres.schema import Found, Layout, find, make_registry, register
+from tiltframe.store.backends.postgres.session import Session, session
+from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.backends.sql.literals import numbers
+from tiltframe.store.backends.sql.state_columns import flatten
+from tiltframe.store.backends.stored_types import stored, stored_schema
+from tiltframe.store.errors import Conflict, MissingStore, OtherFrame, StoreError
+from tiltframe.store.manifest import check_name
+from tiltframe.store.ranges import Range
+from windows import TimeWindow
+
+_PART_FIELDS = "part bigint, level text, first_start bigint, last_start bigint, rows bigint, bytes bigint"
+
+
+@dataclass(frozen=True)
+class PostgresBackend:
+    """The tables of one store in a database. See `tiltframe.store.backends.protocol.Backend`.
+
+    Parameters
+    ----------
+    uri : str
+        As libpq takes it: ``postgresql://user:password@host/database``, each of ``@/?#%`` in a name as its code.
+    name : str
+        Of the store; may be left out where the database holds one store only.
+    durable : bool
+        Whether a commit waits for the disk also where the server is set to acknowledge it before.
+    """
+
+    uri: str = field(repr=False)
+    name: str = ""
+    durable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the URI."""
+        checked_address(self.uri)
+
+    @classmethod
+    def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> PostgresBackend:
+        """Take a URI as libpq does."""
+        if options:
+            raise ValueError("PostgreSQL takes its options in the URI: postgresql://…?option=value")
+        return cls(uri, name, durable)
+
+    @property
+    def display_uri(self) -> str:
+        """The URI without its password: a later command takes it, where the password comes from elsewhere."""
+        return without_password(self.uri) if passwords(self.uri) else self.uri
+
+    def store_named(self, name: str) -> PostgresBackend:
+        """Say which of the database's stores is meant."""
+        return replace(self, name=name)
+
+    def create(self, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+        """Make the tables; whoever comes second changes nothing, and finds the first one's description."""
+        name = check_name(self.name)
+        layout = Layout.of(name, manifest, schema)
+        with session(self.uri) as db:
+            db.lock("create")
+            make_registry(db)
+            if find(db, name) is None:
+                layout.create(db)
+                register(db, name, manifest)
+
+    def check_values(self, states: pa.Table) -> None:
+        """Raise `StoreError` for values that PostgreSQL cannot hold."""
+        check_values(states)
+
+    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+        """Read parts and records in one transaction, which sees one moment."""
+        with session(self.uri, snapshot=True) as db:
+            store = find(db, self.name)
+            if store is None:
+                return None
+            rows = db.rows(
+                f"SELECT level, first_start, last_start, rows, bytes, part::text AS name FROM {store.layout.parts} "
+                "WHERE unread_since IS NULL ORDER BY first_start, part"
+            )
+            parts = tuple(Part(**row) for row in rows)
+            return Snapshot(store.version, store.manifest, parts, _recorded(db, store.layout, recorded))
+
+    def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:
+        """Write rows of parts that are listed as unread."""
+        with self._store() as (db, store):
+            columns = _columns(store.layout, states)
+            if not columns.num_rows:
+                return []
+            starts = instants_of(columns)
+            names, bucket = np.unique(bucket_names(starts, level), return_inverse=True)
+            ids = np.array([secrets.randbits(63) for _ in names], np.int64)
+            sizes = pa.table({"bucket": bucket, "at": starts}).group_by("bucket")
+            sizes = sizes.aggregate([("at", "min"), ("at", "max"), ("at", "count")]).sort_by("bucket")
+            each = columns.nbytes // columns.num_rows
+            parts = [
+                Part(level.name, row["at_min"], row["at_max"], row["at_count"], each * row["at_count"], str(identity))
+                for row, identity in zip(sizes.to_pylist(), ids.tolist(), strict=True)
+            ]
+            columns = columns.append_column(LEVEL, pa.repeat(pa.scalar(level.name), columns.num_rows))
+            columns = columns.append_column(END, pa.array(level.ends(starts)).cast(INSTANT))
+            db.fill(store.layout.states_name, columns.append_column(PART, pa.array(ids[bucket])))
+            described = [{"part": int(part.name), **asdict(part)} for part in parts]
+            rows = f"json_to_recordset($1::json) AS p ({_PART_FIELDS})"
+            db.run(f"INSERT INTO {store.layout.parts} SELECT *, now() FROM {rows}", json.dumps(described))
+            return parts
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Leave them to `vacuum`."""
+
+    def commit(
+        self,
+        add: Sequence[Part],
+        remove: Sequence[Part],
+        recorded: Mapping[str, str],
+        expected: Snapshot,
+        manifest: Mapping[str, Any] | None = None,
+        schema: pa.Schema | None = None,
+    ) -> int:
+        """Change everything in one transaction, for which other commits to the store wait."""
+        with self._store(lock=True) as (db, store):
+            if self.durable:
+                db.run("SET LOCAL synchronous_commit TO on")
+            if store.manifest != expected.manifest or (manifest is not None and store.version != expected.version):
+                raise Conflict(f"the store {store.name} has been described anew, or written to, meanwhile")
+            held = _recorded(db, store.layout, recorded)
+            if any(held.get(name) != expected.recorded.get(name) for name in recorded):
+                raise Conflict(f"the store {store.name} has had the same recorded meanwhile")
+            for parts, read, change in ((remove, True, "now()"), (add, False, "NULL")):
+                ids = [int(part.name) for part in parts]
+                changed = db.rows(
+                    f"WITH changed AS (UPDATE {store.layout.parts} SET unread_since = {change} "
+                    f"WHERE part = ANY({numbers(ids)}) AND (unread_since IS NULL) = {read} RETURNING 1) "
+                    "SELECT count(*) AS parts FROM changed",  # the driver does not say how many rows were changed
+                )
+                if changed[0]["parts"] != len(ids):
+                    raise Conflict(f"parts of the store {store.name} have been replaced or removed meanwhile")
+            if recorded:
+                db.run(
+                    f"INSERT INTO {store.layout.recorded} SELECT sha256(convert_to(r.key, 'UTF8')), r.key, r.value "
+                    "FROM json_each_text($1::json) AS r ON CONFLICT (digest) DO UPDATE SET text = EXCLUDED.text",
+                    json.dumps(dict(recorded)),
+                )
+            if manifest is not None:
+                _describe(db, store, manifest, schema or store.layout.schema)
+            db.run("UPDATE tiltframe SET version = version + 1 WHERE name = $1", store.name)
+            return store.version + 1
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """Read the rows of parts whose windows start in the ranges: window_start and the columns asked for.
+
+        The database leaves out rows by what the condition says of single keys; rows that are lost go unnoticed then.
+        """
+        with self._store(snapshot=True) as (db, store):
+            kept = store.layout.schema
+            names = list(dict.fromkeys([START, *columns]))
+            if missing := [name for name in names if name not in kept.names]:
+                raise StoreError(f"the store {store.name} has no column {missing[0]!r}")
+            schema = pa.schema([kept.field(name) for name in names]).remove_metadata()
+            bounds = key_bounds(where, kept)
+            levels = [] if bounds is None else list(dict.fromkeys(part.level for part, _ in parts))
+            tables = [schema.empty_table()]
+            for level in levels:
+                pieces = [piece for piece in parts if piece[0].level == level]
+                tables.append(read_level(db, store.layout, level, pieces, schema, bounds or ()))
+        return pa.concat_tables(tables)
+
+    def vacuum(self, older_than: float) -> int:
+        """Remove the rows of parts that have been unread for so long."""
+        with self._store() as (db, store):
+            gone = db.rows(
+                f"DELETE FROM {store.layout.parts} WHERE unread_since < now() - $1 * interval '1 second' "
+                "RETURNING part",
+                float(older_than),
+            )
+            rows = db.rows(
+                f"WITH gone AS (DELETE FROM {store.layout.states} "
+                f"WHERE {PART} = ANY({numbers([row['part'] for row in gone])}) RETURNING 1) "
+                "SELECT count(*) AS rows FROM gone"
+            )
+            return int(rows[0]["rows"])
+
+    def result_sources(self, level: str) -> dict[str, Range]:
+        """Read what a level's plain table was made from."""
+        with self._store(snapshot=True) as (db, store):
+            layout = store.layout
+            return result_tables.read_parts(db, layout.flat_parts, level) if layout.has_results(db) else {}
+
+    def write_results(
+        self, level: str, ranges: Sequence[Range], results: pa.Table, sources: Mapping[str, Range]
+    ) -> None:
+        """Replace rows of a level's plain table, and what it is made from; writers take turns."""
+        with self._store() as (db, store):
+            layout = store.layout
+            if not layout.has_results(db):
+                db.lock("create")
+                if not layout.has_results(db):
+                    layout.make_results(db)
+            db.lock(layout.name, level, "flat", 0)
+            result_tables.replace(db, layout.flat(level), layout.flat_parts, level, ranges, results, sources)
+
+    def verify(self) -> list[str]:
+        """Return nothing: the database looks after its tables, and parts that have lost rows are noticed when read."""
+        self.snapshot()
+        return []
+
+    @contextmanager
+    def _store(self, snapshot: bool = False, lock: bool = False) -> Iterator[tuple[Session, Found]]:
+        """Open a transaction, and look up how the store is laid out."""
+        with session(self.uri, snapshot) as db:
+            store = find(db, self.name, lock)
+            if store is None:
+                named = f"no store {self.name!r}" if self.name else "no store"
+                raise MissingStore(f"there is {named} in PostgreSQL at {shown(self.uri)}")
+            yield db, store
+
+    def __repr__(self) -> str:
+        """Show where it is, without the password."""
+        return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
+
+
+def _recorded(db: Session, layout: Layout, names: Iterable[str]) -> dict[str, str]:
+    """Read the texts of those names that are recorded."""
+    wanted = list(names)
+    if not wanted:
+        return {}
+    rows = db.rows(
+        f"SELECT name, text FROM {layout.recorded} WHERE digest IN "
+        "(SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n)",
+        json.dumps(wanted),
+    )
+    return {row["name"]: row["text"] for row in rows}
+
+
+def _describe(db: Session, store: Found, manifest: Mapping[str, Any], schema: pa.Schema) -> None:
+    """Replace the description of a store, and add columns and views."""
+    before, after = store.layout, Layout.of(store.name, manifest, schema)
+    if (before.schema, before.frame) != (after.schema, after.frame):
+        after.alter(db, before)
+    db.run("UPDATE tiltframe SET description = $1 WHERE name = $2", json.dumps(manifest), store.name)
+
+
+def _columns(layout: Layout, states: pa.Table) -> pa.Table:
+    """Give the flat columns of states; raises `StoreError` unless they are of the store's types."""
+    check_values(states)
+    arrays = []
+    for kept in layout.schema:
+        given = kept.name in states.column_names
+        if not given and kept.name in (START, *layout.frame.keys):
+            raise OtherFrame(f"these are no states of the store {layout.name}: they have no column {kept.name!r}")
+        values = one_array(states.column(kept.name)) if given else pa.nulls(states.num_rows, kept.type)
+        if values.type != kept.type:
+            raise OtherFrame(f"the store {layout.name} keeps {kept.type} in {kept.name!r}, and this is {values.type}")
+        arrays.append(stored(values))
+    return flatten(pa.table(arrays, schema=stored_schema(layout.schema)))

@@ -1,0 +1,109 @@
+"""What PostgreSQL cannot keep: names, numbers of columns and values that are refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.kernels.normalize import one_array
+from tiltframe.frame import END
+from tiltframe.names import LEVEL
+from tiltframe.store.errors import StoreError
+
+PART = "_part"
+_TAKEN = (LEVEL, END, PART)
+_SYSTEM = ("ctid", "tableoid", "xmin", "xmax", "cmin", "cmax")
+_MOST_COLUMNS = 1600  # of a table in PostgreSQL
+_ROW_BYTES = 8100  # of a page of 8 KiB; what is longer is kept elsewhere, and 18 bytes say where
+_ELSEWHERE = 18
+_FIRST_DAY = -2_440_588  # 4714-11-24 BC, in days since 1970
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
+_LAST_DAY = 2_145_031_948  # 5874897-12-31
+
+
+def check_columns(columns: pa.Schema) -> None:
+    """Raise `StoreError` for columns that a table cannot have.
+
+    Parameters
+    ----------
+    columns : schema
+        The flat columns of keys and states, as they are called in the table.
+    """
+    for name in columns.names:
+        if name in _TAKEN:
+            raise StoreError(f"in PostgreSQL no key can be called {name!r}: every table has such a column; rename it")
+        if name in _SYSTEM:
+            raise StoreError(f"PostgreSQL keeps the name {name!r} for itself; rename the key")
+        if not name or "\0" in name:
+            raise StoreError(f"PostgreSQL cannot have a column called {name!r}; rename the key or the measure")
+    count = len(columns) + len(_TAKEN)
+    if count > _MOST_COLUMNS:
+        raise StoreError(
+            f"the frame's states take {count:,} columns, and a table in PostgreSQL has at most {_MOST_COLUMNS:,}; "
+            "keep fewer measures, or use a Delta store (a folder)"
+        )
+    width = _row_width(columns)
+    if width > _ROW_BYTES:
+        raise StoreError(
+            f"a row of the frame's states takes {width:,} bytes, and one in PostgreSQL at most {_ROW_BYTES:,}; "
+            "keep fewer measures, or use a Delta store (a folder)"
+        )
+
+
+def check_values(columns: pa.Table) -> None:
+    """Raise `StoreError` for values that PostgreSQL cannot hold: NUL in text, times before 4714 BC.
+
+    Parameters
+    ----------
+    columns : table
+        Of keys and states; structs are looked into.
+    """
+    for field, column in zip(columns.schema, columns.columns, strict=True):
+        for values in _leaves(one_array(column)):
+            dtype = values.type
+            if (pa.types.is_string(dtype) or pa.types.is_large_string(dtype)) and _any(
+                pc.match_substring(values, "\0")
+            ):
+                raise StoreError(
+                    f"PostgreSQL cannot keep text with a NUL character, and {field.name!r} has one; "
+                    "remove it, or use a Delta store (a folder)"
+                )
+            if pa.types.is_timestamp(dtype) and dtype.unit != "ns":
+                each = _PER_SECOND[dtype.unit]
+                _check_range(field.name, values.cast(pa.int64()), _FIRST_DAY * 86_400 * each, 2**63 // 10**6 * each)
+            if pa.types.is_date32(dtype):
+                _check_range(field.name, values.cast(pa.int32()).cast(pa.int64()), _FIRST_DAY, _LAST_DAY)
+
+
+def _check_range(name: str, values: pa.Array, first: int, last: int = 2**63 - 1) -> None:
+    if _any(pc.less(values, first)) or _any(pc.greater(values, last)):
+        raise StoreError(
+            f"PostgreSQL keeps dates from 4714 BC on, and {name!r} has others; use a Delta store (a folder)"
+        )
+
+
+def _leaves(values: pa.Array) -> Iterator[pa.Array]:
+    if pa.types.is_struct(values.type):
+        for child in values.flatten():
+            yield from _leaves(child)
+    elif pa.types.is_list(values.type):
+        yield from _leaves(values.flatten())
+    else:
+        yield values
+
+
+def _any(found: pa.Array) -> bool:
+    return bool(pc.any(found).as_py())
+
+
+def _row_width(columns: pa.Schema) -> int:
+    """Return how many bytes a row takes at least, without nulls: numbers begin at multiples of their size."""
+    at = 24 + len(columns) // 8 + 16  # the header, and two moments
+    for field in columns:
+        dtype = field.type
+        fixed = pa.types.is_primitive(dtype) and not pa.types.is_decimal(dtype)
+        size = int(max(dtype.bit_width // 8, 2)) if fixed else 1
+        at += -at % size + (size if fixed else _ELSEWHERE)
+    return at + 3 * _ELSEWHERE + 3 * 8

@@ -1,0 +1,109 @@
+"""Plain tables of results in PostgreSQL: one a level, as old as the last export, and what each was made from.
+
+<name>_<level>_flat     window_start, window_end, keys, results as plain columns, partial
+<name>_flat             the parts that each of them was made from
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from aggr.kernels.normalize import one_array
+from aggr.states.flat_results import flat_schema
+from tiltframe.frame import END, START, TiltFrame
+from tiltframe.names import PARTIAL
+from tiltframe.store.backends.postgres.session import Session
+from tiltframe.store.backends.sql.literals import listed, moment, quoted
+from tiltframe.store.backends.sql.state_columns import column_name, sql_type
+from tiltframe.store.backends.stored_types import stored, stored_type
+from tiltframe.store.errors import Conflict, StoreError
+from tiltframe.store.ranges import Range
+
+_INCOMING = "tiltframe_incoming_flat"
+_NAMES = (
+    "SELECT attname::text AS name FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 "
+    "AND NOT attisdropped ORDER BY attnum"
+)
+
+
+def results_of(frame: TiltFrame, schema: pa.Schema, measure: str) -> dict[str, pa.DataType]:
+    """Name the flat columns of a measure that PostgreSQL can keep, and the types they are stored as."""
+    result = frame.measures[measure].function.result_type(schema.field(frame.state_of(measure)).type)
+    return {
+        name: stored_type(field.type)
+        for field in flat_schema(pa.schema([pa.field(measure, result)]))
+        if _can_keep(stored_type(field.type)) and (name := column_name(field.name))
+    }
+
+
+def columns_of(frame: TiltFrame, schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Name the columns of a plain table, and their types; where flat names clash, it has none of measures."""
+    moments = dict.fromkeys((START, END), pa.timestamp("us", "UTC"))
+    keys = {column_name(key): stored_type(schema.field(key).type) for key in frame.keys}
+    each = [results_of(frame, schema, measure) for measure in frame.measures]
+    found = {name: dtype for named in each for name, dtype in named.items()}
+    taken = {*moments, *keys, PARTIAL}
+    if len(found) < sum(map(len, each)) or taken & found.keys():
+        found = {}
+    return {**moments, **keys, **found, PARTIAL: pa.bool_()}
+
+
+def create(frame: TiltFrame, schema: pa.Schema, table: str) -> str:
+    """Write the statement that makes a level's plain table."""
+    columns = [f"{quoted(n)} {sql_type(t, n)}" for n, t in columns_of(frame, schema).items()]
+    return f"CREATE TABLE {table} ({', '.join(columns)})"
+
+
+def create_parts(table: str) -> str:
+    """Write the statement that makes the table of what plain tables were made from."""
+    return (
+        f"CREATE TABLE {table} (level text NOT NULL, part text NOT NULL, least bigint NOT NULL, "
+        "stop bigint NOT NULL, PRIMARY KEY (level, part))"
+    )
+
+
+def read_parts(db: Session, parts: str, level: str) -> dict[str, Range]:
+    """Read what a level's plain table was made from."""
+    rows = db.rows(f"SELECT part, least, stop FROM {parts} WHERE level = $1", level)
+    return {row["part"]: (row["least"], row["stop"]) for row in rows}
+
+
+def replace(
+    db: Session,
+    table: str,
+    parts: str,
+    level: str,
+    ranges: Sequence[Range],
+    results: pa.Table,
+    made: Mapping[str, Range],
+) -> None:
+    """Replace the rows of ranges, and what the table was made from; the transaction is the caller's."""
+    for low, high in ranges:
+        db.run(f"DELETE FROM {table} WHERE {START} >= {moment(str(low))} AND {START} < {moment(str(high))}")
+    if results.num_rows:
+        wanted = [row["name"] for row in db.rows(_NAMES, table)]
+        there = {column_name(name): name for name in results.column_names}
+        if not there.keys() >= set(wanted):
+            raise Conflict(f"the table {table} is of another frame by now")
+        rows = pa.table({name: stored(one_array(results.column(there[name]))) for name in wanted})
+        db.run(f"CREATE TEMP TABLE {_INCOMING} ON COMMIT DROP AS SELECT {listed(wanted)} FROM {table} WITH NO DATA")
+        db.fill(_INCOMING, rows, temporary=True)
+        db.run(f"INSERT INTO {table} ({listed(wanted)}) SELECT {listed(wanted)} FROM {_INCOMING}")
+    db.run(f"DELETE FROM {parts} WHERE level = $1", level)
+    db.run(
+        f"INSERT INTO {parts} SELECT $1, p.key, (p.value->>0)::bigint, (p.value->>1)::bigint "
+        "FROM json_each($2::json) AS p",
+        level,
+        json.dumps(made),
+    )
+
+
+def _can_keep(dtype: pa.DataType) -> bool:
+    try:
+        sql_type(dtype, "")
+    except StoreError:
+        return False
+    return True

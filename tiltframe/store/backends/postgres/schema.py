@@ -1,0 +1,228 @@
+"""The tables of a store in PostgreSQL: what they are called, what they are made of, and how they are made.
+
+tiltframe               name, format, description, version   one row a store
+<name>_states           level, window, keys, states as flat columns, the row's part
+<name>_parts            the parts that there are, and since when those that nobody reads any more, or yet, are unread
+<name>_recorded         names and texts
+<name>_<level>_flat     results as plain columns, as old as the last compaction or export
+<name>_flat             the parts that these were made from
+<name>_<level>_current  a view of results, for tools that only speak SQL
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tiltframe.frame import END, START, TiltFrame
+from tiltframe.names import LEVEL
+from tiltframe.store.backends.postgres import result_tables
+from tiltframe.store.backends.postgres.limits import PART, check_columns
+from tiltframe.store.backends.postgres.session import Session
+from tiltframe.store.backends.postgres.sql_view import Relations, sql_view
+from tiltframe.store.backends.sql.literals import quoted
+from tiltframe.store.backends.sql.state_columns import flat_schema, sql_type
+from tiltframe.store.backends.stored_types import stored_schema
+from tiltframe.store.errors import DamagedStore, StoreError
+from tiltframe.store.manifest import FORMAT, schemas_in
+
+_OLDEST = 150_000  # the oldest that is tested
+_REGISTRY = (
+    "CREATE TABLE tiltframe (name text PRIMARY KEY, format integer NOT NULL, description text NOT NULL, "
+    "version bigint NOT NULL)"
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a store is laid out in tables, as its description says."""
+
+    name: str
+    levels: tuple[str, ...]
+    frame: TiltFrame
+    schema: pa.Schema  # of window_start, keys and all states, as the caller knows them
+    evolved: bool = False
+
+    @classmethod
+    def of(cls, name: str, manifest: Mapping[str, Any], schema: pa.Schema | None = None) -> Layout:
+        """Read a description; raises `StoreError` for a damaged one."""
+        try:
+            if schema is None:
+                schema = pa.schema([field for each in schemas_in(manifest) for field in each])
+            frame = TiltFrame.from_dict(manifest["frame"])
+            return cls(name, tuple(manifest["levels"]), frame, schema, bool(manifest.get("generation")))
+        except (KeyError, TypeError, ValueError, pa.ArrowException) as error:
+            raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The flat columns, window_start first."""
+        return flat_schema(stored_schema(self.schema))
+
+    @property
+    def parts(self) -> str:
+        """The table of parts, quoted."""
+        return quoted(f"{self.name}_parts")
+
+    @property
+    def recorded(self) -> str:
+        """The table of what is recorded, quoted."""
+        return quoted(f"{self.name}_recorded")
+
+    @property
+    def states_name(self) -> str:
+        """What the table of states is called."""
+        return f"{self.name}_states"
+
+    @property
+    def states(self) -> str:
+        """The table of states, quoted."""
+        return quoted(self.states_name)
+
+    @property
+    def flat_parts(self) -> str:
+        """The table of what plain tables were made from, quoted."""
+        return quoted(f"{self.name}_flat")
+
+    def flat(self, level: str) -> str:
+        """Return the plain table of a level, quoted."""
+        if level not in self.levels:
+            raise StoreError(f"the store {self.name} has no level {level!r}; it has {', '.join(self.levels)}")
+        return quoted(f"{self.name}_{level}_flat")
+
+    def relations(self, level: str) -> Relations:
+        """Name what the view of a level reads, and the view."""
+        view = quoted(f"{self.name}_{level}_current")
+        return Relations(self.states, self.parts, self.recorded, self.flat(level), self.flat_parts, view)
+
+    def create(self, session: Session) -> None:
+        """Make the tables and the views."""
+        version = session.rows("SELECT current_setting('server_version_num')::integer AS version")[0]["version"]
+        if version < _OLDEST:
+            raise StoreError(f"a store needs PostgreSQL 15 or newer; this is {version // 10_000}")
+        check_columns(pa.schema(list(self.columns)[1:]))
+        states = "".join(f"{name} {dtype}, " for name, dtype in self._types())
+        session.run(
+            f'CREATE TABLE {self.states} ({LEVEL} text COLLATE "C" NOT NULL, {START} timestamptz NOT NULL, '
+            f"{END} timestamptz NOT NULL, {states}{PART} bigint NOT NULL)"
+        )
+        session.run(f"CREATE INDEX ON {self.states} ({LEVEL}, {START})")
+        session.run(
+            f"CREATE TABLE {self.parts} (part bigint PRIMARY KEY, level text NOT NULL, first_start bigint NOT NULL, "
+            "last_start bigint NOT NULL, rows bigint NOT NULL, bytes bigint NOT NULL, unread_since timestamptz)"
+        )
+        session.run(f"CREATE TABLE {self.recorded} (digest bytea PRIMARY KEY, name text NOT NULL, text text NOT NULL)")
+        self.make_results(session)
+
+    def alter(self, session: Session, before: Layout) -> None:
+        """Add the columns that there were not before; results are of this frame then."""
+        check_columns(pa.schema(list(self.columns)[1:]))
+        there = before.columns.names
+        new = [f"ADD COLUMN {n} {t}" for n, t in self._types() if n not in {quoted(name) for name in there}]
+        if new:
+            session.run(f"ALTER TABLE {self.states} {', '.join(new)}")
+        self.make_results(session)
+
+    def make_results(self, session: Session) -> None:
+        """Make the views of results, and the plain tables, empty, that they take the rest from.
+
+        Plain tables that are there go; who may read them, and the views, may still.
+        """
+        names = [name for level in self.levels for name in (self.flat(level), self.relations(level).view)]
+        grants = [statement for name in names for statement in _grants(session, name)]
+        for level in self.levels:
+            session.run(f"DROP VIEW IF EXISTS {self.relations(level).view}")
+            session.run(f"DROP TABLE IF EXISTS {self.flat(level)}")
+        session.run(f"DROP TABLE IF EXISTS {self.flat_parts}")
+        session.run(result_tables.create_parts(self.flat_parts))
+        for level in self.levels:
+            session.run(result_tables.create(self.frame, self.schema, self.flat(level)))
+            for statement in sql_view(self.frame, self.schema, self.relations(level), level, self.evolved):
+                session.run(statement)
+        for statement in grants:
+            session.run(statement)
+
+    def has_results(self, session: Session) -> bool:
+        """Say whether there are plain tables; stores made by earlier releases have none."""
+        return not session.rows("SELECT to_regclass($1::text) IS NULL AS missing", self.flat_parts)[0]["missing"]
+
+    def _types(self) -> list[tuple[str, str]]:
+        """Name the columns of a level, quoted, but for its start, and their types."""
+        return [(quoted(f.name), sql_type(f.type, f.name)) for f in self.columns if f.name != START]
+
+
+_GRANTED = (
+    "SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who, "
+    "a.privilege_type AS what FROM pg_class AS c, aclexplode(c.relacl) AS a "
+    "WHERE c.oid = to_regclass($1::text) AND a.grantee <> c.relowner"
+)
+
+
+def _grants(session: Session, table: str) -> list[str]:
+    """Write the statements that give others what they may do with a table or view."""
+    return [f"GRANT {row['what']} ON {table} TO {row['who']}" for row in session.rows(_GRANTED, table)]
+
+
+class Found(NamedTuple):
+    """A store of the database."""
+
+    name: str
+    manifest: dict[str, Any]
+    version: int
+    layout: Layout
+
+
+def find(session: Session, name: str, lock: bool = False) -> Found | None:
+    """Find a store, or without a name the only one; None if there is none. Others wait for one that is locked.
+
+    Raises `StoreError` naming the stores where there are several and no name.
+    """
+    if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
+        return None
+    held = session.rows("SELECT name, format FROM tiltframe WHERE $1 IN (name, '') ORDER BY name", name)
+    if len(held) > 1:
+        raise StoreError(f"the database holds several stores, say which: {', '.join(row['name'] for row in held)}")
+    if not held:
+        return None
+    name = held[0]["name"]
+    if held[0]["format"] != FORMAT:
+        raise StoreError(
+            f"the store {name} has format {held[0]['format']}, and this release reads {FORMAT}: upgrade tiltframe, or "
+            "roll up its rows anew into a new store"
+        )
+    for_update = " FOR UPDATE" if lock else ""
+    row = session.rows(f"SELECT description, version FROM tiltframe WHERE name = $1{for_update}", name)[0]
+    try:
+        manifest = json.loads(row["description"])
+        if not isinstance(manifest, dict):
+            raise ValueError("it is no object")
+    except ValueError as error:
+        raise DamagedStore(f"the store {name} is damaged: its description cannot be read: {error}") from None
+    return Found(name, manifest, row["version"], layout_of(name, row["description"]))
+
+
+@lru_cache(maxsize=16)
+def layout_of(name: str, description: str) -> Layout:
+    """Read how a store is laid out, as its description says; raises `DamagedStore` for a damaged one."""
+    return Layout.of(name, json.loads(description))
+
+
+def register(session: Session, name: str, manifest: Mapping[str, Any]) -> None:
+    """Note the description of a new store."""
+    session.run(
+        "INSERT INTO tiltframe (name, format, description, version) VALUES ($1, $2, $3, 0)",
+        name,
+        int(manifest.get("format", 1)),
+        json.dumps(manifest),
+    )
+
+
+def make_registry(session: Session) -> None:
+    """Make the registry, where there is none."""
+    if session.rows("SELECT to_regclass('tiltframe') IS NULL AS missing")[0]["missing"]:
+        session.run(_REGISTRY)

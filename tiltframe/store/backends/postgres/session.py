@@ -1,0 +1,143 @@
+"""Talking to PostgreSQL: one transaction for each operation, Arrow in and Arrow out.
+
+Opening a connection takes longer than most operations, so each thread keeps its last one. What a process inherits by
+forking is its parent's, and neither used nor closed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.extras import MissingExtra
+from tiltframe.store.backends.postgres.address import secrets, shown
+from tiltframe.store.errors import Conflict, StoreError, UnreachableStore
+
+_RETRY = ("40001", "40P01")  # serialization failure, deadlock: nothing was written
+_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+
+@dataclass(frozen=True)
+class Session:
+    """A transaction that is going on."""
+
+    cursor: Any
+
+    def run(self, sql: str, *values: Any) -> None:
+        """Execute a statement; values are bound to ``$1``, ``$2``, never written into it."""
+        self.cursor.execute(sql, values or None)
+
+    def ask(self, sql: str, *values: Any) -> pa.Table:
+        """Execute a query."""
+        self.run(sql, *values)
+        return self.cursor.fetch_arrow_table()
+
+    def rows(self, sql: str, *values: Any) -> list[dict[str, Any]]:
+        """Execute a query of a few rows."""
+        rows: list[dict[str, Any]] = self.ask(sql, *values).to_pylist()
+        return rows
+
+    def fill(self, name: str, table: pa.Table, temporary: bool = False) -> None:
+        """Append a table to one of the database."""
+        self.cursor.adbc_ingest(name, table, mode="append", temporary=temporary)
+
+    def lock(self, *about: Any, shared: bool = False) -> None:
+        """Wait until nobody else holds the lock about something, and hold it until the transaction ends."""
+        function = "pg_advisory_xact_lock_shared" if shared else "pg_advisory_xact_lock"
+        self.run(f"SELECT {function}(hashtextextended($1, 0))", repr(("tiltframe", *about)))
+
+
+@contextmanager
+def session(uri: str, snapshot: bool = False) -> Iterator[Session]:
+    """Open a transaction, committed at the end and undone by an error; a snapshot reads as of one moment.
+
+    Raises `StoreError` for all that the database reports, and `Conflict` where it says to try again.
+    """
+    try:
+        import adbc_driver_postgresql.dbapi as postgresql
+    except ImportError as error:
+        raise StoreError(str(MissingExtra("a store in PostgreSQL", "postgres", error))) from None
+    try:
+        kept = _taken(uri, postgresql)
+        with closing(kept), kept.connection.cursor() as cursor:
+            if snapshot:
+                cursor.execute(_SNAPSHOT)
+            yield Session(cursor)
+            kept.connection.commit()
+            cursor.close()
+            kept.give_back()
+    except postgresql.Error as error:
+        raise translated(uri, str(error), getattr(error, "sqlstate", None)) from None
+
+
+class _Kept:
+    """A connection that a thread keeps, for one address and one process."""
+
+    def __init__(self, uri: str, connection: Any) -> None:
+        """Note whose it is."""
+        self.uri, self.connection, self.process, self.given_back = uri, connection, os.getpid(), False
+
+    def works(self) -> bool:
+        """Say whether the server still answers."""
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+            self.connection.rollback()
+        except self.connection.Error:
+            return False
+        return True
+
+    def give_back(self) -> None:
+        """Keep it for the thread's next operation."""
+        self.given_back, _threads.kept = True, self
+
+    def close(self) -> None:
+        """Close it, unless it is kept."""
+        if not self.given_back and self.process == os.getpid():
+            with suppress(self.connection.Error):
+                self.connection.close()
+
+    def __del__(self) -> None:
+        """Close what a thread has kept until its end."""
+        self.given_back = False
+        self.close()
+
+
+_threads = threading.local()
+_inherited: list[_Kept] = []  # of the process that this one was forked from: to close one would end it there
+
+
+def _taken(uri: str, postgresql: Any) -> _Kept:
+    """Take the connection that the thread keeps, if it is to this address, or open one."""
+    kept: _Kept | None = _threads.__dict__.pop("kept", None)
+    if kept is not None and kept.process != os.getpid():
+        _inherited.append(kept)
+        kept = None
+    if kept is not None:
+        kept.given_back = False
+        if kept.uri == uri and kept.works():
+            return kept
+        kept.close()
+    return _Kept(uri, postgresql.connect(uri))
+
+
+def translated(uri: str, message: str, code: str | None) -> Exception:
+    """Say in one sentence what the database reports.
+
+    >>> str(translated("postgresql://bob:pw@db/x", "IO: [libpq] Failed to connect: no route to host", None))
+    'PostgreSQL at db/x cannot be reached: no route to host'
+    """
+    found = re.search(r"(?:ERROR|FATAL|PANIC):\s+(.*)", message) or re.search(r"(?:failed|connect): (.*)", message)
+    reason = (found.group(1) if found else message.splitlines()[0]).strip()
+    for secret in sorted(secrets(uri), key=len, reverse=True):
+        reason = reason.replace(secret, "***")
+    error = Conflict if code in _RETRY else StoreError if found and code else UnreachableStore
+    what = "did not do what was asked" if found and code else "cannot be reached"
+    return error(f"PostgreSQL at {shown(uri)} {what}: {reason}")

@@ -1,0 +1,97 @@
+"""SQL terms: how fields of states are merged in PostgreSQL, and exact arithmetic on what comes of it.
+
+Sums are exact, added up as numeric and rounded once; quotients are taken to many more places than a double has, and
+then rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tiltframe.store.backends.sql.literals import quoted
+from tiltframe.store.backends.sql.state_columns import column_name
+
+_LARGEST = "(2::numeric ^ 1024 - 2::numeric ^ 970)"  # what rounds to it, is infinite
+_LEAST = "(5::numeric ^ 1075 * '1e-1075'::numeric)"  # half of the least double
+_PLACES = 1000  # of a quotient, as many as PostgreSQL computes
+
+
+@dataclass
+class Merged:
+    """The merged fields of a level's states, by the aggregate that merges each, so that none is computed twice.
+
+    Inside the view keys are called ``k0, k1, …`` and aggregates ``a0, a1, …``, all of the subquery ``m``: no name of a
+    user's is there.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, aggregate: str) -> str:
+        """Name the column of an aggregate, in the subquery ``m`` that has them all."""
+        return "m." + self.names.setdefault(aggregate, f"a{len(self.names)}")
+
+    def add(self, *path: str) -> str:
+        """Add up the whole numbers of a field."""
+        return self(f"sum({of(*path)})")
+
+    def add_exactly(self, *path: str) -> str:
+        """Add up exact sums: digits times powers of 2^32, of which negative ones are 5^n / 10^n."""
+        power = f"32 * ({of(*path, 'exponent')} + l.place - 1)"
+        return self(
+            f"sum((SELECT coalesce(sum(l.digit * CASE WHEN {power} >= 0 THEN 2::numeric ^ ({power})::numeric "
+            f"ELSE 5::numeric ^ (-{power})::numeric * ('1e' || {power})::numeric END), 0) "
+            f"FROM unnest({of(*path, 'limbs')}) WITH ORDINALITY AS l (digit, place)))"
+        )
+
+    def pick(self, value: str, order: str, present: str) -> str:
+        """Choose the first value in an order."""
+        return self(f"(array_agg({value} ORDER BY {order}) FILTER (WHERE {present} IS NOT NULL))[1]")
+
+
+def of(*path: str) -> str:
+    """Name the column of a field of a state."""
+    return f"s.{quoted(column_name('.'.join(path)))}"
+
+
+def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
+    """Order values as `aggr.kernels.sort_keys` does: -0.0, which PostgreSQL takes as equal to 0.0, comes before it."""
+    sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
+    return value + (" DESC" if down else "") + sign
+
+
+def quotient(value: str, by: str) -> str:
+    """Divide, to many more places than a double has; by zero gives null."""
+    return f"(round({value}, scale({value}) + 60) / nullif({by}, 0))"
+
+
+def quotient_of_sums(value: str, by: str) -> str:
+    """Divide by a number of any size, to 1000 places; by zero gives null."""
+    return f"(round({value}, greatest(scale({value}), {_PLACES})) / nullif({by}, 0))"
+
+
+def rounded(value: str, negative: str = "") -> str:
+    """Round a numeric to a double; PostgreSQL refuses what becomes 0, which keeps its sign, or infinite."""
+    return (
+        f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
+        f"WHEN abs({value}) <= {_LEAST} THEN CASE WHEN {negative or f'{value} < 0'} THEN '-0' ELSE '0' END::float8 "
+        f"ELSE ({value})::float8 END"
+    )
+
+
+def with_special(value: str, flags: str) -> str:
+    """Let NaN and the infinities win, as in `aggr.kernels.numbers`."""
+    return (
+        f"CASE WHEN ({flags} & 1) <> 0 OR ({flags} & 6) = 6 THEN 'NaN'::float8 "
+        f"WHEN ({flags} & 2) <> 0 THEN 'Infinity'::float8 WHEN ({flags} & 4) <> 0 THEN '-Infinity'::float8 "
+        f"ELSE {value} END"
+    )
+
+
+def nearest(total: str, count: str) -> str:
+    """Divide whole numbers, rounding half to even; the rest of the division is made to be from 0."""
+    rest = f"mod(mod({total}, {count}) + {count}, {count})"
+    whole = f"div({total} - {rest}, {count})"
+    up = f"2 * {rest} > {count} OR (2 * {rest} = {count} AND mod({whole}, 2) <> 0)"
+    return f"({whole} + CASE WHEN {up} THEN 1 ELSE 0 END)"

@@ -1,0 +1,127 @@
+"""The current view: results of a level in plain SQL, merged over all readable rows, for tools that know nothing else.
+
+    window_start  window_end  keys…  requests  latency_count  latency_mean  latency_p50  latency_p99  partial
+
+Its columns are those of ``query(…, flat=True)``. What `sql_results` can read, function by function, is always new. The
+rest, such as quantiles, is of the level's plain table, which `FrameStore.compact` and
+`FrameStore.export` bring up to date; it is null for windows that have been written to since. The view's comment names
+these columns. Values of types that PostgreSQL does not know appear as they are stored: durations as whole numbers.
+Whole sums are numeric: they cannot overflow.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from aggr.state_checks import FUNCTION
+from tiltframe.frame import END, START, TiltFrame
+from tiltframe.names import PARTIAL
+from tiltframe.store.backends.postgres.result_tables import columns_of, results_of
+from tiltframe.store.backends.postgres.sql_results import sql_result
+from tiltframe.store.backends.postgres.sql_terms import Merged, of
+from tiltframe.store.backends.protocol import EXPIRED
+from tiltframe.store.backends.sql.literals import moment, quoted
+from tiltframe.store.backends.sql.state_columns import column_name, flat_schema
+from tiltframe.store.backends.stored_types import stored_schema
+
+
+class Relations(NamedTuple):
+    """What the view of a level reads, and the view, quoted."""
+
+    table: str
+    parts: str
+    recorded: str
+    flat: str
+    flat_parts: str
+    view: str
+
+
+class _Columns(NamedTuple):
+    """The columns of measures: always new, or kept; and what has none."""
+
+    columns: dict[str, str]
+    kept: list[str]
+    left_out: list[str]
+
+
+def sql_view(frame: TiltFrame, schema: pa.Schema, names: Relations, level: str, evolved: bool = False) -> list[str]:
+    """Write the statements that make the view of a level, and its comment.
+
+    Parameters
+    ----------
+    frame : TiltFrame
+    schema : schema
+        Of the states of every level.
+    names : Relations
+    level : str
+    evolved : bool
+        Whether rows may lack states of measures that were added since; results that they are part of are null.
+    """
+    keys = flat_schema(stored_schema(pa.schema([schema.field(key) for key in frame.keys]))).names
+    merged = Merged()
+    found = _columns(frame, schema, merged, {START, END, PARTIAL, *keys}, evolved)
+    own = {f"k{i}": column for i, column in enumerate([START, END, *keys])}
+    by = ", ".join(f"s.{quoted(column)}" for column in own.values())
+    named = ", ".join(f"s.{quoted(column)} AS {alias}" for alias, column in own.items())
+    outside = ", ".join(f"m.{alias} AS {quoted(column)}" for alias, column in own.items())
+    inner = "".join(f", {sql} AS {alias}" for sql, alias in merged.names.items())
+    outer = "".join(f", {sql} AS {quoted(column)}" for column, sql in found.columns.items())
+    same = "".join(
+        f" AND coalesce(f.{quoted(column)}::text, '') = coalesce(m.{alias}::text, '') "
+        f"AND f.{quoted(column)} IS NOT DISTINCT FROM m.{alias}"
+        for alias, column in list(own.items())[2:]
+    )
+    micros = f"(r.text::json->>{_text(level)})::bigint"
+    expired = f"(SELECT {moment(micros)} FROM {names.recorded} AS r WHERE r.name = {_text(EXPIRED)})"
+    partial = f"m.k1 > now() OR coalesce(m.k0 < {expired}, false)"
+    return [
+        f"CREATE VIEW {names.view} AS SELECT {outside}{outer}, {partial} AS {PARTIAL} "
+        f"FROM (SELECT {named}{inner}, bool_and(e.part IS NOT NULL) AS fresh FROM {names.table} AS s "
+        f"JOIN {names.parts} AS p ON p.part = s._part AND p.unread_since IS NULL "
+        f"LEFT JOIN {names.flat_parts} AS e ON e.level = {_text(level)} AND e.part = p.part::text "
+        f"WHERE s.level = {_text(level)} GROUP BY {by}) AS m "
+        f"LEFT JOIN {names.flat} AS f ON m.fresh AND f.{START} = m.k0{same}",
+        f"COMMENT ON VIEW {names.view} IS {_text(_comment(found))}",
+    ]
+
+
+def _columns(frame: TiltFrame, schema: pa.Schema, merged: Merged, taken: set[str], evolved: bool) -> _Columns:
+    """Choose the columns of measures, and say which are kept, and which parts of which measures have none."""
+    columns: dict[str, str] = {}
+    kept: list[str] = []
+    left_out: list[str] = []
+    there = columns_of(frame, schema)
+    for measure_name, measure in frame.measures.items():
+        state = frame.state_of(measure_name)
+        result = sql_result(measure.function, merged, state, schema.field(state).type)
+        live = {column_name(measure_name + suffix): sql for suffix, sql in result.columns.items()}
+        if evolved:
+            lacking = merged(f"bool_or({of(state, FUNCTION)} IS NULL)")
+            live = {name: f"CASE WHEN NOT {lacking} THEN {sql} END" for name, sql in live.items()}
+        flat = results_of(frame, schema, measure_name)
+        others = {*taken, *frame.measures} - {measure_name}
+        for name in dict.fromkeys([*flat, *live]):
+            if name in live and name not in others and name not in columns:
+                columns[name] = live[name]
+            elif name in there and name not in live:
+                columns[name] = f"f.{quoted(name)}"
+                kept.append(name)
+            else:
+                left_out.append(f"{measure_name} ({measure.function.name}): {name}")
+        if not flat and not live:
+            left_out.append(f"{measure_name} ({measure.function.name}): all of it")
+    return _Columns(columns, kept, left_out)
+
+
+def _comment(found: _Columns) -> str:
+    said = [f"Not in this view: {'; '.join(found.left_out)}"] if found.left_out else ["All measures are in this view"]
+    if found.kept:
+        names = ", ".join(found.kept)
+        said.append(f"As of the last compact or export, and null where a window was written to since: {names}")
+    return ". ".join(said)
+
+
+def _text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,70 @@
+"""Conditions: bounds of keys as PostgreSQL's SQL.
+
+Text is compared by its bytes in UTF-8, which are written in hexadecimal digits: so its order is Arrow's, whatever the
+encoding of the database, and nothing in it needs to be escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from tiltframe.store.backends.key_bounds import KeyBound
+from tiltframe.store.backends.sql.literals import moment
+
+_REACH = 6_000 * 365  # days around 1970 that dates and times of PostgreSQL reach surely; they begin in 4714 BC
+_DAY = 86_400_000_000  # microseconds
+
+
+def bound_conditions(column: str, bound: KeyBound) -> list[str]:
+    """Write what a key can be as conditions that all must hold; none where PostgreSQL may take it otherwise.
+
+    Parameters
+    ----------
+    column : str
+        The key's, quoted.
+    bound : KeyBound
+
+    >>> low, high = pa.scalar(3), pa.scalar(5)
+    >>> bound_conditions("t.port", KeyBound("port", pa.int64(), low, high, None))
+    ['t.port >= 3', 't.port <= 5']
+    >>> bound_conditions("t.host", KeyBound("host", pa.string(), None, None, pa.array(["a", "it's"])))
+    ["convert_to(t.host, 'UTF8') IN (decode('61', 'hex'), decode('69742773', 'hex'))"]
+    """
+    found = _writer(bound.dtype)
+    if found is None:
+        return []
+    of, write = found
+    column = of.format(column)
+    if bound.values is not None:
+        values = [write(value) for value in bound.values]
+        return [f"{column} IN ({', '.join(v for v in values if v)})"] if all(values) else []
+    ends = ((sign, end) for sign, end in ((">=", bound.low), ("<=", bound.high)) if end is not None)
+    written = ((sign, write(end)) for sign, end in ends)
+    return [f"{column} {sign} {text}" for sign, text in written if text is not None]
+
+
+def _writer(dtype: pa.DataType) -> tuple[str, Callable[[pa.Scalar], str | None]] | None:
+    """Find how a column of a type is compared, and how its values are written; None for types that are not."""
+    if pa.types.is_string(dtype):
+        return "convert_to({}, 'UTF8')", _text
+    if pa.types.is_integer(dtype) or pa.types.is_decimal(dtype):
+        return "{}", lambda value: f"{value.as_py():f}" if pa.types.is_decimal(dtype) else str(value.as_py())
+    if pa.types.is_timestamp(dtype):
+        return ("{}" if dtype.tz else "{} AT TIME ZONE 'UTC'"), _time
+    return ("{}", _date) if pa.types.is_date32(dtype) else None
+
+
+def _text(value: pa.Scalar) -> str:
+    return f"decode('{value.as_py().encode().hex()}', 'hex')"
+
+
+def _time(value: pa.Scalar) -> str | None:
+    micros = value.cast(pa.int64()).as_py()
+    return moment(str(micros)) if abs(micros) < _REACH * _DAY else None
+
+
+def _date(value: pa.Scalar) -> str | None:
+    days = value.cast(pa.int32()).as_py()
+    return f"date '1970-01-01' + ({days})" if abs(days) < _REACH else None

@@ -1,0 +1,142 @@
+"""Flat columns: states, which are structs in structs, as the plain columns and lists that a SQL database keeps.
+
+    latency {count, positive {starts}}   ──▶   "latency.count"   "latency.positive.starts"
+
+A struct is null where all of its leaves are, and only there; what cannot be told apart so is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.kernels.normalize import one_array
+from tiltframe.store.errors import StoreError
+
+_LONGEST = 63  # bytes of an identifier; PostgreSQL cuts off the rest without a word
+
+_SQL_TYPES = {
+    pa.bool_(): "boolean",
+    pa.int8(): "smallint",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): 'text COLLATE "C"',
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us"): "timestamp",
+    pa.timestamp("us", "UTC"): "timestamptz",
+}
+
+
+def column_name(name: str) -> str:
+    """Name a column; names too long for PostgreSQL are cut, and end in a hash that keeps them apart.
+
+    >>> column_name("latency.count")
+    'latency.count'
+    >>> column_name("é" * 40)
+    'éééééééééééééééééééééééé~84fe2e03d50d'
+    """
+    text = name.encode()
+    if len(text) <= _LONGEST:
+        return name
+    return f"{text[:49].decode(errors='ignore')}~{hashlib.sha256(text).hexdigest()[:12]}"
+
+
+def sql_type(dtype: pa.DataType, name: str) -> str:
+    """Return PostgreSQL's type for a leaf; raises `StoreError` for what it cannot keep."""
+    if pa.types.is_list(dtype) and not pa.types.is_nested(dtype.value_type):
+        element = sql_type(dtype.value_type, name)
+        return element.replace("text", "text[]") if element.startswith("text") else f"{element}[]"
+    if pa.types.is_fixed_size_binary(dtype):
+        return "bytea"
+    if pa.types.is_decimal128(dtype):
+        return "numeric"
+    if dtype not in _SQL_TYPES:
+        raise StoreError(f"PostgreSQL cannot keep {name!r}, which is {shown(dtype)}; use a Delta store (a folder)")
+    return _SQL_TYPES[dtype]
+
+
+def flat_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the flat columns of a schema; raises `StoreError` for types PostgreSQL cannot keep, and names that clash.
+
+    >>> flat_schema(pa.schema([("k", pa.string()), ("s", pa.struct([("n", pa.int64())]))])).names
+    ['k', 's.n']
+    """
+    fields: dict[str, pa.Field] = {}
+    for field in schema:
+        for name, dtype in _leaf_types(field.name, field.type):
+            column = column_name(name)
+            sql_type(dtype, name)
+            if column in fields:
+                raise StoreError(f"PostgreSQL would keep two things in a column {column!r}; rename a key or a measure")
+            fields[column] = pa.field(column, dtype)
+    return pa.schema(list(fields.values()))
+
+
+def flatten(table: pa.Table) -> pa.Table:
+    """Give every leaf a column of its own; `unflatten` gives back the same bits.
+
+    >>> flatten(pa.table({"k": ["a", "b"], "s": [{"a": 1, "in": {"low": 2}}, None]})).to_pydict()
+    {'k': ['a', 'b'], 's.a': [1, None], 's.in.low': [2, None]}
+    """
+    schema = flat_schema(table.schema)
+    leaves = [a for field, c in zip(table.schema, table.columns, strict=True) for a in _leaves(field.name, c)]
+    return pa.table(leaves, schema=schema)
+
+
+def unflatten(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Put the columns of `flatten` back together, to a schema; other columns are left out."""
+    return pa.table([_gather(table, field.name, field.type) for field in schema], schema=schema)
+
+
+def _leaf_types(name: str, dtype: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    if not pa.types.is_struct(dtype):
+        yield name, dtype
+        return
+    if not dtype.num_fields:
+        raise StoreError(f"PostgreSQL cannot keep {name!r}, a struct without fields; use a Delta store (a folder)")
+    for field in dtype:
+        yield from _leaf_types(f"{name}.{field.name}", field.type)
+
+
+def _leaves(name: str, column: pa.ChunkedArray | pa.Array) -> Iterator[pa.Array]:
+    values = one_array(column)
+    if not pa.types.is_struct(values.type):
+        yield values
+        return
+    leaves: list[pa.Array] = []
+    for field, child in zip(values.type, values.flatten(), strict=True):
+        leaves.extend(_leaves(f"{name}.{field.name}", child))
+    if (_valid(values) & ~_any_valid(leaves)).any():
+        raise StoreError(
+            f"PostgreSQL cannot keep {name!r}: it holds a struct of nothing but nulls, which could not be told from "
+            "null; use a Delta store (a folder)"
+        )
+    yield from leaves
+
+
+def _gather(table: pa.Table, name: str, dtype: pa.DataType) -> pa.Array:
+    if not pa.types.is_struct(dtype):
+        return one_array(table.column(column_name(name))).cast(dtype)
+    children = [_gather(table, f"{name}.{field.name}", field.type) for field in dtype]
+    return pa.StructArray.from_arrays(children, fields=list(dtype), mask=pa.array(~_any_valid(children)))
+
+
+def _any_valid(arrays: list[pa.Array]) -> NDArray[np.bool_]:
+    valid = _valid(arrays[0])
+    for array in arrays[1:]:
+        valid = valid | _valid(array)
+    return valid
+
+
+def _valid(values: pa.Array) -> NDArray[np.bool_]:
+    valid: NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid

@@ -1,0 +1,126 @@
+"""Checked states: a store takes states only for what they are, and looks at all of them before it writes any.
+
+Their columns and the frame they say they are of are checked by `tiltframe.TiltFrame.check_states`; here their rows:
+levels the frame has, windows these levels have, and coarser states that are the merged finer ones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.kernels import compute as pc
+from aggr.kernels.normalize import normalize, one_array
+from aggr.states.grouped_tables import finish_by
+from aggr.states.row_hash import row_hashes
+from tiltframe.frame import END, LEVEL, START, TiltFrame
+from tiltframe.level_chain import checked_instants, labelled, merge_level
+from tiltframe.store.ranges import as_text
+from windows import TimeWindow
+
+
+def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
+    """Check states of a frame.
+
+    Parameters
+    ----------
+    states : table
+        As `tiltframe.rollup` gives it; a window and key may come more than once. A null state says that a measure has
+        not seen all rows of the window.
+    frame : TiltFrame
+
+    Returns
+    -------
+    table
+        All levels, merged: one row a level, window and key, in types that a store keeps.
+
+    Raises
+    ------
+    ValueError
+        If they are not states of the frame, saying in what they differ; if the finest level is missing, or a coarser
+        one is not what the finest gives.
+    """
+    frame.check_states(states.schema, exactly=True)
+    given = _by_level(states, frame)
+    if not states.num_rows:
+        return labelled(merge_level(states, frame, frame.levels[0], unknown=True), frame, frame.levels[0])
+    finest = frame.levels[0]
+    if finest.name not in given:
+        raise ValueError(f"the states of the finest level, {finest.name}, are missing: coarser ones are made of them")
+    merged, below = [], given[finest.name]
+    for level in frame.levels:
+        below = labelled(merge_level(below, frame, level, trusted=level != finest, unknown=True), frame, level)
+        if level.name in given and level != finest:
+            _check_made_of(given[level.name], below, frame, level)
+        merged.append(below)
+    return pa.concat_tables(merged)
+
+
+def check_readable(states: pa.Table, frame: TiltFrame) -> None:
+    """Raise an error that names measure, level if it is given, window and keys unless every result can be read."""
+    measures = {name: (frame.state_of(name), measure) for name, measure in frame.measures.items()}
+    level = [LEVEL] if LEVEL in states.column_names else []
+    finish_by(states, (*level, START, *frame.keys), measures)
+
+
+def _by_level(states: pa.Table, frame: TiltFrame) -> dict[str, pa.Table]:
+    """Share states out by level, each of which the frame must have, and check their windows."""
+    names = normalize(states.column(LEVEL))
+    there = [level.name for level in frame.levels]
+    for name in pc.unique(names).to_pylist():
+        if name not in there:
+            raise ValueError(f"the frame has no level {name!r}; it has {', '.join(there)}")
+    given = {}
+    for level in frame.levels:
+        mine = states.filter(pc.equal(names, level.name))
+        if mine.num_rows:
+            _check_windows(mine, level, frame.timezone)
+            given[level.name] = mine
+    return given
+
+
+def _check_windows(states: pa.Table, level: TimeWindow, timezone: str) -> None:
+    starts, ends = (checked_instants(states, name) for name in (START, END))
+    wrong = np.flatnonzero(level.starts(starts) != starts)
+    if len(wrong):
+        raise ValueError(
+            f"no window of {level.name} in {timezone} starts at {as_text(int(starts[wrong[0]]))}, as a state says; "
+            "these are states of other windows, or of another time zone"
+        )
+    wrong = np.flatnonzero(level.ends(starts) != ends)
+    if len(wrong):
+        start, end = (as_text(int(at[wrong[0]])) for at in (starts, ends))
+        raise ValueError(
+            f"the window of {level.name} in {timezone} that starts at {start} does not end at {end}, as a state says; "
+            "these are states of other windows, or of another time zone"
+        )
+
+
+def _check_made_of(given: pa.Table, derived: pa.Table, frame: TiltFrame, level: TimeWindow) -> None:
+    """Raise ``ValueError`` unless the states of a coarser level are what the finest level gives."""
+    columns = [START, *frame.keys, *(column.name for column in frame.states)]
+    if _bytes_of(given.select(columns)) == _bytes_of(derived.select(columns)):
+        return
+    given = merge_level(given, frame, level, unknown=True)
+    wanted, found = _hashes(derived, frame), _hashes(given, frame)
+    if np.array_equal(wanted, found):  # both are in the order of window and keys
+        return
+    mine, theirs = ({tuple(row): i for i, row in enumerate(each.T.tolist())} for each in (wanted, found))
+    table, rows = (given, theirs) if theirs.keys() - mine.keys() else (derived, mine)
+    row = min(rows[h] for h in (theirs.keys() - mine.keys() or mine.keys() - theirs.keys()))
+    at = as_text(int(checked_instants(table.slice(row, 1), START)[0]))
+    raise ValueError(
+        f"the states of {level.name} at {at} are not those of {frame.levels[0].name} merged: give levels that were "
+        "rolled up from the same rows, or the finest one alone"
+    )
+
+
+def _hashes(states: pa.Table, frame: TiltFrame) -> NDArray[np.uint64]:
+    return row_hashes([states.column(name) for name in [START, *frame.keys, *(c.name for c in frame.states)]])
+
+
+def _bytes_of(table: pa.Table) -> pa.Buffer:
+    """Write rows as bytes: equal ones are of equal rows, others perhaps too."""
+    columns = [one_array(column) for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema).serialize()

@@ -1,0 +1,292 @@
+"""Commits: states of all levels under a writer and number, whole or not at all, and once.
+
+    begin ──▶ Commit ── write, in any process ──▶ receipts ── commit ──▶ one transaction of the backend
+
+With a commit goes a fingerprint of what it brought, kept for the last ones of each writer: a number that comes again
+is the same batch tried again, or an error. (Numbered, idempotent commits are those of Delta Lake's application
+transactions and of Flink's two-phase sinks.)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+
+from aggr.arguments import checked_whole, is_name, shown
+from aggr.kernels import compute as pc
+from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
+from tiltframe.store.checked_states import check_readable, checked
+from tiltframe.store.commit_digest import fingerprint, states_digest, total
+from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.manifest import Manifest, generation_in
+from tiltframe.store.recorded import snapshot_of, values_of
+from tiltframe.store.retry import retry_on_conflict
+from windows import TimeWindow
+
+KEPT = 64  # fingerprints of each writer: one that is restarted repeats its last commits, seldom more than one
+
+_WRITTEN_BYTES = 1 << 25  # of a level's states, at least, where more are to come
+
+
+def check_writer(writer: str, commit: int) -> int:
+    """Return a commit's number; raises ``ValueError`` unless these can name a commit."""
+    if not is_name(writer) or writer.startswith(OWN):
+        raise ValueError(f"a writer is named by text that does not begin with {OWN!r}; got {shown(writer)}")
+    return checked_whole(commit, "a commit number, which grows with every commit,")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit that is being made; `tiltframe.FrameStore.begin` gives it, and it pickles, for tasks that write.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+        By which it was begun.
+    writer, number : str, int
+    there : bool
+        Whether the number was taken when it was begun: then states are compared with what it brought, and not written.
+    recorded : name -> text
+        What is recorded with it.
+    replacing : name -> text, optional
+        What must still be recorded under these names.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    writer: str
+    number: int
+    there: bool
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    replacing: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def frame(self) -> TiltFrame:
+        """What the store keeps."""
+        return self.manifest.frame
+
+    def write(self, states: pa.Table) -> str:
+        """Check states, and write them; nobody reads them before `commit`.
+
+        Parameters
+        ----------
+        states : table
+            As `tiltframe.rollup` gives it, perhaps with rows of finer levels only: coarser ones are derived. The states
+            of a key and coarsest window come in one call.
+
+        Returns
+        -------
+        str
+            A receipt, for `commit`.
+
+        Raises
+        ------
+        ValueError, OverflowError
+            As `tiltframe.FrameStore.append` does; nothing is written.
+        StoreError
+            If they cannot be written. What was written is removed.
+        """
+        states = checked(states, self.frame)
+        self.backend.check_values(states)
+        return self.write_checked(by_level(states, self.frame))
+
+    def write_rolled_up(self, states: pa.Table) -> str:
+        """Write states of all levels, as rolling up has just given them: only whether results can be read is checked.
+
+        Parameters
+        ----------
+        states : table
+            As `write` takes it.
+
+        Returns
+        -------
+        str
+            A receipt, for `commit`.
+
+        Raises
+        ------
+        OverflowError
+            If a result cannot be read; nothing is written.
+        StoreError
+            If they cannot be written. What was written is removed.
+        """
+        check_readable(states, self.frame)
+        self.backend.check_values(states)
+        return self.write_checked(by_level(states, self.frame))
+
+    def write_checked(self, levels: Iterable[tuple[TimeWindow, pa.Table]]) -> str:
+        """Write states that have been checked, level by level, small tables of a level together; return a receipt.
+
+        Parameters
+        ----------
+        levels : pairs of level and table
+            From the finest level on, or of several slices of keys and time one after the other.
+
+        Returns
+        -------
+        str
+            A receipt, for `commit`.
+
+        Raises
+        ------
+        StoreError
+            If they cannot be written. What was written is removed.
+        """
+        receipt = _Receipt([], [])
+        waiting: dict[str, list[pa.Table]] = {}
+        try:
+            for level, states in levels:
+                if level == self.frame.levels[0]:
+                    receipt.digests.append(self._digests(states))
+                waiting.setdefault(level.name, []).append(states)
+                if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
+                    receipt.parts.extend(self._written(level, waiting.pop(level.name)))
+            for name, tables in waiting.items():
+                receipt.parts.extend(self._written(self.frame.level(name), tables))
+        except BaseException:
+            with suppress(Exception):  # the error that counts is the first
+                self.backend.discard(receipt.parts)
+            raise
+        return receipt.to_json()
+
+    def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
+        return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
+
+    def _digests(self, states: pa.Table) -> list[tuple[int, int]]:
+        """Sum up states as the frame has them, and as earlier frames had those that have no other columns."""
+        named = [[column.name for column in self.frame.states], *(self.manifest.earlier if self.there else ())]
+        fitting = [names for names in named if set(names) <= set(states.column_names)]
+        return [states_digest(states, [START, *self.frame.keys, *names]) for names in fitting]
+
+    def commit(self, receipts: Iterable[str]) -> bool:
+        """Commit what has been written.
+
+        Parameters
+        ----------
+        receipts : list of str
+            Of all calls of `write`; each once.
+
+        Returns
+        -------
+        bool
+            Whether it was new.
+
+        Raises
+        ------
+        CommitConflict
+            If the number is there with other states, or someone else has recorded the same meanwhile.
+        OtherFrame
+            If the frame of the store is another by now.
+        """
+        each = [_Receipt.from_json(receipt) for receipt in receipts]
+        parts = [part for receipt in each for part in receipt.parts]
+        digests = [digests for receipt in each for digests in receipt.digests]
+        totals = [total(of) for of in zip(*digests, strict=True)] or [(0, 0)]
+        states = [fingerprint(self.number, digest) for digest in totals]
+        record = f"{OWN}writer {self.writer}"
+
+        def attempt() -> bool:
+            snapshot = snapshot_of(self.backend, [record, *self.recorded, *self.replacing])
+            last, known = last_commits(snapshot, self.writer)
+            if last >= self.number:
+                _check_same(self, last, known, states)
+                return False
+            check_frame(snapshot, self.manifest, self.backend)
+            check_replacing(snapshot, self.replacing)
+            kept = dict([*known.items(), (str(self.number), states[0])][-KEPT:])
+            texts = {record: json.dumps({"last": self.number, "states": kept}), **self.recorded}
+            self.backend.commit(parts, (), texts, snapshot)
+            return True
+
+        try:
+            added = retry_on_conflict(attempt)
+        except (CommitConflict, OtherFrame):
+            self.backend.discard(parts)
+            raise
+        if not added:
+            self.backend.discard(parts)
+        return added
+
+
+@dataclass(frozen=True)
+class _Receipt:
+    """What a call of `Commit.write` has written, and digests of it, for each frame that the store has had."""
+
+    parts: list[Part]
+    digests: list[list[tuple[int, int]]]
+
+    def to_json(self) -> str:
+        return json.dumps({"parts": [asdict(part) for part in self.parts], "digests": self.digests})
+
+    @classmethod
+    def from_json(cls, text: str) -> _Receipt:
+        said = json.loads(text)
+        return cls([Part(**part) for part in said["parts"]], said["digests"])
+
+
+def by_level(states: pa.Table, frame: TiltFrame) -> Iterator[tuple[TimeWindow, pa.Table]]:
+    """Part the states of a rollup by their level."""
+    for level in frame.levels:
+        yield level, states.filter(pc.equal(states.column(LEVEL), level.name))
+
+
+def begin_commit(
+    backend: Backend,
+    manifest: Manifest,
+    writer: str,
+    number: int,
+    recorded: Mapping[str, str],
+    replacing: Mapping[str, str | None],
+) -> Commit:
+    """Begin a commit, by the manifest by which the store was opened."""
+    last, _ = last_commits(snapshot_of(backend, [f"{OWN}writer {writer}"]), writer)
+    return Commit(backend, manifest, writer, number, last >= number, recorded, replacing)
+
+
+def last_commits(snapshot: Snapshot, writer: str) -> tuple[int, dict[str, str]]:
+    """Read a writer's last number, -1 if it has none, and the fingerprints of its last commits by their numbers."""
+    record = f"{OWN}writer {writer}"
+    held = values_of(snapshot.recorded, [record]).get(record, {"last": -1, "states": {}})
+    return held["last"], held["states"]
+
+
+def check_frame(snapshot: Snapshot, manifest: Manifest, backend: Backend) -> None:
+    """Raise `OtherFrame` if a store's frame has evolved since it was opened."""
+    if generation_in(snapshot.manifest) == manifest.generation:
+        return
+    now = Manifest.from_dict(snapshot.manifest, backend.display_uri)
+    difference = manifest.frame.difference(now.frame) or "its states are kept otherwise"
+    raise OtherFrame(
+        f"the frame of the store {backend.display_uri} has evolved since it was opened here: {difference}; nothing was "
+        "written, open the store again"
+    )
+
+
+def check_replacing(snapshot: Snapshot, replacing: Mapping[str, str | None]) -> None:
+    """Raise `CommitConflict` unless names are recorded as they were when it was looked."""
+    if any(snapshot.recorded.get(name) != text for name, text in replacing.items()):
+        raise CommitConflict("someone else has added or replaced the same meanwhile; nothing was written")
+
+
+def _check_same(commit: Commit, last: int, known: Mapping[str, str], states: Sequence[str]) -> None:
+    """Raise `CommitConflict` unless a number that a writer has come to was committed with these very states.
+
+    What cannot be told to be the same, is refused.
+    """
+    writer, number = commit.writer, commit.number
+    if known.get(str(number), "") in states:
+        return
+    if last == number:
+        what = f"holds other states under {writer!r}, commit {number}"
+    else:
+        what = f"holds commit {last} of {writer!r}, and none of the last {KEPT} is a commit {number} of these states"
+    raise CommitConflict(
+        f"the store {commit.backend.display_uri} {what}; a new batch needs a number above {last}, and a stream or job "
+        "that begins anew a writer of its own"
+    )

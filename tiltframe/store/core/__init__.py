@@ -1,1 +1,0 @@
-"""What a store does, whatever keeps its states."""

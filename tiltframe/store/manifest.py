@@ -1,0 +1,201 @@
+"""The manifest: a store's name, frame, types and retention, as JSON that every later release can read."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from aggr import UnknownFunction
+from aggr.arguments import shown
+from tiltframe.frame import START, TiltFrame
+from tiltframe.store.errors import DamagedStore, OtherFrame, StoreError
+from windows import text_of, window
+
+FORMAT = 5  # 1 was a folder of Parquet with a manifest; 2 kept histograms as lists; 3 and 4 had a table a level
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A store's name, frame, types and retention.
+
+    Parameters
+    ----------
+    name : str
+        What the names of its tables begin with.
+    frame : TiltFrame
+    schema : schema
+        Of the states of every level: window_start, keys, states.
+    retention : level name -> duration
+        Such as ``{"10s": "1d"}``; levels that are not named are kept for ever.
+    generation : int
+        How often the frame has evolved.
+    dropped : schema
+        Of the states of measures that were dropped: rows may still have them.
+    earlier : tuple of tuples of names
+        The columns of states of every earlier frame.
+    """
+
+    name: str
+    frame: TiltFrame
+    schema: pa.Schema
+    retention: Mapping[str, str] = field(default_factory=dict)
+    generation: int = 0
+    dropped: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    earlier: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The schema of all that rows may have: window_start, keys, states, and those that were dropped."""
+        return pa.schema([*self.schema, *self.dropped])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as values that JSON has."""
+        from importlib.metadata import version
+
+        functions = {column.measure.function.name: column.measure.function.version for column in self.frame.states}
+        held = {
+            "format": FORMAT,
+            "tiltframe": version("tiltframe"),
+            "name": self.name,
+            "levels": [level.name for level in self.frame.levels],
+            "frame": self.frame.describe(),
+            "functions": functions,
+            "retention": dict(self.retention),
+            "schema": _as_text(self.schema),
+        }
+        if self.generation:
+            held |= {"generation": self.generation, "dropped": _as_text(self.dropped)}
+            held["earlier"] = [list(names) for names in self.earlier]
+        return {**held, "checksum": _checksum(held)}
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any], uri: str) -> Manifest:
+        """Read it back.
+
+        Raises `StoreError` for a manifest of a newer release, of newer functions or of functions that are not here, and
+        for a damaged one.
+        """
+        try:
+            if described["format"] > FORMAT:
+                raise StoreError(
+                    f"the store {uri} has format {described['format']}, newer than this release: upgrade tiltframe"
+                )
+            if described["format"] < FORMAT:
+                raise StoreError(
+                    f"the store {uri} has format {described['format']}, from before the first release, and is not read "
+                    "any more: roll up its rows anew, into a new store"
+                )
+            frame = TiltFrame.from_dict(described["frame"])
+            for function in (column.measure.function for column in frame.states):
+                if described["functions"][function.name] > function.version:
+                    raise StoreError(
+                        f"the store {uri} keeps {function.name} states of a newer release: upgrade tiltframe"
+                    )
+            schema, dropped = schemas_in(described)
+            retention = {name: window(kept).name for name, kept in dict(described["retention"]).items()}
+            if described["checksum"] != _checksum(described):
+                raise DamagedStore(f"the store {uri} is damaged: its description is not as it was written")
+            earlier = tuple(map(tuple, described.get("earlier", ())))
+            name = check_name(described["name"])
+            return cls(name, frame, schema, retention, generation_in(described), dropped, earlier)
+        except StoreError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
+            said = f": {error}" if isinstance(error, ValueError | TypeError) else ""
+            if described.get("checksum") == _checksum(described):  # it is as it was written: this is another cause
+                if isinstance(error.__cause__, UnknownFunction):
+                    raise StoreError(
+                        f"the store {uri} keeps states of a function that is not installed here: "
+                        f"{str(error).partition(';')[0]}; install the distribution that brings it"
+                    ) from None
+                raise StoreError(f"the store {uri} is whole, and its frame cannot be made here{said}") from None
+            told = said if type(error) is ValueError else ""  # others are of what reads it
+            raise DamagedStore(f"the store {uri} is damaged: its description cannot be read{told}") from None
+
+
+def generation_in(described: Mapping[str, Any]) -> int:
+    """Read how often the frame of a store had evolved when it was described so."""
+    return int(described.get("generation", 0))
+
+
+def schemas_in(described: Mapping[str, Any]) -> tuple[pa.Schema, pa.Schema]:
+    """Read the schemas of the states that a manifest describes, and of those that were dropped."""
+    texts = (described["schema"], described.get("dropped") or _as_text(pa.schema([])))
+    schema, dropped = (pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text))) for text in texts)
+    return schema, dropped
+
+
+def _as_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+
+
+def _checksum(described: Mapping[str, Any]) -> str:
+    """Return the checksum of a manifest, of all but the checksum itself."""
+    held = {name: value for name, value in described.items() if name != "checksum"}
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def check_levels(frame: TiltFrame) -> None:
+    """Raise ``ValueError`` unless a store can keep a frame's levels: a window's end must follow from its start."""
+    for level in frame.levels:
+        if not level.contiguous:
+            panes = level.pane.name if level.pane.contiguous else "1h"
+            ask = f", and ask per {level.name}" if level.pane.contiguous else ""
+            raise ValueError(
+                f"a store keeps levels of windows that follow each other on the clock, and {level.name} is none; "
+                f"keep {panes} instead{ask}"
+            )
+        text_of(level)
+
+
+def schema_of(states: pa.Schema, frame: TiltFrame) -> pa.Schema:
+    """Choose what a store keeps of states: window_start, keys, states.
+
+    Raises ``ValueError`` for names that its tables need themselves or cannot tell apart.
+    """
+    names = [START, *frame.keys, *(column.name for column in frame.states)]
+    check_states_names(names)
+    return pa.schema([pa.field(name, states.field(name).type) for name in names])
+
+
+def check_states_names(names: Sequence[str]) -> None:
+    """Raise ``ValueError`` for names of columns that a store cannot tell apart."""
+    lower = [name.lower() for name in names]
+    for name in names:
+        if lower.count(name.lower()) > 1:
+            raise ValueError(f"a store does not tell {name!r} from a name that differs by case only; rename one")
+
+
+def check_name(name: str) -> str:
+    """Check a store's name, which becomes part of tables' names; raises ``ValueError``."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,30}", name):
+        raise ValueError(f"a store's name is letters, digits and _, from a letter, at most 31; got {shown(name)}")
+    return name
+
+
+def check_types(manifest: Manifest, states: pa.Schema, uri: str) -> None:
+    """Raise `OtherFrame` unless states of this schema can be merged with those in the store."""
+    for name, kept in zip(manifest.schema.names, manifest.schema.types, strict=True):
+        dtype = states.field(name).type
+        if dtype != kept:
+            raise OtherFrame(
+                f"the store {uri} keeps {_kind(kept)} in {name!r}, and this is {_kind(dtype)}; "
+                "convert the data to the store's type, or give another folder"
+            )
+
+
+def _kind(dtype: pa.DataType) -> str:
+    """Name the type that a state or a key is about."""
+    if not pa.types.is_struct(dtype):
+        return str(dtype)
+    about = [
+        dtype.field(i).type for i in range(dtype.num_fields) if dtype.field(i).name in ("unit", "least", "greatest")
+    ]
+    return f"states of {about[0]}" if about else "states"

@@ -1,0 +1,83 @@
+"""Merging: many parts of a level, or of finer ones, become few; some windows at a time, so that memory is bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+
+from tiltframe.level_chain import merge_level
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.protocol import Backend, Part
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.ranges import EVER, Range, common
+from windows import TimeWindow
+
+PartRanges: TypeAlias = list[tuple[Part, Range]]
+
+ROWS_AT_ONCE = 100_000  # states held at once, of some kilobytes each: some hundred megabytes
+
+
+def pieces_of(parts: Iterable[Part], ranges: Iterable[Range]) -> PartRanges:
+    """Cut parts to ranges."""
+    spans = list(ranges)
+    found = ((part, part.within(span)) for part in parts for span in spans)
+    return [(part, piece) for part, piece in found if piece is not None]
+
+
+def merge_into_parts(backend: Backend, manifest: Manifest, level: TimeWindow, part_ranges: PartRanges) -> list[Part]:
+    """Merge pieces, of the level or finer ones, into parts of the level; some windows at a time."""
+    columns, parts = manifest.schema.names[1:], list[Part]()
+    for some in by_windows(part_ranges, level):
+        states = backend.read(some, columns)
+        if states.num_rows:
+            parts += backend.write(level, merge_level(states, manifest.frame, level, unknown=True))
+    return parts
+
+
+def by_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
+    """Share pieces out so that all rows of a window come together, some buckets of the level at a time."""
+    if not part_ranges:
+        return
+    bucket = bucket_of(level)
+    touched = np.array([at for _, (low, high) in part_ranges for at in (low, high - 1)], np.int64)
+    begins = bucket.starts(touched)
+    edges = np.unique(level.starts(np.append(begins, bucket.ends(begins))))
+    shares: dict[int, PartRanges] = {}
+    for part, span in part_ranges:
+        first = int(np.searchsorted(edges, span[0], side="right")) - 1
+        last = int(np.searchsorted(edges, span[1] - 1, side="right")) - 1
+        for at in range(first, last + 1):
+            low = int(edges[at])
+            high = int(edges[at + 1]) if at + 1 < len(edges) else EVER[1]
+            for piece in common([span], [(low, high)]):
+                shares.setdefault(at, []).append((part, piece))
+    some: PartRanges = []
+    for at in sorted(shares):
+        if some and _rows(some + shares[at]) > ROWS_AT_ONCE:
+            yield some
+            some = []
+        some += shares[at]
+        if _rows(some) > 2 * ROWS_AT_ONCE:
+            yield from _by_fewer_windows(some, level)
+            some = []
+    if some:
+        yield some
+
+
+def _by_fewer_windows(part_ranges: PartRanges, level: TimeWindow) -> Iterator[PartRanges]:
+    """Share out the pieces of a bucket that is too large to be merged at once."""
+    windows = level.starts_between(min(low for _, (low, _) in part_ranges), max(high for _, (_, high) in part_ranges))
+    each = max(1, len(windows) * ROWS_AT_ONCE // _rows(part_ranges))
+    edges = [EVER[0], *windows[each::each].tolist(), EVER[1]]
+    for span in pairwise(edges):
+        some = [(part, piece) for part, whole in part_ranges for piece in common([whole], [span])]
+        if some:
+            yield some
+
+
+def _rows(part_ranges: PartRanges) -> int:
+    """Count the rows that pieces have at most."""
+    return sum(part.rows for part, _ in part_ranges)

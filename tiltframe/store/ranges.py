@@ -1,0 +1,99 @@
+"""Ranges of time: lists of half-open ``(from, to)`` in microseconds, ordered, that do not touch."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windows import TimeWindow
+
+Range: TypeAlias = tuple[int, int]  # [from, to) of window starts, microseconds UTC
+
+_EPOCH = dt.datetime(1970, 1, 1)
+EVER: Range = (-(2**62), 2**62)
+FIRST = (dt.datetime(3, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # a year after the first that windows know
+LAST = (dt.datetime(9998, 1, 1) - _EPOCH) // dt.timedelta(microseconds=1)  # no window that windows know starts later
+
+
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """Join ranges that overlap or touch.
+
+    >>> union([(3, 5), (0, 1), (1, 2), (4, 9)])
+    [(0, 2), (3, 9)]
+    """
+    joined: list[Range] = []
+    for low, high in sorted(span for span in ranges if span[0] < span[1]):
+        if joined and low <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def common(these: Iterable[Range], those: Iterable[Range]) -> list[Range]:
+    """Return what two lists have in common.
+
+    >>> common([(0, 5), (7, 9)], [(4, 8)])
+    [(4, 5), (7, 8)]
+    """
+    others = union(those)
+    return union((max(a, c), min(b, d)) for a, b in union(these) for c, d in others if max(a, c) < min(b, d))
+
+
+def minus(these: Iterable[Range], gone: Sequence[Range]) -> list[Range]:
+    """Return what is left of ranges without others.
+
+    >>> minus([(0, 10)], [(2, 3), (5, 20)])
+    [(0, 2), (3, 5)]
+    """
+    left = union(these)
+    for low, high in gone:
+        left = [side for a, b in left for side in ((a, min(b, low)), (max(a, high), b)) if side[0] < side[1]]
+    return left
+
+
+def as_text(at: int) -> str:
+    """Write a moment as ISO 8601.
+
+    >>> as_text(1_500_000)
+    '1970-01-01T00:00:01.500000Z'
+    """
+    return (_EPOCH + dt.timedelta(microseconds=at)).isoformat() + "Z"
+
+
+def align_outward(span: Range, level: TimeWindow) -> Range:
+    """Widen a range to whole windows of a level.
+
+    >>> from windows import window
+    >>> align_outward((61_000_000, 62_000_000), window("1m"))
+    (60000000, 120000000)
+    """
+    last = level.starts(np.array([span[1] - 1]))
+    return int(level.starts(np.array([span[0]]))[0]), int(level.ends(last)[0])
+
+
+def first_whole(at: int, level: TimeWindow) -> int:
+    """Return the start of the first window of a level that begins at a moment or later.
+
+    >>> from windows import window
+    >>> first_whole(61_000_000, window("1m"))
+    120000000
+    """
+    begun = level.starts(np.array([at]))
+    return at if begun[0] == at else int(level.ends(begun)[0])
+
+
+def inside(starts: NDArray[np.int64], ranges: Iterable[Range]) -> NDArray[np.bool_]:
+    """Say which window starts lie in any of some ranges.
+
+    >>> inside(np.array([0, 1, 5]), [(1, 3), (5, 6)]).tolist()
+    [False, True, True]
+    """
+    each: NDArray[np.bool_] = np.zeros(len(starts), np.bool_)
+    for low, high in ranges:
+        each |= (starts >= low) & (starts < high)
+    return each

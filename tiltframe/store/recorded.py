@@ -1,0 +1,60 @@
+"""What a store records beside its states: names with JSON texts, of its own and of its users.
+
+tiltframe:expired     {"10s": 1714500000000000}       before when levels hold no windows, microseconds UTC
+tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
+any other name        what was given with a commit
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from aggr.arguments import checked_mapping, is_name, shown
+from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Snapshot
+from tiltframe.store.errors import MissingStore
+from tiltframe.store.ranges import EVER
+
+
+def snapshot_of(backend: Backend, recorded: Iterable[str] = ()) -> Snapshot:
+    """Look at a store that is there, and at what is recorded under names; raises `MissingStore` if there is none."""
+    snapshot = backend.snapshot([EXPIRED, *recorded])
+    if snapshot is None:
+        raise MissingStore(f"there is no store {backend.display_uri}")
+    return snapshot
+
+
+def expired_before(snapshot: Snapshot) -> dict[str, int]:
+    """Read before when levels hold no windows any more; levels that have let go of nothing are not in it."""
+    expired: dict[str, int] = json.loads(snapshot.recorded.get(EXPIRED, "{}"))
+    return expired
+
+
+def held_from(snapshot: Snapshot, level: str) -> int:
+    """Return the time from which on a level holds windows."""
+    return expired_before(snapshot).get(level, EVER[0])
+
+
+def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:
+    """Write what is to be recorded as JSON texts; raises ``ValueError`` for what cannot be."""
+    texts = {}
+    for name, value in checked_mapping({} if recorded is None else recorded, "recorded", "name -> plain data").items():
+        if not is_name(name) or name.startswith(OWN):
+            raise ValueError(f"what is recorded is named by text that does not begin with {OWN!r}; got {shown(name)}")
+        try:
+            texts[str(name)] = json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"recorded: what {shown(name)} holds is not plain data that JSON has: {error}") from None
+    return texts
+
+
+def expected_texts(recorded: Mapping[str, Any] | None, replacing: Mapping[str, Any] | None) -> dict[str, str | None]:
+    """Write what must still be recorded under names when others are recorded: None is nothing."""
+    before = checked_records(replacing)
+    return {name: before.get(name) for name in (*(recorded or {}), *before)}
+
+
+def values_of(texts: Mapping[str, str], names: Iterable[str]) -> dict[str, Any]:
+    """Read what is recorded under some names."""
+    return {name: json.loads(texts[name]) for name in names if name in texts}

@@ -1,0 +1,110 @@
+"""Inspecting: what a store holds, level by level."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from tiltframe.level_chain import instants_of
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import pieces_of
+from tiltframe.store.ranges import EVER, Range
+from tiltframe.store.recorded import expired_before, snapshot_of
+from tiltframe.store.retry import retry_on_conflict
+from tiltframe.store.rewrite import mergeable
+
+_UNTOLD = ("schema", "checksum", "dropped", "earlier")  # of a description, for programs only
+
+
+@dataclass(frozen=True)
+class LevelReport:
+    """What a level holds.
+
+    Parameters
+    ----------
+    level : str
+    first, end : int or None
+        Start of its first window and end of its last one, microseconds UTC; None if it holds none.
+    windows, rows, parts, bytes : int
+        Windows with events, rows of states, the parts they are in, and what these take, about.
+    waiting : int
+        Parts that compaction will merge once their windows are closed.
+    gaps : ranges
+        Without windows, between the first and the last.
+    retention : str or None
+        How long windows are kept; None is for ever.
+    expired : int or None
+        The time before which it holds no windows any more, microseconds UTC.
+    """
+
+    level: str
+    first: int | None
+    end: int | None
+    windows: int
+    rows: int
+    parts: int
+    bytes: int
+    waiting: int
+    gaps: tuple[Range, ...]
+    retention: str | None
+    expired: int | None
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a store holds."""
+
+    uri: str
+    manifest: Manifest
+    levels: tuple[LevelReport, ...]
+
+    def __repr__(self) -> str:
+        """Show how much each level holds, in one line."""
+        levels = ", ".join(f"{level.level}: {level.windows:,} windows, {level.rows:,} rows" for level in self.levels)
+        return f"Report({self.uri!r}; {levels})"
+
+    def _repr_html_(self) -> str:
+        """Show the levels in a notebook."""
+        names = ("level", "windows", "rows", "bytes", "parts", "waiting")
+        head = "".join(f"<th>{name}</th>" for name in names)
+        rows = ("".join(f"<td>{getattr(level, name)}</td>" for name in names) for level in self.levels)
+        return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
+
+    def to_json(self) -> str:
+        """Say it as JSON: times in microseconds UTC."""
+        described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
+        return json.dumps({"uri": self.uri, **described, "levels": [asdict(level) for level in self.levels]}, indent=1)
+
+
+def inspect(backend: Backend, manifest: Manifest) -> Report:
+    """Look at every level; reads when its windows start, and nothing else."""
+    return Report(backend.display_uri, manifest, retry_on_conflict(lambda: tuple(_levels(backend, manifest))))
+
+
+def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:
+    snapshot, reports = snapshot_of(backend), []
+    for level in manifest.frame.levels:
+        parts = snapshot.of(level.name)
+        starts = np.unique(instants_of(backend.read(pieces_of(parts, [EVER]), [])))
+        ends = level.ends(starts)
+        open_ends = ends[:-1] < starts[1:]
+        gaps = zip(ends[:-1][open_ends].tolist(), starts[1:][open_ends].tolist(), strict=True)
+        reports.append(
+            LevelReport(
+                level=level.name,
+                first=int(starts[0]) if len(starts) else None,
+                end=int(ends[-1]) if len(starts) else None,
+                windows=len(starts),
+                rows=sum(part.rows for part in parts),
+                parts=len(parts),
+                bytes=sum(part.bytes for part in parts),
+                waiting=sum(map(len, mergeable(parts, level))),
+                gaps=tuple(gaps),
+                retention=manifest.retention.get(level.name),
+                expired=expired_before(snapshot).get(level.name),
+            )
+        )
+    return reports

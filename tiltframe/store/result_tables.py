@@ -1,0 +1,86 @@
+"""Export: results of levels as plain tables, which other tools read without knowing what a state is.
+
+    <name>_<level>_flat      window_start  window_end  keys…  latency_count  latency_p50  latency_p99  partial
+
+A table notes which parts it was made from. It is brought up to date where there are other parts since, and from the
+first window on that was not over then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import chain
+
+import pyarrow as pa
+
+from aggr.states.flat_results import flattened
+from tiltframe.frame import END
+from tiltframe.level_chain import instants_of
+from tiltframe.names import LEVEL
+from tiltframe.store.backends.protocol import Backend, ResultTables
+from tiltframe.store.commit import check_frame
+from tiltframe.store.errors import StoreError
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.query.execution import execute
+from tiltframe.store.query.plan import plan_query
+from tiltframe.store.query.results import answers, requested_states
+from tiltframe.store.ranges import LAST, Range, union
+from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.retry import retry_on_conflict
+
+_OPEN = "open"  # in place of a part's name: the windows that were not over
+_FRAME = "frame"  # in place of a part's name: the generation of the frame, where it has evolved
+
+
+def export_level(backend: Backend, manifest: Manifest, level: str, now: int) -> int:
+    """Bring the plain table of a level up to date; returns how many rows were written.
+
+    Raises `StoreError` for a backend that keeps none.
+    """
+    if not isinstance(backend, ResultTables):
+        raise StoreError(f"the store {backend.display_uri} keeps no plain tables; read results by query(…, flat=True)")
+    kept = backend
+    return retry_on_conflict(lambda: _export(backend, kept, manifest, level, now))
+
+
+def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
+    """Name the levels that have a plain table; none where the flat names of the frame clash."""
+    if not isinstance(backend, ResultTables):
+        return []
+    asked = plan_query(manifest.frame, manifest.frame.levels[0])
+    try:
+        flattened(answers(requested_states(manifest.schema.empty_table(), asked, None), asked, 0, 0))
+    except ValueError:
+        return []
+    return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
+
+
+def _export(backend: Backend, kept: ResultTables, manifest: Manifest, level: str, now: int) -> int:
+    """Note the parts first: results that are newer are read again the next time, and none is taken for newer."""
+    snapshot = snapshot_of(backend)
+    check_frame(snapshot, manifest, backend)
+    before = kept.result_sources(level)
+    if before and before.get(_FRAME, (0, 0))[0] != manifest.generation:
+        before = {}  # its columns are those of an earlier frame
+    parts = {part.name: part.range for part in snapshot.of(level)}
+    ranges = _changed(before or {}, parts)
+    if before is not None and not ranges:
+        return 0
+    asked = plan_query(manifest.frame, level)
+    spans = ranges or [(0, 0)]
+    found = chain.from_iterable(execute(backend, manifest, replace(asked, within=at), False, now) for at in spans)
+    results = flattened(pa.concat_tables(found).drop_columns([LEVEL]))
+    starts, ends = instants_of(results), instants_of(results, END)
+    if (ends > now).any():
+        parts[_OPEN] = (int(starts[ends > now].min()), LAST)
+    if manifest.generation:
+        parts[_FRAME] = (manifest.generation, manifest.generation)
+    kept.write_results(level, ranges, results, parts)
+    return len(starts)
+
+
+def _changed(before: Mapping[str, Range], parts: Mapping[str, Range]) -> list[Range]:
+    """Find the windows that parts have come to or gone from, and those that were not over."""
+    changed = [span for name, span in before.items() if parts.get(name) != span and name != _FRAME]
+    return union([*changed, *(span for name, span in parts.items() if before.get(name) != span)])

@@ -1,0 +1,183 @@
+"""Verifying: whether a store is whole: its log, its files, its states, its levels against each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from aggr.kernels.digest import digest
+from aggr.kernels.groups import Groups
+from aggr.kernels.normalize import one_array
+from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
+from tiltframe.store.checked_states import check_readable
+from tiltframe.store.errors import Conflict, StoreError
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import by_windows, pieces_of
+from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole
+from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.retry import retry_on_conflict
+from windows import TimeWindow
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was found in a store.
+
+    Parameters
+    ----------
+    uri : str
+        Where the store is, without a password.
+    levels : tuple of str
+        That were checked.
+    parts, rows : int
+        How many were read and decoded.
+    problems : tuple of str
+        A sentence for each that was found; none in a store that is whole.
+    """
+
+    uri: str
+    levels: tuple[str, ...]
+    parts: int
+    rows: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem was found."""
+        return not self.problems
+
+    def to_json(self) -> str:
+        """Say it as JSON, in one line."""
+        held = {"uri": self.uri, "ok": self.ok, "levels": self.levels, "parts": self.parts, "rows": self.rows}
+        return json.dumps({**held, "problems": self.problems})
+
+
+def verify_store(backend: Backend, manifest: Manifest, progress: Progress = lambda done, of: None) -> VerifyReport:
+    """Verify a whole store; reads all of it, and changes nothing.
+
+    Where a log is damaged, what it says is not followed further: its problems are all that is reported.
+    """
+    names = tuple(level.name for level in manifest.frame.levels)
+    problems, parts, rows = backend.verify(), 0, 0
+    if not problems:
+        try:
+            snapshot = snapshot_of(backend)
+            parts, rows = len(snapshot.parts), sum(part.rows for part in snapshot.parts)
+            found = _problems(backend, manifest, snapshot, _Counter(2 * rows, progress))
+            problems = list(dict.fromkeys(found))
+        except StoreError as error:
+            problems = [str(error)]
+    return VerifyReport(backend.display_uri, names, parts, rows, tuple(problems))
+
+
+class _Counter:
+    """Counts rows for a progress bar."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self.done, self.total, self.progress = 0, total, progress
+
+    def add(self, rows: int) -> None:
+        self.done = min(self.done + rows, self.total)
+        self.progress(self.done, self.total)
+
+
+def _problems(backend: Backend, manifest: Manifest, snapshot: Snapshot, counter: _Counter) -> Iterator[str]:
+    levels, whole = manifest.frame.levels, True
+    for level in levels:
+        for part in snapshot.of(level.name):
+            for problem in _part_problems(backend, manifest, level, part):
+                whole = False
+                yield problem
+            counter.add(part.rows)
+    if whole:  # else they would be read, and reported, again
+        for fine, coarse in pairwise(levels):
+            yield from _level_problems(backend, manifest, snapshot, fine, coarse, counter)
+
+
+def _part_problems(backend: Backend, manifest: Manifest, level: TimeWindow, part: Part) -> Iterator[str]:
+    """Read a part as it was written, and every state in it."""
+    told = f"{level.name}: {part.name}"
+    try:
+        states = backend.read([(part, part.range)], manifest.schema.names[1:])
+    except Conflict:
+        return  # merged, replaced or expired meanwhile
+    except StoreError as error:
+        yield f"{told}: {error}"
+        return
+    starts = instants_of(states)
+    if len(starts) != part.rows or starts.min() != part.first_start or starts.max() != part.last_start:
+        yield f"{told}: it has other windows than its log says"
+    elif (level.starts(starts) != starts).any():
+        yield f"{told}: it has windows that do not begin where those of {level.name} do"
+    else:
+        for problem in _state_problems(states, manifest):
+            yield f"{told}: {problem}"
+
+
+def _state_problems(states: pa.Table, manifest: Manifest) -> Iterator[str]:
+    """Merge each state alone, which must give its own bits, and read its result."""
+    for column in manifest.frame.states:
+        held = one_array(states.column(column.name).drop_null())  # a null is what was not known of a measure
+        try:
+            merged = column.measure.function.merge(held, Groups.each(len(held)))
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            yield f"states of {column.name} cannot be read: {error}"
+            continue
+        if digest(merged) != digest(held):
+            yield f"states of {column.name} are not in the form that merging gives"
+    try:
+        check_readable(states, manifest.frame)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        yield f"results cannot be read: {error}"
+
+
+def _level_problems(
+    backend: Backend,
+    manifest: Manifest,
+    snapshot: Snapshot,
+    fine: TimeWindow,
+    coarse: TimeWindow,
+    counter: _Counter,
+) -> Iterator[str]:
+    """Compare a level with the finer one before it, wherever neither has expired, some windows at a time."""
+    levels = (fine, coarse)
+    span = _held_by_both(snapshot, fine, coarse)
+    for some in by_windows(pieces_of([part for level in levels for part in snapshot.of(level.name)], [span]), coarse):
+        inside = align_outward((min(low for _, (low, _) in some), max(high for _, (_, high) in some)), coarse)
+
+        def attempt(inside: Range = inside) -> str | None:
+            now = snapshot_of(backend)
+            low = max(inside[0], _held_by_both(now, fine, coarse)[0])
+            if low >= inside[1]:
+                return None
+            both = [_merged(backend, manifest, now.of(level.name), (low, inside[1]), coarse) for level in levels]
+            return _difference(both[0], both[1], fine, coarse, inside)
+
+        if problem := retry_on_conflict(attempt):
+            yield problem
+        counter.add(sum(part.rows for part, _ in some))
+
+
+def _held_by_both(snapshot: Snapshot, fine: TimeWindow, coarse: TimeWindow) -> Range:
+    held = max(held_from(snapshot, level.name) for level in (fine, coarse))
+    return EVER if held == EVER[0] else (first_whole(held, coarse), EVER[1])
+
+
+def _merged(backend: Backend, manifest: Manifest, parts: Sequence[Part], span: Range, coarse: TimeWindow) -> pa.Table:
+    rows = backend.read(pieces_of(parts, [span]), manifest.schema.names[1:])
+    return merge_level(rows, manifest.frame, coarse, unknown=True)
+
+
+def _difference(fine: pa.Table, coarse: pa.Table, level: TimeWindow, above: TimeWindow, span: Range) -> str | None:
+    differ = [name for name in fine.column_names if digest(fine.column(name)) != digest(coarse.column(name))]
+    if not differ:
+        return None
+    where = " and ".join(as_text(end) for end in span)
+    return f"{level.name} and {above.name} disagree between {where}: in {', '.join(differ)}"
