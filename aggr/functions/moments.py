@@ -69,7 +69,7 @@ class Sum(_Summed):
     def __post_init__(self) -> None:
         """Refuse a type that sums cannot be read as."""
         if self.dtype not in (None, "decimal", "float64"):
-            raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {self.dtype!r}")
+            raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
         total, dtype, present = (
