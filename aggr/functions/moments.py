@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
 from aggr.kernels.groups import Groups
 from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special

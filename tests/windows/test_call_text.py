@@ -9,9 +9,7 @@ import string
 import pytest
 
 from aggr.call_text import read_call, read_value, split, write_call, write_value
-from tiltframe.streaming import read_emit, read_late
-from tiltframe.streaming.emit import AfterCount, AfterKeyExpire, OnUpdate, Periodic
-from tiltframe.streaming.late import Buffer, Drop
+from tiltframe.streaming import AfterCount, AfterKeyExpire, Buffer, Drop, OnUpdate, Periodic, read_emit, read_late
 from tiltframe.text.measures import measure_from
 from windows import hopping, ordered, read_window, read_windows, session, window
 
