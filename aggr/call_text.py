@@ -144,8 +144,8 @@ def bound(
     try:
         inspect.Signature(list(takes.values())).bind(*positional, **named)
     except TypeError as error:
-        problem = problem or str(error).replace("got an unexpected keyword argument", "there is no parameter")
-        problem = problem.replace("too many positional", "too many")
+        unknown = [f"there is no parameter {shown(name)}" for name in named if name not in takes]
+        problem = problem or (unknown or [str(error).replace("too many positional", "too many")])[0]
     if problem:
         written = ", ".join(_parameter(part) for part in takes.values())
         raise ValueError(f"cannot read {shown(text)} as {what}: {problem}; {call.name} takes {written or 'nothing'}")

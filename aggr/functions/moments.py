@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
 from aggr.kernels.groups import Groups
 from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special
@@ -69,7 +70,7 @@ class Sum(_Summed):
     def __post_init__(self) -> None:
         """Refuse a type that sums cannot be read as."""
         if self.dtype not in (None, "decimal", "float64"):
-            raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {self.dtype!r}")
+            raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def _finish(self, states: pa.StructArray) -> pa.Array:
         total, dtype, present = (

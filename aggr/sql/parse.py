@@ -122,7 +122,7 @@ def _parsed(text: str, what: str) -> exp.Expr:
         raise ValueError(f"cannot read the {what} {given!r} as SQL: a quote or a comment is not closed") from None
     except errors.ParseError as error:
         near = next((str(e.get("highlight") or "").strip() for e in error.errors), "")
-        place = f"it breaks off or goes wrong at {near!r}" if near else "an expression is missing"
+        place = f"it breaks off or goes wrong at {shown(near[:40])}" if near else "an expression is missing"
         raise ValueError(f"cannot read the {what} {given!r} as SQL: {place}") from None
     except (errors.SqlglotError, TypeError, AttributeError, KeyError, IndexError):
         raise ValueError(f"cannot read the {what} {given!r} as SQL") from None
@@ -130,8 +130,8 @@ def _parsed(text: str, what: str) -> exp.Expr:
         raise ValueError(f"cannot read the {what} {given!r}: {error}") from None
     except RecursionError:
         raise ValueError(
-            f"the {what} {given!r} is nested too deeply; leave out parentheses that a chain of AND, OR or + does "
-            "not need, and write a choice of values as IN (…)"
+            f"the {what} {given!r} is nested too deeply; leave out parentheses that are not needed, "
+            "and write a choice of values as IN (…)"
         ) from None
     if problem:
         raise ValueError(f"cannot read the {what} {given!r}: {problem}")

@@ -26,15 +26,12 @@ from aggr.kernels.groups import Groups
 from aggr.parameters import some
 from aggr.state_checks import FUNCTION, VERSION
 from aggr.testing.edge_cases import edge_cases
+from aggr.testing.harness import LawBroken, holds, obey
 
 __all__ = ["LAWS", "LawBroken", "check"]
 
 Oracle = Callable[[list[Any]], Any]
 Source = Callable[[int, int], pa.Array]
-
-
-class LawBroken(AssertionError):
-    """A function broke a law; the message says which and how."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ def null_is_identity(case: Case) -> None:
     states = case.states
     for none in (pa.nulls(len(states), states.type), pa.array([None] * len(states), states.type)):
         _same(case.merge(pa.concat_arrays([states, none])), states)
-        _holds(case.function.finish(none).null_count == len(none), "a null state has a result")
+        holds(case.function.finish(none).null_count == len(none), "a null state has a result")
 
 
 def isolation(case: Case) -> None:
@@ -133,9 +130,9 @@ def purity(case: Case) -> None:
     before = digest(states)
     results = digest(case.function.finish(states))
     case.merge(states)
-    _holds(digest(case.function.finish(states)) == results, "finishing twice gives two results")
-    _holds(digest(states) == before, "a state changed while it was read or merged")
-    _holds(digest(case.values) == values, "the input changed while it was reduced")
+    holds(digest(case.function.finish(states)) == results, "finishing twice gives two results")
+    holds(digest(states) == before, "a state changed while it was read or merged")
+    holds(digest(case.values) == values, "the input changed while it was reduced")
 
 
 def exact_type(case: Case) -> None:
@@ -148,8 +145,8 @@ def exact_type(case: Case) -> None:
         ("merged state", case.merge(states).type, dtype),
         ("result", results.type, case.function.result_type(dtype)),
     ):
-        _holds(given == wanted, f"a {what} has type {given}, announced as {wanted}")
-    _holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
+        holds(given == wanted, f"a {what} has type {given}, announced as {wanted}")
+    holds(len(states) == len(results) == case.groups.n, "there is not one state and one result per group")
 
 
 def travel(case: Case) -> None:
@@ -293,15 +290,14 @@ def check(
         n = int(rng.integers(1, 8))
         groups = Groups(rng.integers(0, max(1, n - 1), size).astype(np.intp), n)  # the last often has no rows
         case = Case(function, draw(size, seed * 1000 + number), groups, rng)
-        for name, law in LAWS.items():
-            try:
-                law(replace(case, rng=np.random.default_rng((seed, number, 1))))
-            except LawBroken as broken:
-                raise LawBroken(
-                    f"{function.name} breaks the law {name!r} (seed {seed}, round {number}): {broken}"
-                ) from None
+        fresh = partial(_with_new_draws, case, (seed, number, 1))
+        obey(function.name, LAWS.values(), fresh, f" (seed {seed}, round {number})")
         if oracle is not None:
             _consult(oracle, case)
+
+
+def _with_new_draws(case: Case, seed: tuple[int, ...]) -> Case:
+    return replace(case, rng=np.random.default_rng(seed))
 
 
 def _consult(oracle: Oracle, case: Case) -> None:
@@ -328,11 +324,6 @@ def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
         )
         pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
-
-
-def _holds(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise LawBroken(otherwise)
 
 
 def _refuses(call: Callable[[], Any], what: str) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -9,7 +12,7 @@ from windows import ordered
 from windows.ordered import Condition, Rows, Weight
 from windows.ordered.contract import EVERY_ROW, Ranges
 from windows.ordered.kinds.count import Count
-from windows.ordered.testing import check
+from windows.ordered.testing import LawBroken, check
 
 SECOND = 1_000_000
 
@@ -140,15 +143,33 @@ class Late(Count):
         return Ranges(ranges.key, ranges.first + 1, ranges.last + 1, ranges.row), after
 
 
-@pytest.mark.parametrize("window", [Forgetful(3), Late(3)])
-def test_broken_windows_break_the_laws(window):
-    with pytest.raises(AssertionError):
+class Unopened(Count):
+    """A count that says of no key where its open range begins."""
+
+    def ranges(self, rows, carry):
+        ranges, after = super().ranges(rows, carry)
+        return ranges, after._replace(open_starts=after.position)
+
+
+@pytest.mark.parametrize(
+    ("window", "law"), [(Forgetful(3), "any_split"), (Late(3), "in_order"), (Unopened(3), "any_split")]
+)
+def test_broken_windows_break_the_laws(window, law):
+    with pytest.raises(LawBroken, match=rf"count\(3\) breaks the law '{law}'"):
         check(window)
 
 
-def test_other_naive_ranges_are_told():
-    with pytest.raises(AssertionError, match="naive"):
+def test_an_oracle_that_disagrees_is_heard():
+    with pytest.raises(LawBroken, match="'agrees'"):
         check(ordered.count(3), naive_count(4))
+
+
+def test_laws_hold_without_asserts():
+    code = (
+        "from windows.ordered.testing import check; from tests.windows.test_ordered_windows import Late; check(Late(3))"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=False)
+    assert "LawBroken: count(3) breaks the law 'in_order'" in done.stderr
 
 
 def test_no_rows_at_all():

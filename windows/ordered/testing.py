@@ -1,58 +1,101 @@
 """The laws of ordered windows, to check a window of one's own by.
 
-split · any split of the rows into batches gives the same ranges and the same carry
-order · ranges do not go back within a key, lie within the rows so far, and keys and rows ascend
-marks · a later range begins at an open start of the carry, or within its batch
+A broken law raises `LawBroken`, which names the law.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arguments import checked_type, checked_whole
+from aggr.testing.harness import LawBroken, holds, obey
 from windows.ordered.contract import Carry, Condition, Input, OrderedWindow, Ranges, Rows
 from windows.ordered.ticks import Tick
 
-Naive = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tuple[int, int, int]]]
+__all__ = ["LAWS", "LawBroken", "check"]
+
+Oracle = Callable[[NDArray[np.int64], dict[Input, NDArray[np.int64]]], list[tuple[int, int, int]]]
 
 
-def check(window: OrderedWindow, naive: Naive | None = None, seed: int = 0, trials: int = 20) -> None:
+@dataclass(frozen=True)
+class Case:
+    """One round: rows, the ranges that a window finds in all of them at once, and the carry that it leaves."""
+
+    window: OrderedWindow
+    rows: Rows
+    ranges: Ranges
+    carry: Carry
+    cuts: Sequence[NDArray[np.int64]]
+    oracle: Oracle | None
+
+
+def in_order(case: Case) -> None:
+    """Ranges do not go back within a key, and lie within the rows so far; outputs come in the order of their rows."""
+    rows, ranges = case.rows, case.ranges
+    same = np.diff(ranges.key) == 0
+    holds(bool((np.diff(ranges.row) >= 0).all()), "outputs are not in the order of their rows")
+    holds(bool((ranges.last >= ranges.first).all()), "a range ends before it begins")
+    for places in (ranges.first, ranges.last):
+        holds(bool((np.diff(places)[same] >= 0).all()), "ranges go back within a key")
+    until = ranges.row - rows.heads[ranges.key] + 1
+    holds(bool((ranges.last <= until).all()), "a range reaches beyond the row that brings it about")
+
+
+def any_split(case: Case) -> None:
+    """Any split of the rows into batches gives the same ranges and the same carry."""
+    for cuts in case.cuts:
+        parts, after = _in_batches(case.window, case.rows, np.unique(cuts))
+        holds(parts == _listed(case.ranges, case.rows), f"batches cut at {cuts} give other ranges")
+        same = all(np.array_equal(a, b) for a, b in zip(after[:3], case.carry[:3], strict=True))
+        holds(same, f"batches cut at {cuts} leave another carry")
+
+
+def agrees(case: Case) -> None:
+    """The ranges of each key are those of the oracle, if one is given."""
+    if case.oracle is None:
+        return
+    wanted = []
+    for key, (head, length) in enumerate(zip(case.rows.heads, case.rows.lengths, strict=True)):
+        inputs = {read: column[head : head + length] for read, column in case.rows.inputs.items()}
+        outputs = case.oracle(case.rows.times[head : head + length], inputs)
+        wanted += [(key, first, last, row) for first, last, row in outputs]
+    holds(_listed(case.ranges, case.rows) == wanted, "the oracle finds other ranges")
+
+
+LAWS: tuple[Callable[[Case], None], ...] = (in_order, any_split, agrees)
+
+
+def check(window: OrderedWindow, oracle: Oracle | None = None, rounds: int = 20, seed: int = 0) -> None:
     """Check an ordered window over random rows: few keys and many equal times, keys without rows, times before 1970.
 
     Parameters
     ----------
     window : OrderedWindow
-    naive : callable, optional
+    oracle : callable, optional
         The window once more, in a few plain lines: takes the times of one key and an array for each input, and returns
         the first row, the last one (exclusive) and the row that brings it about for each output.
-    seed, trials : int
-        Of the random rows.
+    rounds, seed : int
+        How many sets of rows, and which.
 
     Raises
     ------
-    AssertionError
-        If a law is broken; it says which.
+    LawBroken
+        Naming the law and what broke it.
     """
-    rng = np.random.default_rng(seed)
-    for _ in range(trials):
+    checked_type(window, OrderedWindow, "the window", ", such as windows.ordered.count(3)")  # type: ignore[type-abstract]
+    rng = np.random.default_rng(checked_whole(seed, "seed"))
+    for _ in range(checked_whole(rounds, "rounds")):
         rows = _random_rows(window, rng)
-        whole, carry = window.ranges(rows, window.start(len(rows.heads)))
-        _check_order(window, rows, whole)
-        for cuts in (np.arange(len(rows.times) + 1), rng.integers(0, len(rows.times) + 1, 3), np.array([], np.int64)):
-            parts, after = _in_batches(window, rows, np.unique(cuts))
-            assert parts == _listed(whole, rows), f"{window}: batches cut at {cuts} give other ranges"
-            same = all(np.array_equal(a, b) for a, b in zip(after[:3], carry[:3], strict=True))
-            assert same, f"{window}: batches cut at {cuts} leave another carry"
-        if naive is not None:
-            wanted = []
-            for key, (head, length) in enumerate(zip(rows.heads, rows.lengths, strict=True)):
-                inputs = {read: column[head : head + length] for read, column in rows.inputs.items()}
-                outputs = naive(rows.times[head : head + length], inputs)
-                wanted += [(key, first, last, row) for first, last, row in outputs]
-            assert _listed(whole, rows) == wanted, f"{window}: a naive evaluator finds other ranges"
+        n = len(rows.times)
+        cuts = (np.arange(n + 1), rng.integers(0, n + 1, 3), np.array([], np.int64))
+        case = Case(window, rows, *window.ranges(rows, window.start(len(rows.heads))), cuts, oracle)
+        obey(str(window), LAWS, partial(replace, case))
 
 
 def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
@@ -80,7 +123,7 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         ranges, after = window.ranges(batch, carry)
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         known = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
-        assert known.all(), f"{window}: a range begins where no open start is"
+        holds(bool(known.all()), "a range begins where no open start is")
         found += _listed(ranges, batch, carry.position)
         carry = after
     return found, carry
@@ -101,13 +144,3 @@ def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None)
     """List outputs with the place of their row in its key."""
     place = ranges.row - rows.heads[ranges.key] + (0 if before is None else before[ranges.key])
     return list(zip(*(c.tolist() for c in (ranges.key, ranges.first, ranges.last, place)), strict=True))
-
-
-def _check_order(window: OrderedWindow, rows: Rows, ranges: Ranges) -> None:
-    same = np.diff(ranges.key) == 0
-    assert (np.diff(ranges.row) >= 0).all(), f"{window}: outputs are not in the order of their rows"
-    assert (ranges.last >= ranges.first).all(), f"{window}: a range ends before it begins"
-    for places in (ranges.first, ranges.last):
-        assert (np.diff(places)[same] >= 0).all(), f"{window}: ranges go back within a key"
-    until = ranges.row - rows.heads[ranges.key] + 1
-    assert (ranges.last <= until).all(), f"{window}: a range reaches beyond the row that brings it about"

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole
+from aggr.testing.harness import LawBroken, holds, obey
 from windows.contract import MAX_INSTANT, MIN_INSTANT, Merged, TimeWindow
 from windows.testing.times import times_of
 from windows.timezone import Instants
@@ -24,10 +26,6 @@ from windows.timezone import Instants
 Oracle = Callable[[int], Sequence[tuple[int, int]]]
 Source = Callable[[int, int], Instants]
 _KEYS = 3
-
-
-class LawBroken(AssertionError):
-    """A kind of window broke a law; the message says which and how."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +48,13 @@ class Case:
         """Merge intervals: key, start and end of each window, in the order of their numbers."""
         keys, starts, ends = intervals.T
         merged = self.window.merge(keys, starts, ends)
-        _holds(len(merged.ids) == len(keys), "merge numbers some intervals and not others")
-        _holds(
+        holds(len(merged.ids) == len(keys), "merge numbers some intervals and not others")
+        holds(
             set(merged.ids.tolist()) == set(range(len(merged.starts))), "windows are not numbered one after the other"
         )
         of = np.zeros(len(merged.starts), np.int64)
         of[merged.ids] = keys
-        _holds(bool((of[merged.ids] == keys).all()), "a window has intervals of two keys")
+        holds(bool((of[merged.ids] == keys).all()), "a window has intervals of two keys")
         return np.stack([of, merged.starts, merged.ends], axis=1)
 
     def parts(self, count: int) -> list[NDArray[np.int64]]:
@@ -69,11 +67,11 @@ class Case:
 def contains(case: Case) -> None:
     """A time lies in the intervals that it is given; rows come in order."""
     rows, starts, ends = case.window.assign(case.times)
-    _holds(len(rows) == len(starts) == len(ends), "rows, starts and ends are not of one length")
-    _holds(bool((np.diff(rows) >= 0).all()), "rows do not ascend")
-    _holds(all(column.dtype == np.int64 for column in (rows, starts, ends)), "rows, starts and ends must be int64")
+    holds(len(rows) == len(starts) == len(ends), "rows, starts and ends are not of one length")
+    holds(bool((np.diff(rows) >= 0).all()), "rows do not ascend")
+    holds(all(column.dtype == np.int64 for column in (rows, starts, ends)), "rows, starts and ends must be int64")
     at = case.times[rows]
-    _holds(bool(((starts <= at) & (at < ends)).all()), "a time lies outside an interval that it is given")
+    holds(bool(((starts <= at) & (at < ends)).all()), "a time lies outside an interval that it is given")
 
 
 def by_time_alone(case: Case) -> None:
@@ -87,7 +85,7 @@ def by_time_alone(case: Case) -> None:
 def known_by_start(case: Case) -> None:
     """Windows of a key that begin at the same instant end at the same instant."""
     windows = case.merge(case.intervals())
-    _holds(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
+    holds(len(np.unique(windows[:, :2], axis=0)) == len(windows), "two windows of a key begin at the same instant")
 
 
 def in_order(case: Case) -> None:
@@ -132,7 +130,7 @@ def panes(case: Case) -> None:
     """All times of a pane lie in the windows of the pane's start, and in one pane."""
     pane = case.window.pane
     found = pane.assign(case.times)
-    _holds(pane.max_overlap == 1, "a time lies in several panes")
+    holds(pane.max_overlap == 1, "a time lies in several panes")
     if pane == case.window and case.window.is_merging:
         return
     kept = case.times[found.rows]
@@ -147,12 +145,12 @@ def overlaps(case: Case) -> None:
     same_key = windows[1:, 0] == windows[:-1, 0]
     apart = windows[1:, 1] - windows[:-1, 2]
     if window.max_overlap == 1:
-        _holds(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
+        holds(bool((apart[same_key] >= window.is_merging).all()), "windows of a key overlap, or touch unmerged")
     if window.contiguous:
         starts, ends = windows[:, 1], windows[:, 2]
         _same(window.assign(ends).starts, ends)
         _same(window.assign(ends - 1).starts, starts)
-        _holds(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
+        holds(len(window.assign(case.times).rows) == len(case.times), "a time lies in no window")
 
 
 def queries(case: Case) -> None:
@@ -167,25 +165,25 @@ def queries(case: Case) -> None:
         first, latest = window.first_start_from(at), int(window.starts(case.times[:1])[0])
     except ValueError:
         return  # not known
-    _holds(first >= at and latest <= at, "the first window from a time, or the latest up to it, is on the wrong side")
+    holds(first >= at and latest <= at, "the first window from a time, or the latest up to it, is on the wrong side")
     own = window.assign(case.times[:1]).starts
-    _holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
+    holds(not len(own) or latest == int(own.max()), "a time lies in a later window than the latest")
     _same(window.starts_between(latest, first + 1), np.unique([latest, first]))
 
 
 def of_nothing(case: Case) -> None:
     """No times have no intervals, and no intervals no windows."""
     none = np.array([], np.int64)
-    _holds(all(len(column) == 0 for column in case.window.assign(none)), "no times have intervals")
+    holds(all(len(column) == 0 for column in case.window.assign(none)), "no times have intervals")
     merged: Merged = case.window.merge(none, none, none)
-    _holds(all(len(column) == 0 for column in merged), "no intervals have windows")
+    holds(all(len(column) == 0 for column in merged), "no intervals have windows")
 
 
 def travels(case: Case) -> None:
     """A copy, as Spark sends one to its workers, equals the windows and has their hash; they have a name."""
     other = copy.deepcopy(case.window)
-    _holds(other == case.window and hash(other) == hash(case.window), "a copy is not equal")
-    _holds(isinstance(other.name, str) and other.name != "", "windows have no name")
+    holds(other == case.window and hash(other) == hash(case.window), "a copy is not equal")
+    holds(isinstance(other.name, str) and other.name != "", "windows have no name")
 
 
 def agrees(case: Case) -> None:
@@ -199,7 +197,7 @@ def agrees(case: Case) -> None:
         wanted = sorted(
             (MIN_INSTANT if s is None else s, MAX_INSTANT if e is None else e) for s, e in case.oracle(time)
         )
-        _holds(got == wanted, f"the time {time} lies in {wanted}; got {got}")
+        holds(got == wanted, f"the time {time} lies in {wanted}; got {got}")
 
 
 LAWS: tuple[Callable[[Case], None], ...] = (
@@ -236,16 +234,7 @@ def check(
         times = (source or (lambda size, seed: times_of(window, size, seed)))(size, seed + turn)
         rng = np.random.default_rng([seed, turn])
         case = Case(window, times, rng.integers(0, _KEYS, len(times)), rng, oracle)
-        for law in LAWS:
-            try:
-                law(case)
-            except LawBroken as broken:
-                raise LawBroken(f"{window.name} breaks the law {law.__name__!r}: {broken}") from None
-
-
-def _holds(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise LawBroken(otherwise)
+        obey(window.name, LAWS, partial(replace, case))
 
 
 def _same(got: NDArray[np.int64], wanted: NDArray[np.int64]) -> None:
