@@ -86,7 +86,8 @@ def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> F
     pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
-    pair = Pair(np.where(nothing, np.nan, pair.high), pair.low, pair.exponent - by.exponent)
+    high = np.where(nothing, np.nan, pair.high + 0.0)  # 0 by a negative number is 0.0
+    pair = Pair(high, pair.low, pair.exponent - by.exponent)
     return _decide(_root(pair) if root else pair, exactly)
 
 

@@ -113,3 +113,12 @@ def test_keys_of_what_no_bucket_holds():
     for wrong in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(ValueError, match="buckets hold numbers above 0 and below infinity"):
             mapping.keys(np.append(np.ones(1 << 17), wrong))
+
+
+@pytest.mark.parametrize("scale", [2**53, 2**62])
+def test_keys_further_apart_than_int64_holds(scale):
+    keys = np.array([-(2**63), scale, -(2**63), scale, 0])
+    groups, one = group_by([pa.array([1, 0, 1, 0, 0]), pa.array(keys), pa.array([2, 1, 0, 1, 0])], 5)
+    rows = list(zip([1, 0, 1, 0, 0], keys.tolist(), [2, 1, 0, 1, 0], strict=True))
+    assert [sorted(set(rows)).index(row) for row in rows] == groups.ids.tolist()
+    assert [rows[at] for at in one] == sorted(set(rows))

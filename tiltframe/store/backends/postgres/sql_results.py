@@ -140,8 +140,7 @@ def _weighted_avg(function: Any, merged: Merged, state: str, dtype: pa.DataType)
         *(merged.add_exactly(state, f) for f in ("products", "weights")),
     )
     flags, weight_flags = _flags(merged, state), _flags(merged, state, "weight_special")
-    negative = f"({products} < 0) <> ({weights} < 0)"  # so is 0 by a negative sum
-    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights), negative)
+    mean = rounded(quotient_of_sums(f"{products} * {_size(dtype.field('unit').type)}", weights))
     infinite = f"CASE WHEN ({flags} & 2) <> 0 THEN 1 ELSE -1 END * sign({weights})::float8 * 'Infinity'::float8"
     poisoned = f"({flags} & 1) <> 0 OR ({flags} & 6) = 6 OR {weight_flags} <> 0"
     return SqlResult(

@@ -71,11 +71,11 @@ def quotient_of_sums(value: str, by: str) -> str:
     return f"(round({value}, greatest(scale({value}), {_PLACES})) / nullif({by}, 0))"
 
 
-def rounded(value: str, negative: str = "") -> str:
+def rounded(value: str) -> str:
     """Round a numeric to a double; PostgreSQL refuses what becomes 0, which keeps its sign, or infinite."""
     return (
         f"CASE WHEN abs({value}) >= {_LARGEST} THEN sign({value})::float8 * 'Infinity'::float8 "
-        f"WHEN abs({value}) <= {_LEAST} THEN CASE WHEN {negative or f'{value} < 0'} THEN '-0' ELSE '0' END::float8 "
+        f"WHEN abs({value}) <= {_LEAST} THEN CASE WHEN {value} < 0 THEN '-0' ELSE '0' END::float8 "
         f"ELSE ({value})::float8 END"
     )
 
