@@ -10,7 +10,7 @@ else it needs is imported from here, and from nowhere else in this package.
 ... class SumOfSquares(ExactSums):
 ...     name, keeps, returns = "sum_of_squares", "exact Σx², count", "float64"
 ...     sums: ClassVar = {"squares": "value·value"}
-...     def _result(self, sums):
+...     def result(self, sums):
 ...         return sums["squares"].over_integers()
 >>> SumOfSquares().finish(SumOfSquares().reduce(pa.array([3.0, 4.0]), Groups.single(2))).to_pylist()
 [25.0]
@@ -23,12 +23,13 @@ from aggr.functions.python_function import PerGroup
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_number import ExactNumbers
 from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.jit import compiled
-from aggr.kernels.numbers import as_floats
 from aggr.kernels.rounding import quotient
 from aggr.kernels.superaccumulator import Limbs
+from aggr.kernels.values import Values
 
 __all__ = [
     "ADD",
@@ -49,10 +50,11 @@ __all__ = [
     "Groups",
     "Limbs",
     "MinOrMax",
+    "Numbers",
     "PerGroup",
     "Sums",
     "ValueBy",
-    "as_floats",
+    "Values",
     "compiled",
     "quotient",
     "sum_exactly",

@@ -15,12 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels.damage import DamagedState, checked_type, refuse_nulls
-from aggr.kernels.grouped import add, ends_of_numbers, extreme_of, pick
+from aggr.kernels.grouped import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.normalize import canonical
 from aggr.kernels.numbers import kept_type, unit_of
 from aggr.kernels.sort_keys import has_order, order_keys
 from aggr.kernels.superaccumulator import check_exact, merge_exactly
+from aggr.kernels.values import Values
 
 
 class Field(ABC):
@@ -49,6 +50,20 @@ class Field(ABC):
         OverflowError
             If a number grows beyond int64.
         """
+
+    def reduce(self, values: Values) -> pa.Array:
+        """Combine the values of each group, if values are of the field's own type.
+
+        Parameters
+        ----------
+        values : Values
+            None null.
+
+        Returns
+        -------
+        array, shape (groups.n,)
+        """
+        return self.merge(values.array, values.groups)
 
     def check(self, column: pa.Array) -> None:
         """Refuse what no state of this field holds; by default nothing is refused.
@@ -106,7 +121,7 @@ class Add(Field):
     """Whole numbers that add up; the identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        return pa.array(add(checked_type(column, pa.int64()).to_numpy(), groups))
+        return pa.array(sum_by_group(checked_type(column, pa.int64()).to_numpy(), groups))
 
     def check(self, column: pa.Array) -> None:
         checked_type(column, pa.int64())
@@ -150,11 +165,33 @@ class MinOrMax(Field):
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         empty, column, groups = _present(column, groups)
         if column.type in (pa.float64(), pa.int64()):
-            numbers = column.to_numpy()
-            ends = ends_of_numbers(numbers, groups)
-            if ends is not None:
-                return pa.array(ends.high if self.greatest else ends.low, mask=ends.empty)
-        best = pick(order_keys(column), groups, self.greatest)
+            return self.of_numbers(Numbers(column.to_numpy(), groups))
+        return self._pick(column, groups, empty)
+
+    def reduce(self, values: Values) -> pa.Array:
+        if values.array.type in (pa.float64(), pa.int64()):
+            return self.of_numbers(values.numbers)
+        return self._pick(values.array, values.groups, values.array.slice(0, 0))
+
+    def of_numbers(self, numbers: Numbers) -> pa.Array:
+        """Pick as `reduce` does of numbers of 64 bits.
+
+        Parameters
+        ----------
+        numbers : Numbers
+
+        Returns
+        -------
+        array of float64 or int64, shape (groups.n,)
+        """
+        extremes = numbers.extremes
+        if extremes is None:
+            column = pa.array(numbers.array)
+            return self._pick(column, numbers.groups, column.slice(0, 0))
+        return pa.array(extremes.high if self.greatest else extremes.low, mask=extremes.empty)
+
+    def _pick(self, column: pa.Array, groups: Groups, empty: pa.Array) -> pa.Array:
+        best = row_of_extreme(order_keys(column), groups, self.greatest)
         return _take(column, best, empty)
 
     def check(self, column: pa.Array) -> None:
@@ -180,10 +217,10 @@ class ValueBy(Field):
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         empty, column, groups = _present(column, groups)
         keys = order_keys(column.field(self.by))
-        edge = extreme_of(keys, groups, self.greatest)
+        edge = extreme_by_group(keys, groups, self.greatest)
         tied = np.flatnonzero(keys == edge[groups.ids])
         values = order_keys(column.field("value").take(pa.array(tied)))
-        best = pick(values, Groups._trusted(groups.ids[tied], groups.n), self.greatest)
+        best = row_of_extreme(values, Groups._trusted(groups.ids[tied], groups.n), self.greatest)
         return _take(column, np.append(tied, -1)[best], empty)
 
     def check(self, column: pa.Array) -> None:

@@ -23,7 +23,8 @@ from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.groups import Groups, check_groups, type_name
 from aggr.kernels.normalize import normalize, normalized_type, one_array, with_nulls
-from aggr.kernels.weights import Weights, read_weights
+from aggr.kernels.values import Values
+from aggr.kernels.weights import read_weights
 from aggr.parameters import default_of, repeated
 from aggr.state_checks import (
     FUNCTION,
@@ -56,7 +57,7 @@ class Function(ABC):
         is the event time, and is given by ``by=``; others are given by their names
     takes : input -> what its column may be, a sentence for people
     nullable_inputs : names of inputs in which a null does not make the row skipped
-    takes_weights : whether rows may stand for several: then it has a `_reduce_weighted`
+    takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     answers_for : names of functions whose states this one's state contains, for the same column
@@ -100,19 +101,70 @@ class Function(ABC):
         """Name the fields of the state, each with the operation that merges it."""
 
     @abstractmethod
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        """Reduce values, none null, to the fields of one state per group; several inputs are a struct of them."""
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        """Reduce grouped values to the fields of one state per group.
+
+            values.array         5   2  13   4        four rows, none null
+            values.groups.ids    0   1   0   1        of values.groups.n = 3 groups
+
+            low                  5   2  null          a row for each group; of one without rows, the identity
+            high                13   4  null
+
+        Called by `reduce`, which has checked types and lengths, decoded dictionaries, joined chunks, and left out nulls
+        (`drop_null`). No loop over rows or groups in Python: fields (``LEAST.reduce(values)``), numpy and
+        `aggr.extend.compiled` go over all of them at once.
+
+        Parameters
+        ----------
+        values : Values
+            ``values.array`` is of a plain type, for a function of several `inputs` a struct of them, each of which is
+            ``values.field(name)``. ``values.floats``, ``values.counts`` and ``values.exact_sum`` are computed once,
+            however many functions read the same column. ``values.weights`` is None, unless the function
+            `takes_weights`: then it may say how many rows each row stands for, as int64 from 1, and the state must be
+            to the bit that of the rows repeated.
+
+        Returns
+        -------
+        name -> array, shape (values.groups.n,)
+            As `state_fields` names them.
+
+        Raises
+        ------
+        ValueError
+            For a value that the function refuses; it says what was given, what is allowed, and what to do.
+        OverflowError
+            If a group's rows stand for more than int64 counts.
+        """
 
     @abstractmethod
-    def _finish(self, states: pa.StructArray) -> pa.Array:
-        """Read one result per state, none null; never change a state. Nothing to read from: null."""
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        """Read one result per state.
 
-    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
-        """Reduce as `_reduce` would if each row came as often as its weight, from 1, says; a function may do without.
+            states.field("low")      5   2  null      a row for each state
+            states.field("high")    13   4  null
 
-        A group's rows may stand for more than int64 counts, which is refused: ``OverflowError``.
+            results                  8   2  null      nothing to read from: null
+
+        Called by `finish`, which has checked the states and left out nulls. It only reads: a state never changes, and a
+        result depends on its own state alone.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None null, each of this function.
+
+        Returns
+        -------
+        array, shape (rows,)
+            Of one type for all states of a type.
+
+        Raises
+        ------
+        OverflowError
+            If a result does not fit its type.
+        DamagedState
+            If a field that is checked as it is read is damaged.
         """
-        raise NotImplementedError
 
     def check_input(self, dtype: pa.DataType) -> None:
         """Refuse a type of input that the function does not take; by default it takes any.
@@ -129,28 +181,25 @@ class Function(ABC):
         """
         return
 
-    def drop_null(self, values: pa.Array, groups: Groups) -> tuple[pa.Array, Groups]:
+    def drop_null(self, values: Values) -> Values:
         """Drop the rows that are null, or null in an input that is not in `nullable_inputs`.
 
         Parameters
         ----------
-        values : array, shape (rows,)
-            A struct of `inputs` for a function of several.
-        groups : Groups
-            As many rows as ``values``.
+        values : Values
 
         Returns
         -------
-        values, groups : array and Groups
-            Of the remaining rows; the number of groups stays.
+        Values
+            Of as many groups.
         """
-        needed = [values]
-        if len(self.inputs) > 1:
-            needed += [values.field(name) for name in self.inputs if name not in self.nullable_inputs]
+        if len(self.inputs) == 1:
+            return values.present
+        needed = [values.array, *(values.array.field(name) for name in self.inputs if name not in self.nullable_inputs)]
         if not any(column.null_count for column in needed):
-            return values, groups
+            return values
         valid = reduce(pc.and_, (column.is_valid() for column in needed))
-        return values.filter(valid), groups.filter(valid.to_numpy(zero_copy_only=False))
+        return values.filter(valid.to_numpy(zero_copy_only=False))
 
     # What every function has.
 
@@ -179,7 +228,10 @@ class Function(ABC):
         return self.reduce(pa.array([], normalized_type(plain)), Groups.of([], n))
 
     def reduce(
-        self, values: pa.Array | Sequence[pa.Array], groups: Groups, weights: pa.Array | None = None
+        self,
+        values: pa.Array | Sequence[pa.Array] | Values,
+        groups: Groups | None = None,
+        weights: pa.Array | None = None,
     ) -> pa.StructArray:
         """Reduce grouped rows to one state per group.
 
@@ -187,7 +239,8 @@ class Function(ABC):
         ----------
         values : array, shape (rows,)
             Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
-            a row is skipped that has a null in any input which the function does not tolerate.
+            a row is skipped that has a null in any input which is not in `nullable_inputs`. Or what `grouped` gives:
+            functions that are given the same `Values` share what they read of it.
         groups : Groups
             As many rows as ``values``.
         weights : array of whole numbers from 0, shape (rows,), optional
@@ -207,43 +260,56 @@ class Function(ABC):
         OverflowError
             If the weights of a group add up beyond int64.
         """
-        values = self._as_struct(values)
-        check_groups(self.name, groups)
-        if len(values) != len(groups):
-            raise ValueError(f"{self.name}: {len(values)} values for {len(groups)} group ids")
-        self.check_input(values.type)
-        if weights is None:
-            return self._reduce_slices(values, groups, None)
-        return self._reduce_slices(*self._drop_zero_weights(values, groups, weights))
+        plain = values if isinstance(values, Values) else self.grouped(values, groups, weights)
+        self.check_input(plain.array.type)
+        return self._reduce_slices(plain)
 
-    def _drop_zero_weights(
-        self, values: pa.Array, groups: Groups, weights: pa.Array | pa.ChunkedArray
-    ) -> tuple[pa.Array, Groups, Weights | None]:
-        """Leave out the rows that stand for none; where each stands for itself there are no weights."""
+    def grouped(
+        self, values: pa.Array | Sequence[pa.Array], groups: Groups | None, weights: pa.Array | None = None
+    ) -> Values:
+        """Take grouped rows as `reduce` does: plain arrays, and none that stand for no row.
+
+        Parameters
+        ----------
+        values : array, or arrays of several inputs
+        groups : Groups
+        weights : array, optional
+            All as for `reduce`.
+
+        Returns
+        -------
+        Values
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `reduce` does.
+        """
+        array = self._as_struct(values)
+        check_groups(self.name, groups)
+        assert groups is not None
+        if len(array) != len(groups):
+            raise ValueError(f"{self.name}: {len(array)} values for {len(groups)} group ids")
+        if weights is None:
+            return Values(array, groups)
         if not self.takes_weights:
             raise TypeError(f"{self.name} takes no weights")
         if len(weights) != len(groups):
             raise ValueError(f"{self.name}: {len(weights)} weights for {len(groups)} group ids")
-        whole = read_weights(normalize(self._arrow(weights)))
-        some = whole > 0
-        if not some.all():
-            values, groups, whole = values.filter(pa.array(some)), groups.filter(some), whole[some]
-        return values, groups, None if (whole == 1).all() else whole
+        plain = Values(array, groups, read_weights(normalize(self._arrow(weights))))
+        assert plain.weights is not None
+        if len(plain) and plain.weights.min() == 0:
+            plain = plain.filter(plain.weights > 0)
+        return Values(plain.array, plain.groups) if np.all(plain.weights == 1) else plain
 
-    def _reduce_slices(self, values: pa.Array, groups: Groups, weights: Weights | None) -> pa.StructArray:
-        if len(values) > _MOST_ROWS:
-            starts = range(0, len(values), _MOST_ROWS)
-            slices = [slice(start, start + _MOST_ROWS) for start in starts]
-            parts = [
-                self._reduce_slices(values[s], groups.part(s), None if weights is None else weights[s]) for s in slices
-            ]
-            ids = np.tile(np.arange(groups.n), len(parts))
-            return self.merge(made_here(pa.concat_arrays(parts)), Groups(ids, groups.n)).states
-        if weights is None:
-            return self.pack(self._reduce(*self.drop_null(values, groups)), groups.n)
-        values, kept = self.drop_null(values, Groups.each(len(groups)))
-        groups = Groups._trusted(groups.ids[kept.ids], groups.n)
-        return self.pack(self._reduce_weighted(values, groups, weights[kept.ids]), groups.n)
+    def _reduce_slices(self, values: Values) -> pa.StructArray:
+        n = values.groups.n
+        if len(values) <= _MOST_ROWS:
+            return self.pack(self.reduce_values(self.drop_null(values)), n)
+        starts = range(0, len(values), _MOST_ROWS)
+        parts = [self._reduce_slices(values.slice(slice(start, start + _MOST_ROWS))) for start in starts]
+        groups = Groups(np.tile(np.arange(n), len(parts)), n)
+        return self.merge(made_here(pa.concat_arrays(parts)), groups).states
 
     def _as_struct(self, values: pa.Array | Sequence[pa.Array]) -> pa.Array:
         """Take one array, or a struct of all inputs in their order."""
@@ -372,7 +438,7 @@ class Function(ABC):
         if not sound:
             check_states(self, valid, named, in_full=False)
         try:
-            results = self._finish(valid)
+            results = self.finish_states(valid)
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
         return with_nulls(results, column.is_valid()) if column.null_count else results

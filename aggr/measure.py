@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from aggr.arguments import checked_mapping, is_name, nearest, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import filterable
+from aggr.kernels.values import Values
 from aggr.kernels.weights import check_weight_type
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
@@ -187,27 +189,75 @@ class Measure:
         TypeError, ValueError, OverflowError
             As `Function.reduce` does, and ``ValueError`` for a missing column; the message begins with the measure.
         """
+        return self.reduce_values(self.values(table, groups, times, timezone))
+
+    def values(
+        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None = None, timezone: str = "UTC"
+    ) -> Values:
+        """Take the values of grouped rows, for `reduce_values` of this measure or of one with the same `reads`.
+
+        Parameters
+        ----------
+        table : table or record batch
+        groups : Groups
+        times : array of timestamps, optional
+        timezone : str
+            All as for `reduce`.
+
+        Returns
+        -------
+        Values
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `reduce` does.
+        """
+        with self._named_errors():
+            table = table.select(list(self.columns(table.schema.names)))
+            if self.where is not None:
+                rows = sql.rows_where(self.where, table, timezone)
+                table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
+                times = times if times is None else times.filter(pa.array(rows))
+            weights = None if self.weight is None else values_in(self.weight, table, timezone)
+            if self.column is None:
+                return self.function.grouped(pa.array(groups.ids), groups, weights)
+            column, *others = [
+                self._known(times) if text is None else values_in(text, table, timezone)
+                for text in (self.column, *self.others)
+            ]
+            return self.function.grouped([column, *others] if others else column, groups, weights)
+
+    def reduce_values(self, values: Values) -> pa.StructArray:
+        """Reduce what `values` has taken to one state per group.
+
+        Parameters
+        ----------
+        values : Values
+
+        Returns
+        -------
+        column of states, shape (groups.n,)
+
+        Raises
+        ------
+        TypeError, ValueError, OverflowError
+            As `reduce` does.
+        """
+        with self._named_errors():
+            return self.function.reduce(values)
+
+    @property
+    def reads(self) -> tuple[object, ...]:
+        """What decides which values it takes of rows."""
+        return self.function.inputs, self.column, self.others, self.where, self.weight
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
         try:
-            return self._reduce(table, groups, times, timezone)
+            yield
         except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"{self!r}: {error}") from None
-
-    def _reduce(
-        self, table: pa.Table | pa.RecordBatch, groups: Groups, times: pa.Array | None, timezone: str
-    ) -> pa.StructArray:
-        table = table.select(list(self.columns(table.schema.names)))
-        if self.where is not None:
-            rows = sql.rows_where(self.where, table, timezone)
-            table, groups = filterable(table).filter(pa.array(rows)), groups.filter(rows)
-            times = times if times is None else times.filter(pa.array(rows))
-        weights = None if self.weight is None else values_in(self.weight, table, timezone)
-        if self.column is None:
-            return self.function.reduce(pa.array(groups.ids), groups, weights)
-        values = values_in(self.column, table, timezone)
-        if self.others:
-            others = [self._known(times) if text is None else values_in(text, table, timezone) for text in self.others]
-            return self.function.reduce([values, *others], groups, weights)
-        return self.function.reduce(values, groups, weights)
 
     def describe(self) -> dict[str, Any]:
         """Describe it as plain data; `from_description` reads it back."""

@@ -11,8 +11,8 @@ import pyarrow as pa
 from aggr.fields import Field, ValueBy
 from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
-from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
+from aggr.kernels.values import Values
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class ArgMin(Function):
             if not has_order(field.type):
                 raise unsupported_input(self, field.type, "types that have an order")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         names = [*self.inputs[1:], "value"]  # what orders comes first
-        rows = pa.StructArray.from_arrays([values.field(name) for name in names], names=names)
-        return {name: field.merge(rows, groups) for name, field in self.state_fields.items()}
+        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
+        return {name: field.merge(rows, values.groups) for name, field in self.state_fields.items()}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         return pc.struct_field(states.field(next(iter(self.state_fields))), "value")
 
 

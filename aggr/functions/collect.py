@@ -14,8 +14,8 @@ from aggr.duration import read_duration
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function, unsupported_input
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
-from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
+from aggr.kernels.values import Values
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,12 @@ class Collect(Function):
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        events = pa.StructArray.from_arrays(
-            [values.field(name) for name in (EVENT_TIME, "value")], names=["time", "value"]
-        )
-        return {"events": EventList(self.max, self.keep).of(events, groups)}
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        columns = [values.array.field(name) for name in (EVENT_TIME, "value")]
+        events = pa.StructArray.from_arrays(columns, names=["time", "value"])
+        return {"events": EventList(self.max, self.keep).of(events, values.groups)}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         events = states.field("events")
         values = values_of(events, "value")
         if not self.nested:

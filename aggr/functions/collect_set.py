@@ -11,8 +11,8 @@ import pyarrow as pa
 from aggr.fields import Field
 from aggr.function import Function, unsupported_input
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max
-from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
+from aggr.kernels.values import Values
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class CollectSet(Function):
         if not has_order(dtype):
             raise unsupported_input(self, dtype, "types that have an order")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"values": ValueSet(self.max).of(values, groups)}
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"values": ValueSet(self.max).of(values.array, values.groups)}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("values")

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from aggr.fields import COUNT, Field
 from aggr.function import Function, unsupported_input
-from aggr.kernels.groups import Groups
-from aggr.kernels.weights import Weights, count_rows
+from aggr.kernels.values import Values
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,8 @@ class Count(Function):
         if pa.types.is_union(dtype):
             raise unsupported_input(self, dtype, "every type that tells its nulls")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"count": count_rows(groups, None)}
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"count": pa.array(values.counts)}
 
-    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
-        return {"count": count_rows(groups, weights)}
-
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("count")

@@ -38,5 +38,5 @@ class CountDistinct(CollectSet):
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         return pc.list_value_length(states.field("values")).cast(pa.int64())

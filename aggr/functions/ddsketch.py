@@ -22,17 +22,17 @@ from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_exactly, sum_products
-from aggr.kernels.grouped import ends_of_numbers, span_of
-from aggr.kernels.groups import Groups
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.histogram.reading import Packed
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import FAR
 from aggr.kernels.logarithmic import Floats, LogarithmicMapping
-from aggr.kernels.numbers import NEGATIVE, POSITIVE, as_floats, parts_of, with_special
+from aggr.kernels.numbers import NEGATIVE, POSITIVE, with_special
 from aggr.kernels.rounding import quotient
 from aggr.kernels.superaccumulator import Limbs
-from aggr.kernels.weights import Weights, chosen, count_rows, float_parts
+from aggr.kernels.values import Values
+from aggr.kernels.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -120,53 +120,51 @@ class Dds(Function):
         if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
             raise unsupported_input(self, dtype, "integers, floats and decimals")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return self._counted(values, groups, None)
-
-    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
-        count_rows(groups, weights)  # refuses a total beyond int64
-        return self._counted(values, groups, weights)
-
-    def _counted(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
-        x = as_floats(values)
-        none = pa.array(np.zeros(groups.n, np.int64))
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        none = pa.array(np.zeros(values.groups.n, np.int64))
         columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
-        finite, inside, theirs = x, groups, weights
-        if len(x) and not np.isfinite(span_of(x, groups)).all():
+        finite = ordered = values
+        if len(values) and not np.isfinite(values.floats.min_max).all():
+            x = values.floats.array
             tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
-            columns = {name: _count(test, groups, weights) for name, test in zip(columns, tests, strict=True)}
-            rows = np.isfinite(x)
-            finite, inside, theirs = x[rows], groups.filter(rows), chosen(weights, rows)
-            x, groups = x[~tests[0]], groups.filter(~tests[0])
-        columns["min"] = LEAST.merge(pa.array(x), groups)
-        columns["max"] = GREATEST.merge(pa.array(x), groups)
-        whole = pa.types.is_integer(values.type)  # beyond 2^53 the sum still counts every unit
-        parts = parts_of(values, groups)[0] if whole else [finite]
-        summed = sum_exactly(parts, inside) if theirs is None else sum_products(parts, float_parts(theirs), inside)
-        return columns | {"sum": summed} | self._buckets(finite, inside, theirs)
+            columns = {name: pa.array(values.filter(test).counts) for name, test in zip(columns, tests, strict=True)}
+            finite, ordered = values.filter(np.isfinite(x)), values.filter(~tests[0])
+        columns["min"] = LEAST.of_numbers(ordered.floats)
+        columns["max"] = GREATEST.of_numbers(ordered.floats)
+        _ = values.counts  # refuses a total beyond int64
+        if pa.types.is_decimal(values.array.type):  # as doubles, unlike integers, of which every unit counts
+            parts = [values.floats]
+            columns["sum"] = sum_exactly(parts) if values.weights is None else sum_products(parts, values.weight_parts)
+        else:
+            columns["sum"] = values.exact_sum
+        return columns | self._buckets(finite)
 
-    def _buckets(self, x: Floats, groups: Groups, weights: Weights | None) -> dict[str, pa.Array]:
-        buckets, mapping, least = Buckets(self.max_bins), self.mapping, self.mapping.least
-        if len(x) and groups.min_max(x)[0] > least:  # the common case: nothing to sort out
+    def _buckets(self, values: Values) -> dict[str, pa.Array]:
+        buckets, x, groups, least = Buckets(self.max_bins), values.floats, values.groups, self.mapping.least
+        if len(values) and x.min_max[0] > least:  # the common case: nothing to sort out
             none = pa.array(np.zeros(groups.n, np.int64))
-            nothing = buckets.reduce(np.zeros(0, np.int32), groups.part(slice(0)))
-            if weights is not None:
-                keys = mapping._keys_within(x, groups.min_max(x))
-                return {"zero": none, "positive": buckets.reduce_weighted(keys, weights, groups), "negative": nothing}
-            keys = mapping._keys_within(groups.in_order(x), groups.min_max(x))
-            return {"zero": none, "positive": buckets.reduce(keys, groups, self._ends(x, groups)), "negative": nothing}
-        above, below = x > least, x < -least
-        columns = {"zero": _count(~(above | below), groups, weights)}
-        for sign, rows, sizes in (("positive", above, x), ("negative", below, -x)):
-            part, of, theirs = sizes[rows], groups.filter(rows), chosen(weights, rows)
-            keys = mapping._keys_within(of.in_order(part) if theirs is None else part, of.min_max(part))
-            counted = buckets.reduce(keys, of) if theirs is None else buckets.reduce_weighted(keys, theirs, of)
-            columns[sign] = counted
+            nothing = buckets.count(np.zeros(0, np.int32), groups.slice(slice(0)))
+            positive = self._signed(x, values.weights, self._ends(x))
+            return {"zero": none, "positive": positive, "negative": nothing}
+        above, below = x.array > least, x.array < -least
+        columns = {"zero": pa.array(values.filter(~(above | below)).counts)}
+        for sign, rows, sizes in (("positive", above, x.array), ("negative", below, -x.array)):
+            weights = None if values.weights is None else values.weights[rows]
+            columns[sign] = self._signed(Numbers(sizes[rows], groups.filter(rows)), weights)
         return columns
 
-    def _ends(self, x: Floats, groups: Groups) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    def _signed(
+        self, sizes: Numbers, weights: Weights | None, ends: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    ) -> pa.StructArray:
+        """Count the sizes of numbers of one sign."""
+        buckets, mapping = Buckets(self.max_bins), self.mapping
+        if weights is None:
+            return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, ends)
+        return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
+
+    def _ends(self, x: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
-        ends = ends_of_numbers(x, groups)
+        ends = x.extremes
         if ends is None:
             return None
         filled = (np.where(ends.empty, 1.0, end) for end in (ends.low, ends.high))
@@ -230,7 +228,7 @@ class Dds(Function):
         upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         parts = _Parts.of(states, self._field)
         counts = parts.counts
         present = counts > 0
@@ -302,10 +300,6 @@ class _Parts:
                 negative.check()
                 raise OverflowError("a count grew beyond int64")
         return cls(low, negative, zero, positive, high, counts)
-
-
-def _count(rows: NDArray[np.bool_], groups: Groups, weights: Weights | None) -> pa.Array:
-    return count_rows(groups.filter(rows), chosen(weights, rows))
 
 
 def _whole(states: pa.StructArray, name: str) -> NDArray[np.int64]:

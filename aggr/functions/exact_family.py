@@ -22,12 +22,12 @@ from aggr.fields import COUNT, OR, UNIT, Exact, Field
 from aggr.function import Function, unsupported_input
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_number import ExactNumbers, cross
-from aggr.kernels.exact_sums import sum_exactly, sum_powers, sum_products, sum_squares
+from aggr.kernels.exact_sums import sum_powers, sum_products, sum_squares
 from aggr.kernels.groups import Groups
-from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, parts_of, scale_of, unit_of
+from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
 from aggr.kernels.possible_sums import all_possible, schwarz_holds
 from aggr.kernels.superaccumulator import Limbs, digits_of
-from aggr.kernels.weights import Weights, count_rows, float_parts
+from aggr.kernels.values import Values
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.int8]
@@ -103,8 +103,8 @@ class ExactSums(Function):
         """How many rows a result needs; of fewer it is null."""
         return 1
 
-    def _result(self, sums: Sums) -> Floats:
-        """Read one number a state, NaN where none is defined, which becomes null; or write `_finish` in its place.
+    def result(self, sums: Sums) -> Floats:
+        """Read one number a state, NaN where none is defined, which becomes null; or write `finish_states` instead.
 
         Special values are seen to: where there are any, the result is NaN.
         """
@@ -163,26 +163,21 @@ class ExactSums(Function):
                     return False
         return True
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return self._summed(values, groups, None)
-
-    def _summed(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
-        columns = {name: values if len(self.inputs) == 1 else values.field(name) for name in self.inputs}
-        parts, flags = {}, {}
-        for name, column in columns.items():
-            parts[name], flags[name] = parts_of(column, groups)
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        several = len(self.inputs) > 1
+        columns = {name: values.field(name) if several else values for name in self.inputs}
         return {
-            "count": count_rows(groups, weights),
-            **{unit: unit_of(kept_type(columns[name].type), groups.n) for name, unit in self.units.items()},
-            **{name: _flags(product.split(_TIMES), columns, flags, groups) for name, product in self.special.items()},
-            **{name: _sum(inputs, parts, groups, weights) for name, inputs in self._monomials().items()},
+            "count": pa.array(values.counts),
+            **{unit: unit_of(kept_type(columns[x].array.type), values.groups.n) for x, unit in self.units.items()},
+            **{name: _flags(product.split(_TIMES), columns, values.groups) for name, product in self.special.items()},
+            **{name: _sum(inputs, columns) for name, inputs in self._monomials().items()},
         }
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         enough = states.field("count").to_numpy() >= self.least_count()
         few = states if enough.all() else states.filter(pa.array(enough))
         results = np.full(len(states), np.nan)
-        results[enough] = self._result(self._sums(few))
+        results[enough] = self.result(self._sums(few))
         special = np.any([states.field(name).to_numpy() != 0 for name in self.special], axis=0)
         undefined = np.isnan(results) & ~special
         results[special] = np.nan
@@ -203,26 +198,24 @@ def check_ddof(given: object) -> None:
         raise ValueError(f"ddof must be a whole number from 0, 1 for a sample, 0 for a population; got {shown(given)}")
 
 
-def _sum(
-    inputs: tuple[str, ...], parts: Mapping[str, list[Floats]], groups: Groups, weights: Weights | None
-) -> pa.StructArray:
+def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
     """Sum the product of some inputs per group without error."""
-    first, same = parts[inputs[0]], len(set(inputs)) == 1
+    first = columns[inputs[0]]
     if len(inputs) == 1:
-        return sum_exactly(first, groups) if weights is None else sum_products(first, float_parts(weights), groups)
+        return first.exact_sum
     if len(inputs) == 2:
-        return sum_squares(first, groups) if same else sum_products(first, parts[inputs[1]], groups)
-    return sum_powers(first, len(inputs), groups)
+        same = inputs[0] == inputs[1]
+        return sum_squares(first.parts) if same else sum_products(first.parts, columns[inputs[1]].parts)
+    return sum_powers(first.parts, len(inputs))
 
 
-def _flags(
-    product: list[str], columns: Mapping[str, pa.Array], flags: Mapping[str, Flags | None], groups: Groups
-) -> pa.Array:
+def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
     """Note which groups have products that are NaN or infinite."""
     noted = np.zeros(groups.n, np.int8)
-    if all(flags[name] is None for name in product):
+    if all(columns[name].special is None for name in product):
         return pa.array(noted)
-    special = flags[product[0]] if len(product) == 1 else _special_products(*(columns[name] for name in product))
+    only = columns[product[0]]
+    special = only.special if len(product) == 1 else _special_products(*(columns[name].array for name in product))
     assert special is not None
     np.bitwise_or.at(noted, groups.ids, special)
     return pa.array(noted)

@@ -21,12 +21,10 @@ from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, checked_type
-from aggr.kernels.grouped import span_of
-from aggr.kernels.groups import Groups
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.jit import Int, compiled
-from aggr.kernels.numbers import as_floats
-from aggr.kernels.weights import Weights, chosen, count_rows
+from aggr.kernels.values import Values
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -200,33 +198,27 @@ class Hdr(Function):
             if (empty != (counts == 0)).any() or (kept < 0).any() or (index != buckets.field(end).to_numpy()).any():
                 raise DamagedState(f"its {name} and its buckets contradict each other")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return self._counted(values, groups, None)
-
-    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
-        return self._counted(values, groups, weights)
-
-    def _counted(self, values: pa.Array, groups: Groups, weights: Weights | None) -> Mapping[str, pa.Array]:
-        nan = pa.array(np.zeros(groups.n, np.int64))
-        if pa.types.is_integer(values.type) and self.unit is None:
-            whole = _whole(values)
-            keys: NDArray[np.integer] = self.layout.index(groups.in_order(whole) if weights is None else whole)
-            least, most = (field.merge(pa.array(whole), groups) for field in (LEAST, GREATEST))
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        nan = pa.array(np.zeros(values.groups.n, np.int64))
+        if pa.types.is_integer(values.array.type) and self.unit is None:
+            whole = Numbers(_whole(values.array), values.groups)
+            index = self.layout.index
+            least, most = LEAST.of_numbers(whole), GREATEST.of_numbers(whole)
+            keys: NDArray[np.integer] = index(whole.sorted_by_group if values.weights is None else whole.array)
         else:
-            x = as_floats(values)
-            if len(x) and np.isnan(span_of(x, groups)[1]):
-                missing = np.isnan(x)
-                nan = count_rows(groups.filter(missing), chosen(weights, missing))
-                x, groups, weights = x[~missing], groups.filter(~missing), chosen(weights, ~missing)
-            self._check_floats(x, groups.min_max(x))
-            ordered = groups.in_order(x) if weights is None else x
+            if len(values) and np.isnan(values.floats.min_max[1]):
+                missing = np.isnan(values.floats.array)
+                nan, values = pa.array(values.filter(missing).counts), values.filter(~missing)
+            x = values.floats
+            self._check_floats(x.array, x.min_max)
+            ordered = x.sorted_by_group if values.weights is None else x.array
             keys = _indices(ordered, self.unit or 1.0, self.layout.half_magnitude)
-            # counting in units keeps the order, so that the extremes of the floats, which others want too, will do
-            least, most = (self._in_units(field.merge(pa.array(x), groups)) for field in (LEAST, GREATEST))
-        if weights is None:
-            buckets = Buckets().reduce(keys, groups, self._ends(least, most))
+            # rounding to units keeps the order: the least in units is the least of the floats, which others want too
+            least, most = (self._in_units(field.of_numbers(x)) for field in (LEAST, GREATEST))
+        if values.weights is None:
+            buckets = Buckets().count(keys, values.groups, self._ends(least, most))
         else:
-            buckets = Buckets().reduce_weighted(keys, weights, groups)
+            buckets = Buckets().count_weighted(keys, values.weights, values.groups)
         return {"nan": nan, "min": least, "max": most, "buckets": buckets}
 
     def _ends(self, least: pa.Array, most: pa.Array) -> tuple[Whole, Whole]:
@@ -278,7 +270,7 @@ class Hdr(Function):
         upto = buckets.up_to(int(self.layout.index(np.array([int(units)]))[0])) if units >= 0 else np.zeros_like(counts)
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         present = counts > 0

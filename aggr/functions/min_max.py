@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function, unsupported_input
-from aggr.kernels.groups import Groups
 from aggr.kernels.sort_keys import has_order
+from aggr.kernels.values import Values
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Min(Function):
                 self, dtype, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes"
             )
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {name: field.merge(values, groups) for name, field in self.state_fields.items()}
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {name: field.reduce(values) for name, field in self.state_fields.items()}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field(next(iter(self.state_fields)))
 
 

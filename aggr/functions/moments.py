@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
-from aggr.kernels.groups import Groups
 from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.kernels.rounding import as_integers, quotient, whole_number
 from aggr.kernels.superaccumulator import Limbs
-from aggr.kernels.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -28,9 +26,6 @@ class _Summed(ExactSums):
     answers_for = frozenset({"count", "sum", "avg"})
     sums: ClassVar = {"sum": "value"}
     takes_weights = True
-
-    def _reduce_weighted(self, values: pa.Array, groups: Groups, weights: Weights) -> Mapping[str, pa.Array]:
-        return self._summed(values, groups, weights)
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Sum(_Summed):
         if self.dtype not in (None, "decimal", "float64"):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype, present = (
             Limbs.of_arrow(states.field("sum")),
             states.field("unit").type,
@@ -106,7 +101,7 @@ class Avg(_Summed):
     returns = "float64, a timestamp for timestamps; null where there is nothing"
     takes_timestamps = True
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
         present = counts > 0
         if pa.types.is_timestamp(dtype):
@@ -154,7 +149,7 @@ class Var(ExactSums):
         """One more than is taken off."""
         return self.ddof + 1
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=False)
 
     def _variance(self, sums: Sums, root: bool) -> Floats:
@@ -186,7 +181,7 @@ class Stdev(Var):
     aliases = ("stddev",)
     state_name = "var"
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=True)
 
 

@@ -13,6 +13,7 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.groups import Groups
+from aggr.kernels.values import Values
 
 
 class PerGroup(Function):
@@ -103,10 +104,10 @@ class PerGroup(Function):
         """States combine one by one."""
         return {"state": _Folded(self.start, self.combine, self.state_kind)}
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        return {"state": _Folded(self.start, self.add, self.state_kind).merge(values, groups)}
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"state": _Folded(self.start, self.add, self.state_kind).merge(values.array, values.groups)}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         results = [self.result(state) for state in states.field("state").to_pylist()]
         return _kept(results, self.result_kind, "a result", self.result)
 

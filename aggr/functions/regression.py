@@ -64,7 +64,7 @@ class Covar(_TwoColumns):
         """One more than is taken off."""
         return self.ddof + 1
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         return sums.cross("yx", "y", "x").over_integers(sums.counts, sums.counts - self.ddof)
 
 
@@ -84,7 +84,7 @@ class Corr(_TwoColumns):
     name, state_name = "corr", "covar"
     returns = "float64 from -1 to 1; null where a column does not vary"
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         both = sums.cross("yx", "y", "x")
         return both.signs() * (both * both).over(sums.cross("yy", "y", "y") * sums.cross("xx", "x", "x"), root=True)
 
@@ -105,7 +105,7 @@ class Slope(_TwoColumns):
     name, state_name = "slope", "covar"
     returns = "float64; null where x does not vary"
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         return sums.cross("yx", "y", "x").over(sums.cross("xx", "x", "x"))
 
 
@@ -125,7 +125,7 @@ class Intercept(_TwoColumns):
     name, state_name = "intercept", "covar"
     returns = "float64; null where x does not vary"
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         return (sums["y"] * sums["xx"] - sums["x"] * sums["yx"]).over(sums.cross("xx", "x", "x"))
 
 
@@ -145,7 +145,7 @@ class R2(_TwoColumns):
     name, state_name = "r2", "covar"
     returns = "float64 from 0 to 1; 1 where y alone does not vary, null where x does not"
 
-    def _result(self, sums: Sums) -> Floats:
+    def result(self, sums: Sums) -> Floats:
         both, yy, xx = sums.cross("yx", "y", "x"), sums.cross("yy", "y", "y"), sums.cross("xx", "x", "x")
         constant = (yy.signs() == 0) & (xx.signs() != 0)
         return np.where(constant, 1.0, (both * both).over(yy * xx))

@@ -68,7 +68,7 @@ class Skewness(_Shape):
         """A sample needs three."""
         return 3 if self.sample else 1
 
-    def _result(self, s: Sums) -> Floats:
+    def result(self, s: Sums) -> Floats:
         n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
         third = n * n * s["cubes"] - n * x * s["squares"] * 3 + x * x * x * 2
         top, bottom = third * third, square * square * square
@@ -108,7 +108,7 @@ class Kurtosis(_Shape):
         """A sample needs four."""
         return 4 if self.sample else 1
 
-    def _result(self, s: Sums) -> Floats:
+    def result(self, s: Sums) -> Floats:
         n, x, square = s.n, s["sum"], s.cross("squares", "sum", "sum")
         fourth = n * n * (n * s["fourths"] - x * s["cubes"] * 4) + x * x * (n * s["squares"] * 2 - x * x) * 3
         top, bottom = fourth - square * square * 3, square * square

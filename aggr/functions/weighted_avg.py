@@ -38,7 +38,7 @@ class WeightedAvg(ExactSums):
     special: ClassVar = {"special": "value·weight", "weight_special": "weight"}
     sums: ClassVar = {"products": "value·weight", "weights": "weight"}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         sums = self._sums(states)
         special, weight_special = (states.field(name).to_numpy() for name in ("special", "weight_special"))
         means, signs = sums["products"].over(sums["weights"]), sums["weights"].signs()

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import Histograms
 from aggr.kernels.logarithmic import Floats, LogarithmicMapping
@@ -43,7 +44,7 @@ def derived(
     with np.errstate(over="ignore"):
         weighted = np.concatenate([v * h.counts for v, h in zip(values, (positive, negative), strict=True)])
     of = np.concatenate([positive.rows(), negative.rows()])
-    sums = sum_exactly([_finite(weighted)], Groups._trusted(of, len(zero)))
+    sums = sum_exactly([Numbers(_finite(weighted), Groups._trusted(of, len(zero)))])
     return {"sum": sums, "min": pa.array(least, mask=empty), "max": pa.array(most, mask=empty)}
 
 
@@ -100,7 +101,7 @@ def _given(name: str, column: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
         raise ValueError(f"{name} must be finite, or null to be made from the buckets; got {value} in row {row}")
     if name != "sums":
         return column
-    sums = sum_exactly([floats], Groups.each(len(floats)))
+    sums = sum_exactly([Numbers(floats, Groups.each(len(floats)))])
     return pc.if_else(column.is_valid(), sums, pa.scalar(None, EXACT_TYPE))
 
 

@@ -16,8 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels.double_double import two_product
-from aggr.kernels.fixed_point import LEAST, sum_near
-from aggr.kernels.groups import Groups, check_lengths
+from aggr.kernels.exponents import LEAST, exponent_range
+from aggr.kernels.fixed_point import sum_near
+from aggr.kernels.grouped import Numbers
+from aggr.kernels.groups import Groups
 from aggr.kernels.jit import compiled
 from aggr.kernels.superaccumulator import BITS, merge_exactly, origins, to_arrow
 
@@ -33,15 +35,14 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 
-def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
     """Sum finite floats per group without error.
 
     Parameters
     ----------
-    parts : arrays of float64, each of shape (rows,)
-        A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64.
-    groups : Groups
-        Of at most 2^24 rows, which `aggr.function.Function.reduce` sees to.
+    parts : Numbers of float64, of the same groups
+        A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64. At most 2^24
+        rows, which `aggr.function.Function.reduce` sees to.
 
     Returns
     -------
@@ -49,49 +50,40 @@ def sum_exactly(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
 
     Examples
     --------
-    >>> sum_exactly([np.array([1e16, 1.0, -1e16])], Groups.single(3)).to_pylist()
+    >>> sum_exactly([Numbers(np.array([1e16, 1.0, -1e16]), Groups.single(3))]).to_pylist()
     [{'exponent': 0, 'limbs': [1]}]
     """
-    if len(parts) == 1:
-        return groups.cached("sum", parts[0], lambda: _sum(parts, groups))
-    return _sum(parts, groups)
-
-
-def _sum(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
-    near = sum_near(parts[0], groups, squares=False) if len(parts) == 1 else None
+    near = sum_near(parts[0], squares=False) if len(parts) == 1 else None
     if near is not None:
         return near
-    bits = _bits(parts, groups)
-    low, high = _exponents(bits, groups)
+    low, high = _exponents(parts)
     low, high = low >> 5, (high >> 5) + 2
     origin = origins(low, high)
-    return to_arrow(_add(bits, groups.ids, origin), origin, low)
+    return to_arrow(_add(_bits(parts), parts[0].groups.ids, origin), origin, low)
 
 
-def sum_squares(parts: Sequence[Floats], groups: Groups) -> pa.StructArray:
+def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
     """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
-    near = sum_near(parts[0], groups, squares=True) if len(parts) == 1 else None
+    near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
     if near is not None:
         return near
-    bits = _bits(parts, groups)
-    low, high = _exponents(bits, groups)
-    low, high = 2 * low >> 5, (2 * high >> 5) + 4
+    low, high = _exponents(parts)
+    bits, ids, (low, high) = _bits(parts), parts[0].groups.ids, (2 * low >> 5, (2 * high >> 5) + 4)
     origin = origins(low, high)
-    return to_arrow(_add_products(bits, bits, True, np.zeros(0, np.int64), groups.ids, origin), origin, low)
+    return to_arrow(_add_products(bits, bits, True, np.zeros(0, np.int64), ids, origin), origin, low)
 
 
-def sum_products(
-    left: Sequence[Floats], right: Sequence[Floats], groups: Groups, powers: Whole | None = None
-) -> pa.StructArray:
+def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
     """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
 
     Each product is multiplied by ``2^powers`` of its row, if there are powers.
 
-    >>> sum_products([np.array([1e200, 3.0, -1e200])], [np.array([1e200, 5.0, 1e200])], Groups.single(3)).to_pylist()
+    >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
+    >>> sum_products([x], [y]).to_pylist()
     [{'exponent': 0, 'limbs': [15]}]
     """
-    bits, other = _bits(left, groups), _bits(right, groups)
-    (low, high), (other_low, other_high) = _exponents(bits, groups), _exponents(other, groups)
+    groups = left[0].groups
+    (low, high), (other_low, other_high) = _exponents(left), _exponents(right)
     low, high = low + other_low, high + other_high
     shifts = np.zeros(0, np.int64)
     if powers is not None:
@@ -99,58 +91,45 @@ def sum_products(
         low, high = low + least, high + most
     low, high = low >> 5, (high >> 5) + 4
     origin = origins(low, high)
-    return to_arrow(_add_products(bits, other, False, shifts, groups.ids, origin), origin, low)
+    return to_arrow(_add_products(_bits(left), _bits(right), False, shifts, groups.ids, origin), origin, low)
 
 
-def sum_powers(parts: Sequence[Floats], degree: int, groups: Groups) -> pa.StructArray:
+def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
     """Sum the third or fourth powers of finite numbers per group without error; a number is the sum of its parts.
 
     A square is the sum of two doubles, if nothing under- or overflows: so a row's parts are first divided by a power of
     two near the greatest of them.
 
-    >>> sum_powers([np.array([1e100, 3.0, -1e100])], 3, Groups.single(3)).to_pylist()
+    >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
     [{'exponent': 0, 'limbs': [27]}]
     """
     if degree not in (3, 4):
         raise ValueError(f"degree must be 3 or 4; got {degree}")
+    arrays, groups = [part.array for part in parts], parts[0].groups
     if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # so that no digit goes beyond int64
         slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
-        sums = [sum_powers([part[rows] for part in parts], degree, groups.part(rows)) for rows in slices]
+        sums = [sum_powers([Numbers(a[rows], groups.slice(rows)) for a in arrays], degree) for rows in slices]
         return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
-    exponents = np.frexp(np.max(np.abs(parts), axis=0))[1].astype(np.int64)
-    small = [np.ldexp(part, -exponents) for part in parts]
+    exponents = np.frexp(np.max(np.abs(arrays), axis=0))[1].astype(np.int64)
+    small = [np.ldexp(array, -exponents) for array in arrays]
     squares: list[Floats] = []
     for i, part in enumerate(small):
         for j, other in enumerate(small[i:], i):
             squares += two_product(part, other if i == j else 2.0 * other)
-    return sum_products(squares, small if degree == 3 else squares, groups, degree * exponents)
+    left, right = ([Numbers(a, groups) for a in some] for some in (squares, small if degree == 3 else squares))
+    return sum_products(left, right, degree * exponents)
 
 
-def _bits(parts: Sequence[Floats], groups: Groups) -> Whole:
+def _bits(parts: Sequence[Numbers]) -> Whole:
     """Show the bits of the parts, shape (parts, rows)."""
-    for part in parts:
-        check_lengths(len(part), groups)
-    rows = parts[0][np.newaxis] if len(parts) == 1 else np.stack(parts)
-    return np.ascontiguousarray(rows).view(np.int64)
+    return parts[0].bits[np.newaxis] if len(parts) == 1 else np.stack([part.bits for part in parts])
 
 
-def _exponents(bits: Whole, groups: Groups) -> tuple[Whole, Whole]:
+def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
     """Find the lowest and the highest exponent of each group."""
-    return groups.cached("exponents", bits, lambda: _reach(bits, groups.ids, groups.n))
-
-
-@compiled
-def _reach(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none."""
-    low, high = np.full(n, _NONE), np.full(n, -_NONE)
-    for part in range(bits.shape[0]):
-        for i in range(bits.shape[1]):
-            if bits[part, i] << 1:
-                group = np.uint64(ids[i])
-                exponent = max((bits[part, i] >> 52) & 0x7FF, 1) - 1 + LEAST
-                low[group] = min(low[group], exponent)
-                high[group] = max(high[group], exponent)
-    return low, high
+    if len(parts) == 1:
+        return parts[0].exponents
+    return exponent_range(_bits(parts), parts[0].groups.ids, parts[0].groups.n)
 
 
 @compiled

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.groups import Groups, check_lengths
+from aggr.kernels.exponents import LEAST
+from aggr.kernels.grouped import Numbers
+from aggr.kernels.groups import Groups as Groups
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.superaccumulator import origins, to_arrow
 
 NEAR = 43  # powers of two that the numbers of a group may lie apart: 53 bits and as many more are 96
-LEAST = -1074  # the exponent of the least double
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
 _WORD = (1 << 32) - 1
 _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
@@ -27,14 +28,13 @@ _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
 Whole = NDArray[np.int64]
 
 
-def sum_near(numbers: NDArray[np.float64], groups: Groups, squares: bool) -> pa.StructArray | None:
+def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
     """Sum finite floats per group, or their squares, without error; None where they lie too far apart, or are too few.
 
     Parameters
     ----------
-    numbers : array of float64, shape (rows,)
-    groups : Groups
-        Of at most 2^24 rows.
+    numbers : Numbers
+        Of at most 2^24 doubles.
     squares : bool
         Whether their squares are summed.
 
@@ -44,45 +44,27 @@ def sum_near(numbers: NDArray[np.float64], groups: Groups, squares: bool) -> pa.
 
     Examples
     --------
-    >>> sum_near(np.array([0.5, 3.0] * 20), Groups.single(40), squares=False).to_pylist()
+    >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]
     """
-    check_lengths(len(numbers), groups)
-    if not groups.many_rows:
+    if not numbers.groups.prefers_group_loops:
         return None
-    bits, until = groups.in_order(numbers).view(np.int64), groups.until()
-    low, high = groups.cached("exponents in order", numbers, lambda: _exponents(bits, until))
+    low, high = numbers.sorted_exponents
     if (high - low > NEAR).any():
         return None
     level = (1 + squares) * (low - 1 + LEAST) >> 5
     origin = origins(level, level + (_SQUARES if squares else _SUM))
     add = _add_squares if squares else _add
-    return to_arrow(add(bits, until, low, level, origin), origin, level)
+    bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
+    return to_arrow(add(bits, offsets, low, level, origin), origin, level)
 
 
 @compiled
-def _exponents(bits: Whole, until: Whole) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group's numbers other than 0, from 1, as a double holds them."""
-    n = len(until) - 1
-    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
-    for group in range(n):
-        mine = bits[until[group] : until[group + 1]]
-        least: Int = np.int64(_EXPONENT)
-        most: Int = np.int64(1)
-        for i in range(len(mine)):
-            biased = max((mine[i] >> 52) & _EXPONENT, 1)
-            least = min(least, biased if mine[i] << 1 else np.int64(_EXPONENT))
-            most = max(most, biased if mine[i] << 1 else np.int64(1))
-        low[group], high[group] = min(least, most), most
-    return low, high
-
-
-@compiled
-def _add(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
+def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
     """Add up each group's numbers; ``level`` is that of its lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        mine, least = bits[until[group] : until[group + 1]], low[group]
+        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
         first, second, third = np.int64(0), np.int64(0), np.int64(0)
         for i in range(len(mine)):
             (lower, upper), sign = _shifted(mine[i], least), mine[i] >> 63
@@ -94,11 +76,11 @@ def _add(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Whole) -> 
 
 
 @compiled
-def _add_squares(bits: Whole, until: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
+def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
     """Add up the squares of each group's numbers; ``level`` is that of its lowest digit."""
     digits = np.zeros(origin[-1], np.int64)
     for group in range(len(low)):
-        mine, least = bits[until[group] : until[group + 1]], low[group]
+        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
         zero, one, two = np.uint64(0), np.uint64(0), np.uint64(0)
         three, four, five = np.uint64(0), np.uint64(0), np.uint64(0)
         for i in range(len(mine)):

@@ -1,12 +1,15 @@
-"""Grouped numbers: sums, least and greatest of each group, in one pass."""
+"""Numbers under one grouping: sums, and the least and the greatest of each group, in one pass."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.kernels.exponents import exponent_range, sorted_exponents
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.sort_keys import HIGHEST, LOWEST
@@ -15,7 +18,7 @@ _SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
 
 
-def add(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+def sum_by_group(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
     """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
@@ -37,23 +40,23 @@ def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDAr
     return total, sizes
 
 
-def pick(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
+def row_of_extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
     """Find per group a row with the least key, or the greatest; -1 where a group has no rows."""
     check_lengths(len(keys), groups)
-    edge = extreme_of(keys, groups, greatest)
+    edge = extreme_by_group(keys, groups, greatest)
     best = np.full(groups.n, -1, np.intp)
     rows = np.flatnonzero(keys == edge[groups.ids])
     best[groups.ids[rows]] = rows
     return best
 
 
-def extreme_of(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
+def extreme_by_group(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
     """Find the least key of each group, or the greatest."""
     low, high, _ = _ends(keys, groups.ids, groups.n, False)
     return high if greatest else low
 
 
-class Ends(NamedTuple):
+class Extremes(NamedTuple):
     """The least and the greatest number of each group, and which groups are empty: there they mean nothing."""
 
     low: NDArray[Any]
@@ -81,14 +84,14 @@ def _ends(
 
 
 @compiled
-def _ends_in_order(
-    numbers: NDArray[np.int64], until: NDArray[np.int64], floats: bool
+def _ends_of_sorted(
+    numbers: NDArray[np.int64], offsets: NDArray[np.int64], floats: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
-    """Do what `_ends` does for numbers in the order of their groups."""
-    n, size = len(until) - 1, np.int64(0)
+    """Do what `_ends` does for numbers that are sorted by group."""
+    n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
     for group in range(n):
-        mine = numbers[until[group] : until[group + 1]]
+        mine = numbers[offsets[group] : offsets[group + 1]]
         least, most = HIGHEST, LOWEST
         if floats:
             for i in range(len(mine)):
@@ -107,31 +110,91 @@ def _ordered(bits: Int) -> Int:
     return bits ^ ((bits >> 63) & HIGHEST)
 
 
-def ends_of_numbers(numbers: NDArray[Any], groups: Groups) -> Ends | None:
-    """Find the least and the greatest of each group of int64 or of doubles; None where there is a NaN among them."""
-    check_lengths(len(numbers), groups)
-    return groups.cached("ends", numbers, lambda: _find_ends(numbers, groups))
+@compiled
+def _sort_by_group(values: NDArray[np.int64], ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort values by their group, each group's in their order."""
+    ordered, place = np.empty(len(ids), np.int64), offsets.copy()
+    for i in range(len(ids)):
+        its: Int = np.uint64(ids[i])
+        ordered[np.uint64(place[its])] = values[i]
+        place[its] += 1
+    return ordered
 
 
-def _find_ends(numbers: NDArray[Any], groups: Groups) -> Ends | None:
-    floats = numbers.dtype == np.float64
-    if groups.many_rows:
-        low, high, nan = _ends_in_order(groups.in_order(numbers).view(np.int64), groups.until(), floats)
-    else:
-        low, high, nan = _ends(numbers.view(np.int64), groups.ids, groups.n, floats)
-    if nan:
-        return None
-    empty = low > high
-    if not floats:
-        return Ends(low, high, empty)
-    least, most = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
-    if len(numbers):  # what `Groups.min_max` would go over all of them for
-        span = float(least[~empty].min()), float(most[~empty].max())
-        groups.cached("span", numbers, lambda: span)
-    return Ends(least, most, empty)
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers of 64 bits under one grouping; what is found of them is computed once, however many ask for it.
 
+    Parameters
+    ----------
+    array : array of float64 or int64, shape (rows,)
+    groups : Groups
+        As many rows as ``array``.
 
-def span_of(numbers: NDArray[np.float64], groups: Groups) -> tuple[float, float]:
-    """Find what `Groups.min_max` does, by way of the ends of each group, for whoever needs these as well."""
-    ends_of_numbers(numbers, groups)
-    return groups.min_max(numbers)
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+
+    Examples
+    --------
+    >>> numbers = Numbers(np.array([5.0, 2.0, 13.0]), Groups.of([1, 0, 1], 2))
+    >>> numbers.sorted_by_group, numbers.extremes.low, numbers.min_max
+    (array([ 2.,  5., 13.]), array([2., 5.]), (2.0, 13.0))
+    """
+
+    array: NDArray[Any]
+    groups: Groups
+
+    def __post_init__(self) -> None:
+        """Check the lengths: compiled loops read both arrays by one index."""
+        check_lengths(len(self.array), self.groups)
+
+    @cached_property
+    def bits(self) -> NDArray[np.int64]:
+        """The bits of each number, shape (rows,)."""
+        return np.ascontiguousarray(self.array).view(np.int64)
+
+    @cached_property
+    def sorted_by_group(self) -> NDArray[Any]:
+        """The numbers in the order of their groups, each group's in their order, as `Groups.offsets` parts them.
+
+        Loops over one group after the other keep what they add up in registers, and take several rows at once.
+        """
+        groups = self.groups
+        ordered = self.bits if groups.n == 1 else _sort_by_group(self.bits, groups.ids, groups.offsets)
+        return ordered.view(self.array.dtype)
+
+    @cached_property
+    def extremes(self) -> Extremes | None:
+        """The least and the greatest of each group; None where there is a NaN among them."""
+        floats, groups = self.array.dtype == np.float64, self.groups
+        if groups.prefers_group_loops:
+            low, high, nan = _ends_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
+        else:
+            low, high, nan = _ends(self.bits, groups.ids, groups.n, floats)
+        if nan:
+            return None
+        if not floats:
+            return Extremes(low, high, low > high)
+        least, greatest = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
+        return Extremes(least, greatest, low > high)
+
+    @cached_property
+    def min_max(self) -> tuple[float, float]:
+        """The least and the greatest of all; NaN where there is one, inf and -inf of none."""
+        extremes = self.extremes
+        if extremes is None or not len(self.array):
+            return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
+        filled = ~extremes.empty
+        return float(extremes.low[filled].min()), float(extremes.high[filled].max())
+
+    @cached_property
+    def exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lowest and the highest exponent of each group's doubles other than 0; the lowest is higher if none."""
+        return exponent_range(self.bits[np.newaxis], self.groups.ids, self.groups.n)
+
+    @cached_property
+    def sorted_exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same by one group after the other, counted from 1, as a double holds them."""
+        return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

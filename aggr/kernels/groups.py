@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +15,12 @@ from aggr.kernels import compute as pc
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.normalize import normalize
 
-T = TypeVar("T")
-
-
 _MOST = 2**31 - 1  # rows, and groups: what Arrow's offsets of 32 bits reach
 _LITTLE = 1 << 13  # rows, up to which numpy counts them before a loop is called
 _MANY = 16  # rows a group, from which loops go over one group after the other: of fewer, too much is set up for each
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Groups:
     """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
 
@@ -49,7 +47,6 @@ class Groups:
 
     ids: NDArray[np.intp]
     n: int
-    _known: dict[Hashable, tuple[NDArray[Any] | None, Any]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check the ids, in one pass."""
@@ -126,12 +123,13 @@ class Groups:
         return cls._trusted(np.arange(rows, dtype=np.intp), rows)
 
     @classmethod
-    def _trusted(cls, ids: NDArray[np.intp], n: int) -> Groups:
+    def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
         """Make groups of ids that are known to lie in ``[0, n)``, unchecked: where they were computed just now."""
         groups = object.__new__(cls)
         object.__setattr__(groups, "ids", ids)
         object.__setattr__(groups, "n", n)
-        object.__setattr__(groups, "_known", {})
+        if counts is not None:
+            vars(groups)["_counts"] = counts
         return groups
 
     def __len__(self) -> int:
@@ -159,7 +157,7 @@ class Groups:
             raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
         return Groups._trusted(self.ids[rows], self.n)
 
-    def part(self, rows: slice) -> Groups:
+    def slice(self, rows: slice) -> Groups:
         """Choose a range of rows.
 
         Parameters
@@ -174,82 +172,32 @@ class Groups:
         return Groups._trusted(self.ids[rows], self.n)
 
     def counts(self) -> NDArray[np.int64]:
-        """Return how many rows each group has, shape (n,)."""
-        return self.cached("counts", None, lambda: _counts(self.ids, self.n))
-
-    def until(self) -> NDArray[np.int64]:
-        """Return where each group ends if all are laid end to end, after a 0, shape (n + 1,)."""
-        return self.cached("until", None, lambda: np.append(0, np.cumsum(self.counts())))
-
-    def by_group(self) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the rows in the order of their groups: those of group ``g`` are ``rows[until[g]:until[g + 1]]``."""
-        return self.cached("rows", None, lambda: _by_group(self.ids, self.until())), self.until()
-
-    def in_order(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return values of 64 bits in the order of their groups, each group's in their order.
-
-        Loops over one group after the other keep what they add up in registers, and take several rows at once.
-
-        Parameters
-        ----------
-        values : array of float64 or int64, shape (rows,)
+        """Count the rows of each group.
 
         Returns
         -------
-        array of the same type
-            Those of group ``g`` are ``values[until[g]:until[g + 1]]``, by `until`.
+        array of int64, shape (n,)
         """
-        if self.n == 1:
-            return values
-        ordered = self.cached("in order", values, lambda: _in_order(values.view(np.int64), self.ids, self.until()))
-        return ordered.view(values.dtype)
+        return self._counts
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return _counts(self.ids, self.n)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each group ends if all are laid end to end, after a 0, shape (n + 1,)."""
+        return np.append(0, np.cumsum(self._counts))
+
+    @cached_property
+    def rows_by_group(self) -> NDArray[np.int32]:
+        """The rows in the order of their groups: those of group ``g`` are ``[offsets[g]:offsets[g + 1]]`` of these."""
+        return _by_group(self.ids, self.offsets)
 
     @property
-    def many_rows(self) -> bool:
+    def prefers_group_loops(self) -> bool:
         """Whether groups have so many rows, on average, that loops go over one group after the other."""
         return len(self) >= _MANY * self.n
-
-    def min_max(self, values: NDArray[Any]) -> tuple[float, float]:
-        """Return the least and the greatest of the grouped values, over all groups.
-
-        Parameters
-        ----------
-        values : array of float64, shape (rows,)
-
-        Returns
-        -------
-        low, high : float
-            NaN where there is a NaN; inf and -inf of no values.
-        """
-        return self.cached(
-            "span", values, lambda: (float(values.min(initial=np.inf)), float(values.max(initial=-np.inf)))
-        )
-
-    def cached(self, what: Hashable, values: NDArray[Any] | None, compute: Callable[[], T]) -> T:
-        """Compute something of the grouped values once, however many functions ask for it.
-
-        min, max and the exact sum of a column serve several functions. Values count as the same where they lie at
-        the same place in memory; a reference to them is kept, so that the memory is not used anew.
-
-        Parameters
-        ----------
-        what : hashable
-            Names what is computed.
-        values : array or None
-            What it is computed from, besides the groups; None for the groups alone.
-        compute : callable without arguments
-            Called the first time.
-
-        Returns
-        -------
-        What ``compute`` returned the first time
-        """
-        place = None if values is None else (values.ctypes.data, values.shape, values.strides, values.dtype.str)
-        key = (what, place)
-        if key not in self._known:
-            self._known[key] = (values, compute())
-        known: T = self._known[key][1]
-        return known
 
 
 def type_name(given: Any) -> str:
@@ -355,17 +303,6 @@ def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int
     return rows
 
 
-@compiled
-def _in_order(values: NDArray[np.int64], ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sort values by their group, each group's in their order."""
-    ordered, place = np.empty(len(ids), np.int64), until.copy()
-    for i in range(len(ids)):
-        its: Int = np.uint64(ids[i])
-        ordered[np.uint64(place[its])] = values[i]
-        place[its] += 1
-    return ordered
-
-
 def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
     """Group the rows that agree in every column; null agrees with null.
 
@@ -407,8 +344,7 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
             code += codes
         codes, bound = code, bound * size
     ids, counts = _dense(codes, bound)
-    groups = Groups._trusted(ids, len(counts))
-    groups.cached("counts", None, lambda: counts)
+    groups = Groups._trusted(ids, len(counts), counts)
     return groups, _one_of_each(ids, groups.n)
 
 

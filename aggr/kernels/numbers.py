@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from aggr.kernels import compute as pc
 from aggr.kernels.constant import is_constant
 from aggr.kernels.exact_sums import sum_exactly
-from aggr.kernels.grouped import span_of
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.groups import Groups
 from aggr.kernels.rounding import as_integers, quotient, whole_number
 from aggr.kernels.superaccumulator import Limbs
@@ -70,33 +70,27 @@ def check_unit(units: pa.Array) -> None:
         )
 
 
-def parts_of(values: pa.Array, groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
-    """Split numbers into float parts that add up to them exactly.
+def exact_float_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+    """Split integers, decimals and timestamps into doubles that add up to them exactly, each of shape (rows,).
 
-    Parameters
-    ----------
-    values : array of a type with a `kept_type`, no nulls
-    groups : Groups
-        Of the values.
-
-    Returns
-    -------
-    parts : arrays of finite float64, each of shape (rows,)
-        Decimals and timestamps count in their unit.
-    special : array of int8, shape (rows,), or None
-        Flags of the rows that are NaN or infinite; their parts are 0.
+    Decimals and timestamps count in their unit; no value is null.
     """
     dtype = values.type
-    if pa.types.is_floating(dtype):
-        return _float_parts(values.to_numpy().astype(np.float64, copy=False), groups)
     if pa.types.is_decimal(dtype):
-        return _decimal_parts(values), None
+        return _decimal_parts(values)
     if pa.types.is_timestamp(dtype):
         values = values.view(pa.int64())
     whole = values.to_numpy()
     if whole.dtype == np.uint64:
-        return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)], None
-    return _integer_parts(whole.astype(np.int64, copy=False)), None
+        return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)]
+    return _integer_parts(whole.astype(np.int64, copy=False))
+
+
+def special_flags(x: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Flag the doubles that are NaN or infinite."""
+    flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
+    special: NDArray[np.int8] = flags.astype(np.int8)
+    return special
 
 
 def as_floats(values: pa.Array) -> NDArray[np.float64]:
@@ -109,8 +103,8 @@ def as_floats(values: pa.Array) -> NDArray[np.float64]:
     if len(parts) == 1 and scale <= 22:  # both exact, so that one division rounds once
         floats = parts[0] / 10.0**scale
         return floats
-    exact = Limbs.of_arrow(sum_exactly(parts, Groups.each(len(values))))
-    return quotient(exact, scale=scale)
+    each = Groups.each(len(values))
+    return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, each) for part in parts])), scale=scale)
 
 
 def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:
@@ -152,13 +146,6 @@ def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDA
     mixed = (special & NAN != 0) | (special & (POSITIVE | NEGATIVE) == POSITIVE | NEGATIVE)
     results = np.where(special != 0, infinite, results)
     return np.where(mixed, np.nan, results)
-
-
-def _float_parts(x: NDArray[np.float64], groups: Groups) -> tuple[list[NDArray[np.float64]], NDArray[np.int8] | None]:
-    if not len(x) or np.isfinite(span_of(x, groups)).all():
-        return [x], None
-    special = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
-    return [np.where(special, 0.0, x)], special.astype(np.int8)
 
 
 def _integer_parts(whole: NDArray[np.int64]) -> list[NDArray[np.float64]]:

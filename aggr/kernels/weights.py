@@ -9,8 +9,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
-from aggr.kernels.grouped import add
-from aggr.kernels.groups import Groups
 
 Weights = NDArray[np.int64]
 
@@ -62,16 +60,6 @@ def _refused(column: pa.Array) -> ValueError:
 
 def _is_weight(value: Any) -> bool:
     return bool(0 <= value < 2**63 and value == int(value))
-
-
-def count_rows(groups: Groups, weights: Weights | None) -> pa.Array:
-    """Count the rows of each group, each as often as its weight says; beyond int64 raises ``OverflowError``."""
-    return pa.array(groups.counts() if weights is None else add(weights, groups))
-
-
-def chosen(weights: Weights | None, rows: NDArray[np.bool_]) -> Weights | None:
-    """Keep the weights of the rows that are true; no weights stay none."""
-    return None if weights is None else weights[rows]
 
 
 def float_parts(weights: Weights) -> list[NDArray[np.float64]]:

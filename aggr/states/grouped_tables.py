@@ -20,6 +20,7 @@ from aggr.arguments import nearest, shown
 from aggr.function import Function
 from aggr.kernels.groups import Groups, group_by
 from aggr.kernels.normalize import normalize, one_array
+from aggr.kernels.values import Values
 from aggr.measure import Measure
 from aggr.state_checks import CheckedStates, arrow_of
 from aggr.state_plan import StateColumn
@@ -58,7 +59,11 @@ def reduce_by(
     table of keys, carried columns and states, in the order of the keys
     """
     groups, one = group_by(list(keys.values()), rows.num_rows)
-    reduced = {c.name: c.measure.reduce(rows, groups, times, timezone) for c in states}
+    values: dict[object, Values] = {}  # measures of the same values share what they read of them
+    for measure in (column.measure for column in states):
+        if measure.reads not in values:
+            values[measure.reads] = measure.values(rows, groups, times, timezone)
+    reduced = {c.name: c.measure.reduce_values(values[c.measure.reads]) for c in states}
     return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
 
 

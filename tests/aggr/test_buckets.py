@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggr.kernels.digest import same_bits
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.groups import Groups
 from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
 from aggr.kernels.histogram.field import Buckets
@@ -45,7 +46,7 @@ def written(rows: list[dict[int, int]]) -> pa.StructArray:
 
 def counted(keys: list[int], ids: list[int], n: int, most: int | None) -> pa.StructArray:
     groups = Groups.of(ids, n)
-    return Buckets(most).reduce(groups.in_order(np.array(keys, np.int64)), groups)
+    return Buckets(most).count(Numbers(np.array(keys, np.int64), groups).sorted_by_group, groups)
 
 
 @pytest.mark.slow
@@ -149,7 +150,7 @@ def test_a_damaged_state_is_refused_when_read():
 
 @given(st.lists(st.integers(0, 4), max_size=50))
 def test_rows_of_groups(ids):
-    rows, until = Groups.of(ids, 5).by_group()
+    rows, until = Groups.of(ids, 5).rows_by_group, Groups.of(ids, 5).offsets
     for group in range(5):
         mine = rows[until[group] : until[group + 1]].tolist()
         assert mine == [i for i, id_ in enumerate(ids) if id_ == group]

@@ -17,6 +17,7 @@ import aggr
 from aggr import Groups
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_powers
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.rounding import fraction
 from aggr.kernels.superaccumulator import Limbs
 
@@ -151,7 +152,8 @@ def test_powers_of_wide_decimals_are_summed_in_slices(monkeypatch):
     parts = [np.array([float((x >> shift) & 0xFFFFFFFF) * 2.0**shift for x in numbers]) for shift in (0, 32, 64)]
     parts.append(np.array([float(x >> 96) * 2.0**96 for x in numbers]))
     for degree in (3, 4):
-        sums = Limbs.of_arrow(sum_powers(parts, degree, Groups.of([i % 3 for i in range(50)], 3)))
+        groups = Groups.of([i % 3 for i in range(50)], 3)
+        sums = Limbs.of_arrow(sum_powers([Numbers(part, groups) for part in parts], degree))
         for group in range(3):
             top, exponent = fraction(sums, group)
             assert Fraction(top) * Fraction(2) ** exponent == sum(x**degree for x in numbers[group::3]), (SEED, degree)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from aggr.kernels.exact_sums import sum_exactly, sum_squares
 from aggr.kernels.fixed_point import NEAR, sum_near
+from aggr.kernels.grouped import Numbers
 from aggr.kernels.groups import Groups
 
 SUMS = {"numbers": (sum_exactly, False), "squares": (sum_squares, True)}
@@ -37,12 +38,12 @@ def test_sums_are_those_of_fractions(seed, lowest, apart, n):
     ids = np.append([0, 0], rng.integers(0, n, 40 * n - 2))
     for summed, squares in SUMS.values():
         groups = Groups.of(ids, n)
-        found = summed([values], groups).to_pylist()
+        found = summed([Numbers(values, groups)]).to_pylist()
         for group in range(n):
             mine = [Fraction(value) ** (1 + squares) for value in values[ids == group].tolist()]
             assert total(found[group]) == sum(mine, Fraction(0))
         if lowest >= -1022:  # below, doubles have fewer exponents than powers of two
-            assert (sum_near(values, groups, squares) is None) == (apart > NEAR)
+            assert (sum_near(Numbers(values, groups), squares) is None) == (apart > NEAR)
 
 
 @pytest.mark.parametrize("name", SUMS)
@@ -51,7 +52,7 @@ def test_the_ends_of_doubles(name):
     tiny, huge = 5e-324, 1.7976931348623157e308
     for few in ([tiny], [-tiny, 2.2250738585072014e-308], [huge, -1e300], [0.0, -0.0], [tiny, huge]):
         rows = [few[i % len(few)] for i in range(33)]
-        (found,) = summed([np.array(rows)], Groups.single(33)).to_pylist()
+        (found,) = summed([Numbers(np.array(rows), Groups.single(33))]).to_pylist()
         assert total(found) == sum(Fraction(value) ** (1 + squares) for value in rows)
 
 
@@ -60,21 +61,21 @@ def test_many_rows_carry():
     values = np.full(rows, value)
     values[-1] = value * 2.0**-NEAR
     for summed, squares in SUMS.values():
-        (found,) = summed([values], Groups.single(rows)).to_pylist()
+        (found,) = summed([Numbers(values, Groups.single(rows))]).to_pylist()
         power = 1 + squares
         assert total(found) == (rows - 1) * Fraction(value) ** power + Fraction(values[-1]) ** power
 
 
 def test_few_rows_and_lengths():
-    assert sum_near(np.ones(31), Groups.of([0, 1] * 15 + [0], 2), squares=False) is None
+    assert sum_near(Numbers(np.ones(31), Groups.of([0, 1] * 15 + [0], 2)), squares=False) is None
     with pytest.raises(ValueError, match="3 values for 40 group ids"):
-        sum_near(np.ones(3), Groups.single(40), squares=False)
+        Numbers(np.ones(3), Groups.single(40))
 
 
 @given(st.lists(st.integers(0, 4), max_size=50))
 def test_values_in_the_order_of_their_groups(ids):
     groups, values = Groups.of(ids, 5), np.arange(len(ids)) * 0.5
-    ordered, until = groups.in_order(values), groups.until()
+    ordered, until = Numbers(values, groups).sorted_by_group, groups.offsets
     for group in range(5):
         mine = [value for value, its in zip(values.tolist(), ids, strict=True) if its == group]
         assert ordered[until[group] : until[group + 1]].tolist() == mine

@@ -188,7 +188,7 @@ def test_states_with_spoilt_fields(name):
 @pytest.mark.parametrize("most", [None, 20])
 def test_bytes_of_histograms(most):
     rng = np.random.default_rng(3)
-    whole = Buckets(most).reduce(RNG.integers(0, 60 if most is None else 20, 400), Groups.single(400))
+    whole = Buckets(most).count(RNG.integers(0, 60 if most is None else 20, 400), Groups.single(400))
     rows = whole.to_pylist()[0]
     refused = 0
     for _ in inputs("histograms", 1500):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import aggr
 from aggr.kernels.damage import DamagedState
-from aggr.kernels.grouped import add, ends_of_numbers, span_of
+from aggr.kernels.grouped import Numbers, sum_by_group
 from aggr.kernels.groups import Groups
 
 WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
@@ -45,20 +45,20 @@ def test_ends(data, floats):
     numbers = st.floats(allow_nan=False) if floats else WHOLE
     values, ids, n = drawn(data, numbers, np.float64 if floats else np.int64)
     groups, key = Groups(ids, n), order if floats else int
-    ends, rows = ends_of_numbers(values, groups), grouped(values.tolist(), ids.tolist())
+    ends, rows = Numbers(values, groups).extremes, grouped(values.tolist(), ids.tolist())
     assert ends.empty.tolist() == [group not in rows for group in range(n)]
     for group, held in rows.items():
         assert key(ends.low[group]) == min(map(key, held))
         assert key(ends.high[group]) == max(map(key, held))
     if floats and len(values):
-        assert span_of(values, groups) == (values.min(), values.max())
+        assert Numbers(values, groups).min_max == (values.min(), values.max())
 
 
 @settings(deadline=None)
 @given(st.data())
 def test_where_there_is_a_nan_there_are_no_ends(data):
     values, ids, n = drawn(data, st.sampled_from([1.0, -math.inf, math.nan, -math.nan]), np.float64)
-    assert (ends_of_numbers(values, Groups(ids, n)) is None) == bool(np.isnan(values).any())
+    assert (Numbers(values, Groups(ids, n)).extremes is None) == bool(np.isnan(values).any())
 
 
 @settings(deadline=None)
@@ -68,10 +68,10 @@ def test_sums_beyond_64_bits_are_refused(data):
     rows = grouped(values.tolist(), ids.tolist())
     sums = [sum(rows[group]) for group in range(n)]
     if all(-(2**63) <= total < 2**63 for total in sums):
-        assert add(values, Groups(ids, n)).tolist() == sums
+        assert sum_by_group(values, Groups(ids, n)).tolist() == sums
     else:
         with pytest.raises(OverflowError, match="beyond int64"):
-            add(values, Groups(ids, n))
+            sum_by_group(values, Groups(ids, n))
 
 
 @pytest.mark.parametrize("rows", [2, 20_000])  # interpreted, and compiled

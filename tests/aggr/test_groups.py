@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.fields import ADD, GREATEST, LEAST, OR, pick
-from aggr.kernels.exact_sums import sum_exactly, sum_squares
+from aggr.fields import ADD, GREATEST, LEAST, OR
+from aggr.kernels.exact_sums import sum_exactly
+from aggr.kernels.grouped import Numbers, row_of_extreme
 from aggr.kernels.groups import Groups, group_by
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.logarithmic import LogarithmicMapping
@@ -82,8 +83,8 @@ def test_rows_are_chosen_by_as_many_booleans():
 
 FIVE, TWO = np.arange(5), Groups.of([0, 0], 1)
 EVENTS = pa.array([{"time": 1, "value": 1}] * 5)
-SUMS = sum_exactly([np.ones(5)], Groups.each(5))
-HISTOGRAMS = Buckets().reduce(FIVE, Groups.each(5))
+SUMS = sum_exactly([Numbers(np.ones(5), Groups.each(5))])
+HISTOGRAMS = Buckets().count(FIVE, Groups.each(5))
 UNEQUAL = {
     "add": lambda: ADD.merge(pa.array(FIVE), TWO),
     "or": lambda: OR.merge(pa.array(FIVE.astype(np.int8)), TWO),
@@ -92,10 +93,9 @@ UNEQUAL = {
     "earliest": lambda: aggr.First().state_fields["earliest"].merge(EVENTS, TWO),
     "exact": lambda: aggr.Sum().state_fields["sum"].merge(SUMS, TWO),
     "buckets": lambda: Buckets().merge(HISTOGRAMS, TWO),
-    "keys": lambda: Buckets().reduce(FIVE, TWO),
-    "sum": lambda: sum_exactly([FIVE.astype(float)], TWO),
-    "squares": lambda: sum_squares([FIVE.astype(float)], TWO),
-    "pick": lambda: pick(FIVE, TWO, True),
+    "keys": lambda: Buckets().count(FIVE, TWO),
+    "numbers": lambda: Numbers(FIVE, TWO),
+    "row of the extreme": lambda: row_of_extreme(FIVE, TWO, True),
     "keys of groups": lambda: group_by([pa.array(FIVE)], 2),
     "a function": lambda: aggr.Max().reduce(pa.array(FIVE), TWO),
     "states": lambda: aggr.Count().merge(aggr.Count().zero(5, pa.int64()), TWO),

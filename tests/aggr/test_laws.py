@@ -17,6 +17,7 @@ import pytest
 import aggr
 from aggr.fields import ADD, LEAST, Field
 from aggr.function import Function
+from aggr.kernels.values import Values
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
 
@@ -252,10 +253,10 @@ class Broken(Function):
     def state_fields(self) -> Mapping[str, Field]:
         return {"count": ADD, "value": LEAST}
 
-    def _reduce(self, values, groups):
-        return {"count": pa.array(groups.counts()), "value": LEAST.merge(values, groups)}
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts), "value": LEAST.reduce(values)}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         return states.field("value")
 
 
@@ -271,10 +272,10 @@ class FloatSum(Broken):
     def state_fields(self):
         return {"total": AddFloats()}
 
-    def _reduce(self, values, groups):
-        return {"total": AddFloats().merge(values, groups)}
+    def reduce_values(self, values):
+        return {"total": AddFloats().merge(values.array, values.groups)}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         return states.field("total")
 
 
@@ -285,10 +286,10 @@ class FinishedMean(FloatSum):
     def state_fields(self):
         return {"mean": MeanOfMeans()}
 
-    def _reduce(self, values, groups):
-        return {"mean": MeanOfMeans().merge(values, groups)}
+    def reduce_values(self, values):
+        return {"mean": MeanOfMeans().merge(values.array, values.groups)}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         return states.field("mean")
 
 
@@ -312,37 +313,40 @@ class ByArrival(Broken):
     def state_fields(self):
         return {"value": FirstArrival()}
 
-    def _reduce(self, values, groups):
-        return {"value": FirstArrival().merge(values, groups)}
+    def reduce_values(self, values):
+        return {"value": FirstArrival().merge(values.array, values.groups)}
 
 
 class ZeroForNothing(Broken):
     """Starts from 0 where there is nothing, as tremor's min does."""
 
-    def _reduce(self, values, groups):
-        least = LEAST.merge(values, groups)
-        return {"count": pa.array(groups.counts()), "value": least.fill_null(0.0)}
+    def reduce_values(self, values):
+        least = LEAST.reduce(values)
+        return {"count": pa.array(values.counts), "value": least.fill_null(0.0)}
 
 
 class NextDoor(Broken):
     """Leaks a group's rows into its neighbour."""
 
-    def _reduce(self, values, groups):
-        counts = groups.counts()
-        return {"count": pa.array(counts + np.roll(counts, 1)), "value": LEAST.merge(values, groups)}
+    def reduce_values(self, values):
+        counts = values.counts
+        return {"count": pa.array(counts + np.roll(counts, 1)), "value": LEAST.reduce(values)}
 
 
 class CountsNulls(Broken):
     """Counts nulls as values."""
 
-    def drop_null(self, values, groups):
-        return values, groups
+    def drop_null(self, values):
+        return values
+
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts), "value": LEAST.merge(values.array, values.groups)}
 
 
 class Overwrites(Broken):
     """Divides the state in place when it is read, as flox's finalize does."""
 
-    def _finish(self, states):
+    def finish_states(self, states):
         np.frombuffer(memoryview(states.field("count").buffers()[1]), np.int64)
         address = states.field("count").buffers()[1].address
         import ctypes
@@ -355,7 +359,7 @@ class Overwrites(Broken):
 class WrongType(Broken):
     """Announces a float and returns a whole number when there is one."""
 
-    def _finish(self, states):
+    def finish_states(self, states):
         values = states.field("value")
         return values if not len(values) else pa.array([0] * len(values))
 
@@ -389,7 +393,7 @@ class AnyParameter(Broken):
 class LooksAround(Broken):
     """Reads results as shares of all groups."""
 
-    def _finish(self, states):
+    def finish_states(self, states):
         counts = states.field("count").to_numpy().astype(float)
         return pa.array(counts / max(counts.sum(), 1.0))
 
@@ -400,8 +404,8 @@ class ForgetsToSay(Broken):
 
     step: int = 1
 
-    def _reduce(self, values, groups):
-        return {"count": pa.array(groups.counts() * self.step), "value": LEAST.merge(values, groups)}
+    def reduce_values(self, values):
+        return {"count": pa.array(values.counts * self.step), "value": LEAST.reduce(values)}
 
 
 class ReadsTheOld(Broken):
@@ -428,8 +432,8 @@ class WeighsOnce(Broken):
 
     takes_weights = True
 
-    def _reduce_weighted(self, values, groups, weights):
-        return self._reduce(values, groups)
+    def reduce_values(self, values):
+        return super().reduce_values(Values(values.array, values.groups))
 
 
 BROKEN = {

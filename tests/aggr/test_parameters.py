@@ -45,11 +45,11 @@ class Between(Function):
     def state_fields(self):
         return {f"bucket_{i}": ADD for i in range(len(self.edges) + 1)}
 
-    def _reduce(self, values, groups):
-        bucket = np.searchsorted(self.edges, values.to_numpy(), side="right")
-        return {f"bucket_{i}": pa.array(groups.filter(bucket == i).counts()) for i in range(len(self.edges) + 1)}
+    def reduce_values(self, values):
+        bucket = np.searchsorted(self.edges, values.array.to_numpy(), side="right")
+        return {f"bucket_{i}": pa.array(values.filter(bucket == i).counts) for i in range(len(self.edges) + 1)}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         counts = np.stack([states.field(name).to_numpy() for name in self.state_fields], axis=1)
         return pa.array(list(counts), pa.list_(pa.int64()))
 
@@ -67,10 +67,10 @@ class Loudest(Function):
     def state_fields(self):
         return {"greatest": GREATEST}
 
-    def _reduce(self, values, groups):
-        return {"greatest": GREATEST.merge(values, groups)}
+    def reduce_values(self, values):
+        return {"greatest": GREATEST.reduce(values)}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         return states.field("greatest")
 
 

@@ -143,11 +143,11 @@ class Both(Function):
     def state_fields(self):
         return {"twice": ADD}
 
-    def _reduce(self, values, groups):
-        twice = 1 + values.field("extra").is_valid().to_numpy(zero_copy_only=False)
-        return {"twice": pa.array(np.bincount(groups.ids, twice, groups.n).astype(np.int64))}
+    def reduce_values(self, values):
+        twice = 1 + values.array.field("extra").is_valid().to_numpy(zero_copy_only=False)
+        return {"twice": pa.array(np.bincount(values.groups.ids, twice, values.groups.n).astype(np.int64))}
 
-    def _finish(self, states):
+    def finish_states(self, states):
         return states.field("twice")
 
 

@@ -370,7 +370,7 @@ def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> Window
 def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:
     """Merge the windows of each group; every group has some."""
     groups = Groups.of(ids, int(ids.max()) + 1)
-    rows, until = groups.by_group()
+    rows, until = groups.rows_by_group, groups.offsets
     states = meeting.states
     same = [name for name in states.column_names if name not in functions]
     one = states.select(same).take(pa.array(rows[until[:-1]]))

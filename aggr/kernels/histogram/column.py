@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from aggr.kernels import leb128
 from aggr.kernels.damage import DamagedState, checked_type
-from aggr.kernels.grouped import add
+from aggr.kernels.grouped import sum_by_group
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.leb128 import (
@@ -74,7 +74,7 @@ class Histograms(NamedTuple):
 
     def totals(self) -> NDArray[np.int64]:
         """Count all values of each histogram, shape (n,)."""
-        return add(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
+        return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
 
 
 def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:

@@ -78,10 +78,10 @@ class Buckets(Field):
     greatest: int = 2**31 - 1
     wider: bool = False
 
-    def reduce(
+    def count(
         self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        """Count the keys of each group; keys must lie within int32, in the order of `Groups.in_order`.
+        """Count the keys of each group; keys must lie within int32, sorted by group.
 
         ``ends`` are the least and the greatest key of each group, where they are known; without keys, 1 and 0.
         """
@@ -89,7 +89,7 @@ class Buckets(Field):
         if not len(keys):
             none = np.zeros(groups.n, np.int64)
             return _column(none, none, none, np.zeros(0, np.uint8), np.zeros(groups.n + 1, np.int64))
-        keys, until = keys.astype(np.int32, copy=False), groups.until()  # one type, so that loops are compiled once
+        keys, until = keys.astype(np.int32, copy=False), groups.offsets  # one type, so that loops are compiled once
         low, high = ends or reach(keys, until)
         low = np.maximum(low, high - (self.most or FAR) + 1)
         spans = np.maximum(high - low + 1, 0)
@@ -103,7 +103,7 @@ class Buckets(Field):
         apart = apart if self.most is None else np.maximum(apart, low[ids])
         return _put(column, sparse, _listed(ids, apart, None, sparse))
 
-    def reduce_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
+    def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
         """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
         ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
         return self.merge(ones.to_arrow(), groups)
@@ -121,7 +121,7 @@ class Buckets(Field):
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
         written, sparse, broken, overflown = _merged(
-            *groups.by_group(), low, high, totals, data, places, *bounds, checked, _UNASKED
+            groups.rows_by_group, groups.offsets, low, high, totals, data, places, *bounds, checked, _UNASKED
         )
         if broken:
             raise DamagedState(DAMAGED)

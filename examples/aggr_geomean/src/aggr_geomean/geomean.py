@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from aggr.extend import COUNT, EXACT, Field, Function, Groups, Limbs, as_floats, quotient, sum_exactly
+from aggr.extend import COUNT, EXACT, Field, Function, Limbs, Numbers, Values, quotient, sum_exactly
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Geomean(Function):
         if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
             raise TypeError(f"geomean cannot take a column of type {dtype}; it takes integers, floats and decimals")
 
-    def _reduce(self, values: pa.Array, groups: Groups) -> Mapping[str, pa.Array]:
-        x = as_floats(values)
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        x = values.floats.array
         if len(x) and not (x.min() > 0 and x.max() < np.inf):
             wrong = x[~((x > 0) & (x < np.inf))][0]
             raise ValueError(f"geomean takes positive finite numbers; got {wrong}")
-        return {"count": pa.array(groups.counts()), "logs": sum_exactly([np.log(x)], groups)}
+        return {"count": pa.array(values.counts), "logs": sum_exactly([Numbers(np.log(x), values.groups)])}
 
-    def _finish(self, states: pa.StructArray) -> pa.Array:
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
         counts = states.field("count").to_numpy()
         mean = quotient(Limbs.of_arrow(states.field("logs")), np.maximum(counts, 1))
         return pa.array(np.exp(mean), mask=counts == 0)
