@@ -148,8 +148,9 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
-    part_ranges, _ = planned_ranges(plan_query(FRAME, "1h", WITHIN), snapshot_of(store.backend))
-    parts = store.backend.snapshot().parts
+    snapshot = snapshot_of(store.backend)
+    part_ranges, _ = planned_ranges(plan_query(FRAME, "1h", WITHIN), snapshot)
+    parts = snapshot.parts
     return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
 
 
