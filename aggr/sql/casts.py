@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import shown
+from aggr.iso8601 import DATE
 from aggr.kernels.normalize import is_number
 from aggr.sql.arithmetic import HALF_AWAY_FROM_ZERO
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, maybe, reads
@@ -44,11 +45,6 @@ _NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # each type by 
 _FLOAT = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)$"
 _PLAIN = r"^[+-]?0*[0-9]{0,38}(\.[0-9]{0,38})?$|(?i)^[+-]?[0-9]{0,18}(\.[0-9]{0,18})?e[+-]?1?[0-9]$"  # fits _WIDE
 _BEGINS = r"^[+-]?(\.?[0-9])"
-_LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
-_DATE = (
-    "^(?:[0-9]{4}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)|"
-    rf"{_LEAP}-02-29)$"
-)
 _WIDE = pa.decimal256(76, 38)
 
 
@@ -159,7 +155,7 @@ def _read(text: Value, kind: pa.DataType) -> Value:
         day = pc.replace_substring_regex(text, r"[T ].*$", "")
         for _ in range(2):  # 2024-5-1
             day = pc.replace_substring_regex(day, r"-([0-9])(-|$)", r"-0\1\2")
-        return _where(_DATE, day).cast(kind)
+        return _where(f"^{DATE}$", day).cast(kind)
     if pa.types.is_floating(kind):
         return pc.replace_substring_regex(_where(_FLOAT, text), r"^\+", "").cast(kind)
     if pa.types.is_integer(kind):

@@ -12,12 +12,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from aggr.arguments import shown
+from aggr.iso8601 import read_time
 from aggr.sql.zones import UTC, from_local
 
-_DATE = r"(?P<year>\d{4})(?:-(?P<month>\d{1,2})-(?P<day>\d{1,2})|(?P<basic>\d{4}))"
-_CLOCK = r"(?P<hour>\d{1,2}):?(?P<minute>\d{2})(?::?(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
-_OFFSET = r"(?P<zulu>[Zz])|(?P<sign>[+-])(?P<hours>\d{2})(?::?(?P<minutes>\d{2}))?"
-_TIME = re.compile(rf"\s*{_DATE}(?:[Tt ]\s*{_CLOCK}\s*(?:{_OFFSET})?)?\s*", re.ASCII)
 _FORMS = "'2024-05-01', '2024-05-01 12:30', '2024-05-01T12:30:15.25', each in UTC, or with an offset: Z, +01, +01:00"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -91,25 +89,14 @@ def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
     >>> str(timestamp("2024-05-01T12:30+01:30", "UTC"))
     '2024-05-01 11:00:00+00:00'
     """
-    found = _TIME.fullmatch(text)
-    if not found:
-        raise ValueError(f"the time {text!r} cannot be read; write {_FORMS}")
-    part = found.groupdict(default="0")
-    try:
-        year, month, day = _calendar(found)
-        moment = dt.datetime(year, month, day, int(part["hour"]), int(part["minute"]), int(part["second"]))
-    except ValueError as error:
-        raise ValueError(f"the time {text!r} cannot be read: {error}; write {_FORMS}") from None
-    if int(part["hours"]) > 18 or int(part["minutes"]) > 59:
-        raise ValueError(f"the time {text!r} cannot be read: its offset is beyond 18 hours; write {_FORMS}")
-    offset = (int(part["hours"]) * 60 + int(part["minutes"])) * (-60 if part["sign"] == "-" else 60)
-    nanos = ((moment - _EPOCH) // dt.timedelta(seconds=1) - offset) * 10**9
-    nanos += int(part["fraction"].ljust(9, "0"))
-    unit, steps = ("us", nanos // 1000) if nanos % 1000 == 0 else ("ns", nanos)
+    moment, beside = _read(text, "time", _FORMS)
+    since = _EPOCH if moment.tzinfo is None else _EPOCH.replace(tzinfo=dt.UTC)
+    micros = (moment - since) // dt.timedelta(microseconds=1)
+    unit, steps = ("ns", micros * 1000 + beside) if beside else ("us", micros)
     if not -(2**63) <= steps < 2**63:
         raise ValueError(f"the time {text!r} is too far from 1970 to be told to the nanosecond")
     scalar = pa.scalar(steps, pa.int64())
-    if zone in (None, UTC) or found["zulu"] or found["sign"]:
+    if zone in (None, UTC) or moment.tzinfo is not None:
         return scalar.cast(pa.timestamp(unit, zone))
     return from_local(scalar.cast(pa.timestamp(unit)), zone)
 
@@ -120,16 +107,12 @@ def date(text: str) -> pa.Scalar:
     >>> str(date("2024-05-01"))
     '2024-05-01'
     """
-    found = _TIME.fullmatch(text)
-    if not found:
-        raise ValueError(f"the date {text!r} cannot be read; write '2024-05-01'")
+    return pa.scalar(_read(text, "date", "'2024-05-01'")[0].date(), pa.date32())
+
+
+def _read(text: str, what: str, forms: str) -> tuple[dt.datetime, int]:
     try:
-        return pa.scalar(dt.date(*_calendar(found)), pa.date32())
+        return read_time(text)
     except ValueError as error:
-        raise ValueError(f"the date {text!r} cannot be read: {error}; write '2024-05-01'") from None
-
-
-def _calendar(found: re.Match[str]) -> tuple[int, int, int]:
-    basic = found["basic"]
-    month, day = (basic[:2], basic[2:]) if basic else (found["month"], found["day"])
-    return int(found["year"]), int(month), int(day)
+        reason = f": {error}" if str(error) else ""
+        raise ValueError(f"the {what} {shown(text)} cannot be read{reason}; write {forms}") from None

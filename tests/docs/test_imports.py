@@ -48,6 +48,7 @@ MAY_IMPORT = {
 LAYERS = [
     ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.entry_points", "aggr.extras"],
     ["aggr.kernels"],
+    ["aggr.iso8601"],
     ["aggr.sql"],
     ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.state_checks"],
     ["aggr.kernels.histogram"],

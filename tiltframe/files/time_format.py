@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from aggr.arguments import is_unicode, shown
+from aggr.iso8601 import cast_extended
 from aggr.kernels import compute as pc
 
 _MONTHS = [name.lower() for name in calendar.month_abbr[1:]]
@@ -55,14 +56,13 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")
     clock = _joined([hour, number("M"), number("S")], [2, 2, 2], ":")
     fraction = pc.utf8_slice_codeunits(pc.binary_join_element_wise(parts.get("f", ""), "000000", ""), 0, 6)
-    times = _valid(pc.binary_join_element_wise(date, "T", clock, ".", fraction, "")).cast(pa.timestamp("us"))
+    zone = pc.utf8_upper(parts["z"]) if "z" in parts else "Z"
+    times = cast_extended(pc.binary_join_element_wise(date, "T", clock, ".", fraction, zone, ""))
     micros = times.cast(pa.int64())
     if "j" in parts:
         day = number("j")
         inside = pc.and_(pc.greater(day, 0), pc.less(day, 367))
         micros = pc.if_else(inside, pc.add(micros, pc.multiply(pc.subtract(day, 1), 86_400_000_000)), None)
-    if "z" in parts:
-        micros = pc.subtract(micros, _offset(parts["z"]))
     return micros.cast(pa.timestamp("us", "UTC"))
 
 
@@ -125,22 +125,3 @@ def _of_twelve(hour: pa.Array, half: pa.Array) -> pa.Array:
 def _joined(numbers: list[pa.Array], widths: list[int], sign: str) -> pa.Array:
     texts = [pc.utf8_lpad(n.cast(pa.string()), w, "0") for n, w in zip(numbers, widths, strict=True)]
     return pc.binary_join_element_wise(*texts, sign)
-
-
-def _valid(texts: pa.Array) -> pa.Array:
-    """Give null for days and hours that there are not, half by half."""
-    try:
-        texts.cast(pa.timestamp("us"))
-        return texts
-    except pa.ArrowInvalid:
-        if len(texts) == 1:
-            return pa.nulls(1, pa.string())
-        half = len(texts) // 2
-        return pa.concat_arrays([_valid(texts[:half]), _valid(texts[half:])])
-
-
-def _offset(zone: pa.Array) -> pa.Array:
-    digits = pc.replace_substring_regex(pc.replace_substring_regex(zone, "^[Zz]$", "+0000"), ":", "")
-    hours = pc.utf8_slice_codeunits(digits, 1, 3).cast(pa.int64())
-    minutes = pc.add(pc.multiply(hours, 60), pc.utf8_slice_codeunits(digits, 3, 5).cast(pa.int64()))
-    return pc.multiply(pc.if_else(pc.starts_with(digits, "-"), pc.negate(minutes), minutes), 60_000_000)

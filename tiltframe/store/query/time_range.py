@@ -19,6 +19,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from aggr.arguments import shown
+from aggr.iso8601 import read_time
 from windows import check_timezone, window
 from windows.timezone import clock
 
@@ -29,8 +30,6 @@ _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
 _FIRST, _END = dt.datetime(2, 1, 1), dt.datetime(9999, 1, 1)
 _OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
-_TIME = r"\d\d(?::?\d\d(?::?\d\d(?:[.,]\d+)?)?)?"
-_ISO = re.compile(rf"(?P<date>\d{{4}}-?(?:\d\d-?\d\d|W\d\d(?:-?\d)?))(?:[Tt ](?P<time>{_TIME}))?\s*{_OFFSET}", re.A)
 _PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
 _PLAIN = re.compile(rf"(\d{{4}})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d))?)?)?\s*{_OFFSET})?)?", re.ASCII)
 _AGO = re.compile(r"-(\d{1,6})(s|m|h|d|w|mo|q|y)", re.ASCII)
@@ -141,7 +140,7 @@ def _read_pattern(text: str, timezone: str) -> tuple[int, int]:
         )
     filled = [*parts[:given], *("01", "01", "01", "00", "00", "00")[given:]]
     try:
-        named = _from_iso("{}-{}-{}T{}:{}:{}".format(*filled), match["offset"])
+        named, _ = read_time("{}-{}-{}T{}:{}:{}".format(*filled) + (match["offset"] or ""))
     except ValueError as error:
         raise ValueError(f"cannot read the range {text!r}: {error}") from None
     offset, named = named.utcoffset(), named.replace(tzinfo=None)
@@ -200,12 +199,8 @@ def read_moment(moment: object, timezone: str, now: int | None = None) -> int:
 
 
 def _read_iso(text: str) -> dt.datetime:
-    """Read ISO 8601; a blank may stand before the offset, and a date have one."""
-    match = _ISO.fullmatch(text)
     try:
-        if match is None:
-            raise ValueError
-        return _from_iso(f"{match['date']}T{match['time'] or '00'}", match["offset"])
+        return read_time(text)[0]
     except ValueError:
         hint = "; a pattern is a range by itself, not one end of it" if "*" in text else f"; write {_A_MOMENT}"
         raise ValueError(f"cannot read {shown(text)} as a time{hint}") from None
@@ -216,10 +211,6 @@ def _from_numpy(moment: np.datetime64) -> dt.datetime:
         raise _beyond(moment)
     micros: dt.datetime = moment.astype("datetime64[us]").item()
     return micros
-
-
-def _from_iso(local: str, offset: str | None) -> dt.datetime:
-    return dt.datetime.fromisoformat(f"{local}{(offset or '').upper()}")
 
 
 def _first(local: int, timezone: str) -> int:
