@@ -49,7 +49,7 @@ LAYERS = [
     ["aggr.arguments", "aggr.call_text", "aggr.duration", "aggr.entry_points", "aggr.extras"],
     ["aggr.kernels"],
     ["aggr.sql"],
-    ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.state_checks"],
+    ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.input_types", "aggr.state_checks"],
     ["aggr.kernels.histogram"],
     ["aggr.function", "aggr.registry"],
     ["aggr.measure", "aggr.state_plan"],
