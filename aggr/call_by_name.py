@@ -102,7 +102,7 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     sections = {title: text.strip("\n") for title, text in zip(rest[::2], rest[1::2], strict=True)}
     first, *further = function.inputs
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
-    columns = [f"{word} : str\n    {function.takes.get(role, 'Of any type.')}" for word, role in about.items()]
+    columns = [f"{word} : str\n    {function.about.get(role, function.takes.sentence)}" for word, role in about.items()]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
     words = [f"{word} : str, optional\n    {_WORDS[word]}" for word in named]
     own = [sections["Parameters"]] if "Parameters" in sections else []

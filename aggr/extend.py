@@ -17,9 +17,10 @@ else it needs is imported from here, and from nowhere else in this package.
 """
 
 from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
 from aggr.functions.exact_family import ExactSums, Sums
 from aggr.functions.python_function import PerGroup
+from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_number import ExactNumbers
 from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
@@ -33,13 +34,17 @@ from aggr.kernels.values import Values
 
 __all__ = [
     "ADD",
+    "ANY",
     "COUNT",
     "EARLIEST",
     "EXACT",
     "GREATEST",
     "LATEST",
     "LEAST",
+    "NUMBERS",
     "OR",
+    "ORDERED",
+    "SUMMABLE",
     "Buckets",
     "DamagedState",
     "Exact",
@@ -48,6 +53,7 @@ __all__ = [
     "Field",
     "Function",
     "Groups",
+    "InputTypes",
     "Limbs",
     "MinOrMax",
     "Numbers",

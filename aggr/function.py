@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Self, final, overload
 import numpy as np
 import pyarrow as pa
 
-from aggr.arguments import shown
 from aggr.fields import Field
+from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.groups import Groups, check_groups, type_name
@@ -55,11 +55,14 @@ class Function(ABC):
     keeps, returns, guarantee : a few words each, for people
     inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
         is the event time, and is given by ``by=``; others are given by their names
-    takes : input -> what its column may be, a sentence for people
+    takes : the rule for the types of its inputs, of `aggr.input_types`; any type by default
+    about : input -> a sentence about its column, if that of ``takes`` does not say enough
     nullable_inputs : names of inputs in which a null does not make the row skipped
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
+    accessors : ``quantile`` and ``rank``, as far as `aggr.states.accessors` can read them of its states: by a parameter
+        ``quantiles``, and by `share_up_to`
     answers_for : names of functions whose states this one's state contains, for the same column
     version : of the state's layout
     earlier_versions : of which the function reads states as well; others are refused by name
@@ -77,9 +80,11 @@ class Function(ABC):
     returns: ClassVar[str]
     guarantee: ClassVar[str]
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {}
+    accessors: ClassVar[frozenset[str]] = frozenset()
     answers_for: ClassVar[frozenset[str]] = frozenset()
     inputs: ClassVar[tuple[str, ...]] = ("value",)
-    takes: ClassVar[Mapping[str, str]] = {}
+    takes: ClassVar[InputTypes] = ANY
+    about: ClassVar[Mapping[str, str]] = {}
     nullable_inputs: ClassVar[frozenset[str]] = frozenset()
     takes_weights: ClassVar[bool] = False
     version: ClassVar[int] = 1
@@ -167,7 +172,7 @@ class Function(ABC):
         """
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Refuse a type of input that the function does not take; by default it takes any.
+        """Refuse a type of input that the function does not take; by default what ``takes`` does not allow.
 
         Parameters
         ----------
@@ -179,7 +184,25 @@ class Function(ABC):
         TypeError
             Says what the function takes.
         """
-        return
+        for one in [dtype] if len(self.inputs) == 1 else [field.type for field in dtype]:
+            self.takes.check(self.name, one)
+
+    def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most a given one, for a function whose ``accessors`` name ``rank``.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null, and checked.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            In [0, 1]; null where there are no values.
+        """
+        raise NotImplementedError
 
     def drop_null(self, values: Values) -> Values:
         """Drop the rows that are null, or null in an input that is not in `nullable_inputs`.
@@ -319,7 +342,7 @@ class Function(ABC):
             dtype = values.type
             found = [field.name for field in dtype] if pa.types.is_struct(dtype) else []
             if sorted(found) != sorted(self.inputs):
-                raise unsupported_input(self, dtype, f"a struct of {' and '.join(self.inputs)}")
+                raise unsupported_input(self.name, dtype, f"a struct of {' and '.join(self.inputs)}")
             if isinstance(values, pa.ChunkedArray):
                 values = values.combine_chunks()
             columns, missing = [pc.struct_field(values, name) for name in self.inputs], values.is_null()
@@ -584,27 +607,6 @@ def _one_version(version: int) -> pa.Array:
 def _merged_type(function: Function, dtype: pa.StructType) -> pa.DataType:
     """Return the type that states of a type have once merged."""
     return function._merge(pa.array([], dtype), Groups.of([], 0), True).type
-
-
-def unsupported_input(function: Function, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
-    """Make the error for an input that a function does not take.
-
-    Parameters
-    ----------
-    function : Function
-    dtype : pa.DataType
-        What was given.
-    takes : str
-        What is allowed: ``"integers and floats"``.
-    hint : str
-        What to do instead; it follows ``takes``.
-
-    Returns
-    -------
-    TypeError
-        To be raised by the caller.
-    """
-    return TypeError(f"{function.name} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 
 
 def keyword(role: str) -> str:

@@ -62,7 +62,6 @@ class Measure:
     weight: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the names and the condition, as early as they are known."""
         if not isinstance(self.function, Function):
             raise ValueError(f"a measure needs a function such as aggr.Sum(); got {self.function!r}")
         name = self.function.name

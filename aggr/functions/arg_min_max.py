@@ -9,9 +9,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import Field, ValueBy
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
+from aggr.input_types import ORDERED
 from aggr.kernels import compute as pc
-from aggr.kernels.sort_keys import has_order
 from aggr.kernels.values import Values
 
 
@@ -29,10 +29,8 @@ class ArgMin(Function):
     """
 
     name = "arg_min"
-    takes: ClassVar[Mapping[str, str]] = {
-        "value": "Of any type that has an order.",
-        "by": "The column that decides, likewise.",
-    }
+    takes = ORDERED
+    about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
     keeps = "the least of the other column, and the value beside it"
     returns = "the value's type; null where there is nothing"
     guarantee = "exact; ties broken by value, never by arrival"
@@ -40,14 +38,7 @@ class ArgMin(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The least of the least."""
         return {"least": ValueBy("by", greatest=False)}
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take two columns that have an order."""
-        for field in dtype:
-            if not has_order(field.type):
-                raise unsupported_input(self, field.type, "types that have an order")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         names = [*self.inputs[1:], "value"]  # what orders comes first
@@ -76,5 +67,4 @@ class ArgMax(ArgMin):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The greatest of the greatest."""
         return {"greatest": ValueBy("by", greatest=True)}

@@ -12,9 +12,9 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.duration import read_duration
 from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function, unsupported_input
+from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
-from aggr.kernels.sort_keys import has_order
+from aggr.input_types import ORDERED
 from aggr.kernels.values import Values
 
 
@@ -55,7 +55,7 @@ class Collect(Function):
     nested: tuple[str, ...] = field(default=(), metadata={"accepts": "str | Sequence[str]"})
 
     name = "collect"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
+    takes = ORDERED
     keeps = "the values and their event times"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, ordered by event time and value, never by arrival"
@@ -63,7 +63,6 @@ class Collect(Function):
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         check_max(self.max)
         if not isinstance(self.keep, str) or self.keep not in KEEPS:
             raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
@@ -71,14 +70,10 @@ class Collect(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Lists are joined."""
         return {"events": EventList(self.max, self.keep)}
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Take two columns that have an order."""
-        for given in dtype:
-            if not has_order(given.type):
-                raise unsupported_input(self, given.type, "types that have an order")
+        super().check_input(dtype)
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import Field
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max
-from aggr.kernels.sort_keys import has_order
+from aggr.input_types import ORDERED
 from aggr.kernels.values import Values
 
 
@@ -39,7 +39,7 @@ class CollectSet(Function):
     max: int = DEFAULT_MAX
 
     name = "collect_set"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
+    takes = ORDERED
     keeps = "the distinct values"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, in the order of values"
@@ -47,18 +47,11 @@ class CollectSet(Function):
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
 
     def __post_init__(self) -> None:
-        """Check the parameter."""
         check_max(self.max)
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Sets are united."""
         return {"values": ValueSet(self.max)}
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take a column that has an order."""
-        if not has_order(dtype):
-            raise unsupported_input(self, dtype, "types that have an order")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {"values": ValueSet(self.max).of(values.array, values.groups)}

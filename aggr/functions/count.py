@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from aggr.fields import COUNT, Field
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
 from aggr.kernels.values import Values
 
 
@@ -25,7 +25,7 @@ class Count(Function):
     """
 
     name = "count"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type. Without one, rows are counted."}
+    about: ClassVar[Mapping[str, str]] = {"value": "Of any type. Without one, rows are counted."}
     keeps = "the count"
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"
@@ -33,13 +33,7 @@ class Count(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Counts add up."""
         return {"count": COUNT}
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take any type but unions, of which Arrow does not tell the nulls."""
-        if pa.types.is_union(dtype):
-            raise unsupported_input(self, dtype, "every type that tells its nulls")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {"count": pa.array(values.counts)}

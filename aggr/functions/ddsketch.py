@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
+from aggr.input_types import NUMBERS
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_sums import sum_exactly, sum_products
@@ -72,7 +73,9 @@ class Dds(Function):
     max_bins: int | None = None
 
     name = "dds"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
+    takes = NUMBERS
+    about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
+    accessors = frozenset({"quantile", "rank"})
     keeps = "DDSketch buckets, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, quantiles; null where there is nothing"
     takes_weights = True
@@ -80,7 +83,6 @@ class Dds(Function):
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"relative_accuracy": pa.float64(), "max_bins": pa.int32()}
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         accuracy = self.relative_accuracy
         # at 1e-6 the keys of all doubles lie within ±3.8e8, and so in 32 bits; at 1e-7 they would not
@@ -99,7 +101,6 @@ class Dds(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Counts, sums and buckets add up."""
         buckets = self._field
         counts = {"zero": COUNT, "nan": COUNT, "positive_infinity": COUNT, "negative_infinity": COUNT}
         return {
@@ -114,11 +115,6 @@ class Dds(Function):
     @property
     def _field(self) -> Buckets:
         return Buckets(self.max_bins, *self.mapping.reach)
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take integers, floats and decimals, as float64."""
-        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-            raise unsupported_input(self, dtype, "integers, floats and decimals")
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         none = pa.array(np.zeros(values.groups.n, np.int64))
@@ -172,7 +168,6 @@ class Dds(Function):
         return np.where(ends.empty, 1, low), np.where(ends.empty, 0, high)
 
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states whose least and greatest value do not lie in the outermost buckets, or sum without values."""
         ends = [end for sign in ("negative", "positive") for end in self._held(states.field(sign))]
         counted = [_whole(states, name) for name in ("negative_infinity", "zero", "positive_infinity")]
         values = [(_floats(states.field(name)), states.field(name).is_null()) for name in ("min", "max")]

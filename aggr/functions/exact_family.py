@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
+from aggr.input_types import SUMMABLE
 from aggr.kernels.damage import DamagedState
 from aggr.kernels.exact_number import ExactNumbers, cross
 from aggr.kernels.exact_sums import sum_powers, sum_products, sum_squares
@@ -82,7 +83,6 @@ class ExactSums(Function):
     sums : field -> the product of inputs that is summed in it, up to four: ``"x"``, ``"x·y"``, ``"x·x·x"``
     units : input -> the field that holds one unit of it
     special : field -> the product of inputs whose NaN and infinities it notes
-    takes_timestamps : whether inputs may be timestamps
 
     Guarantee
     ---------
@@ -97,7 +97,7 @@ class ExactSums(Function):
     sums: ClassVar[Mapping[str, str]]
     units: ClassVar[Mapping[str, str]] = {"value": "unit"}
     special: ClassVar[Mapping[str, str]] = {"special": "value"}
-    takes_timestamps: ClassVar[bool] = False
+    takes = SUMMABLE
 
     def least_count(self) -> int:
         """How many rows a result needs; of fewer it is null."""
@@ -116,7 +116,6 @@ class ExactSums(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Counts, flags and sums add up; the units are those of the inputs."""
         return {
             "count": COUNT,
             **dict.fromkeys(self.units.values(), UNIT),
@@ -124,19 +123,10 @@ class ExactSums(Function):
             **{name: Exact(max(2, len(inputs))) for name, inputs in self._monomials().items()},
         }
 
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take numbers that can be summed: integers, floats and decimals of up to 38 digits."""
-        for given in [dtype] if len(self.inputs) == 1 else [part.type for part in dtype]:
-            if kept_type(given) is None or (pa.types.is_timestamp(given) and not self.takes_timestamps):
-                takes = "integers, floats, decimals of up to 38 digits" + (" and timestamps" * self.takes_timestamps)
-                hint = "; cast it to an integer" if pa.types.is_boolean(given) else ""
-                raise unsupported_input(self, given, takes, hint)
-
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states that were cast to another unit, and sums that no rows have."""
         for unit in self.units.values():
             dtype = states.field(unit).type
-            if kept_type(dtype) is None or (pa.types.is_timestamp(dtype) and not self.takes_timestamps):
+            if not self.takes.allows(dtype):
                 raise DamagedState(f"its field {unit!r} has type {dtype}")
             check_unit(states.field(unit))
         if not self._possible(states):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from aggr.fields import EARLIEST, LATEST, Field
 from aggr.function import EVENT_TIME
@@ -23,7 +22,6 @@ class First(ArgMin):
     """
 
     name = "first"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of any type that has an order. Nulls are skipped."}
     keeps = "value and event time of the earliest event"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact; ties in time broken by value, never by arrival"
@@ -31,7 +29,6 @@ class First(ArgMin):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The earliest of the earliest."""
         return {"earliest": EARLIEST}
 
 
@@ -51,5 +48,4 @@ class Last(First):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The latest of the latest."""
         return {"latest": LATEST}

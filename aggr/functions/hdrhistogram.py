@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
 from aggr.fields import COUNT, GREATEST, LEAST, Field
-from aggr.function import Function, unsupported_input
+from aggr.function import Function
+from aggr.input_types import NUMBERS
 from aggr.kernels import compute as pc
 from aggr.kernels.damage import DamagedState, checked_type
 from aggr.kernels.grouped import Numbers
@@ -145,9 +146,11 @@ class Hdr(Function):
     rank: str = "nearest"
 
     name = "hdr"
-    takes: ClassVar[Mapping[str, str]] = {
+    takes = NUMBERS
+    about: ClassVar[Mapping[str, str]] = {
         "value": "Of integers, floats or decimals from 0; others are refused by name."
     }
+    accessors = frozenset({"quantile", "rank"})
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     takes_weights = True
@@ -155,7 +158,6 @@ class Hdr(Function):
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
         if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 1 <= self.digits <= 5:
             raise ValueError(f"digits must be a whole number from 1 to 5; got {shown(self.digits)}")
@@ -176,20 +178,13 @@ class Hdr(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """Buckets add up."""
         return {"nan": COUNT, "min": LEAST, "max": GREATEST, "buckets": self._field}
 
     @property
     def _field(self) -> Buckets:
         return Buckets(None, 0, self.layout.last)
 
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take integers, floats and decimals."""
-        if not (pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)):
-            raise unsupported_input(self, dtype, "integers, floats and decimals")
-
     def check_consistency(self, states: pa.StructArray) -> None:
-        """Refuse states whose least and greatest value do not lie in the outermost buckets."""
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
         for name, end in (("min", "low"), ("max", "high")):
             kept = checked_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()

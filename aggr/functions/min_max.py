@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pyarrow as pa
 
 from aggr.fields import GREATEST, LEAST, Field
-from aggr.function import Function, unsupported_input
-from aggr.kernels.sort_keys import has_order
+from aggr.function import Function
+from aggr.input_types import ORDERED
 from aggr.kernels.values import Values
 
 
@@ -26,22 +25,14 @@ class Min(Function):
     """
 
     name = "min"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of numbers, booleans, dates, timestamps, strings or bytes."}
+    takes = ORDERED
     keeps = "the least value"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact"
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The least of the least."""
         return {"least": LEAST}
-
-    def check_input(self, dtype: pa.DataType) -> None:
-        """Take every type that has an order."""
-        if not has_order(dtype):
-            raise unsupported_input(
-                self, dtype, "numbers, decimals, booleans, dates, times, timestamps, strings and bytes"
-            )
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {name: field.reduce(values) for name, field in self.state_fields.items()}
@@ -66,5 +57,4 @@ class Max(Min):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """The greatest of the greatest."""
         return {"greatest": GREATEST}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from aggr.arguments import shown
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
+from aggr.input_types import SUMMABLE_OR_TIMES
 from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.kernels.rounding import as_integers, quotient, whole_number
 from aggr.kernels.superaccumulator import Limbs
@@ -59,11 +59,9 @@ class Sum(_Summed):
     dtype: str | None = None
 
     name = "sum"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals."}
     returns = "int64, float64 or decimal by input, or as dtype says; null where there is nothing"
 
     def __post_init__(self) -> None:
-        """Refuse a type that sums cannot be read as."""
         if self.dtype not in (None, "decimal", "float64"):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
@@ -95,11 +93,10 @@ class Avg(_Summed):
     """
 
     name = "avg"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats, decimals or timestamps."}
+    takes = SUMMABLE_OR_TIMES
     aliases = ("mean",)
     state_name = "sum"
     returns = "float64, a timestamp for timestamps; null where there is nothing"
-    takes_timestamps = True
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         total, dtype, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
@@ -134,7 +131,6 @@ class Var(ExactSums):
     ddof: int = 1
 
     name = "var"
-    takes: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals."}
     aliases = ("variance",)
     keeps = "exact Σx, exact Σx², count"
     returns = "float64; null where the count is not above ddof"
@@ -142,11 +138,9 @@ class Var(ExactSums):
     sums: ClassVar = {"sum": "value", "squares": "value·value"}
 
     def __post_init__(self) -> None:
-        """Refuse a ddof that is no whole number from 0."""
         check_ddof(self.ddof)
 
     def least_count(self) -> int:
-        """One more than is taken off."""
         return self.ddof + 1
 
     def result(self, sums: Sums) -> Floats:

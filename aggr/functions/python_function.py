@@ -101,7 +101,6 @@ class PerGroup(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        """States combine one by one."""
         return {"state": _Folded(self.start, self.combine, self.state_kind)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
@@ -121,14 +120,12 @@ class _Folded(Field):
     dtype: pa.DataType
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        """Fold per group; a group without rows keeps the start."""
         states = [self.start() for _ in range(groups.n)]
         for group, value in zip(groups.ids.tolist(), column.to_pylist(), strict=True):
             states[group] = self.step(states[group], value)
         return _kept(states, self.dtype, "a state", self.step)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse states of another type."""
         if column.type != self.dtype:
             try:
                 column.cast(self.dtype)

@@ -18,10 +18,7 @@ class _TwoColumns(ExactSums):
 
     keeps = "exact Σy, Σx, Σyx, Σy², Σx², count"
     inputs = ("y", "x")
-    takes: ClassVar = {
-        "y": "Of integers, floats or decimals.",
-        "x": "The other column, likewise.",
-    }
+    about: ClassVar = {"x": "The other column, likewise."}
     units: ClassVar = {"y": "y_unit", "x": "x_unit"}
     special: ClassVar = {"special": "y·x"}
     sums: ClassVar = {"y": "y", "x": "x", "yx": "y·x", "yy": "y·y", "xx": "x·x"}
@@ -57,11 +54,9 @@ class Covar(_TwoColumns):
     returns = "float64; null where the count is not above ddof"
 
     def __post_init__(self) -> None:
-        """Refuse a ddof that is no whole number from 0."""
         check_ddof(self.ddof)
 
     def least_count(self) -> int:
-        """One more than is taken off."""
         return self.ddof + 1
 
     def result(self, sums: Sums) -> Floats:

@@ -23,7 +23,6 @@ class _Shape(ExactSums):
     sample: bool = False
 
     keeps = "exact Σx, Σx², Σx³, Σx⁴, count"
-    takes: ClassVar = {"value": "Of integers, floats or decimals."}
     sums: ClassVar = {
         "sum": "value",
         "squares": "value·value",
@@ -33,7 +32,6 @@ class _Shape(ExactSums):
     answers_for = frozenset({"count", "sum", "avg", "var", "stdev", "skewness", "kurtosis"})
 
     def __post_init__(self) -> None:
-        """Refuse what is not True or False."""
         checked_truth(self.sample, "sample")
 
 
@@ -65,7 +63,6 @@ class Skewness(_Shape):
     returns = "float64; null where the column does not vary, or a sample has fewer than 3 rows"
 
     def least_count(self) -> int:
-        """A sample needs three."""
         return 3 if self.sample else 1
 
     def result(self, s: Sums) -> Floats:
@@ -105,7 +102,6 @@ class Kurtosis(_Shape):
     returns = "float64; null where the column does not vary, or a sample has fewer than 4 rows"
 
     def least_count(self) -> int:
-        """A sample needs four."""
         return 4 if self.sample else 1
 
     def result(self, s: Sums) -> Floats:

@@ -42,7 +42,6 @@ class EventList(Field):
     keep: str
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        """Join the lists of each group."""
         return self.of(*_entries(column, groups))
 
     def of(self, events: pa.StructArray, groups: Groups) -> pa.ListArray:
@@ -58,7 +57,6 @@ class EventList(Field):
         return _lists(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no lists of events in their order, and more of them than a group may have."""
         events, lengths = _checked_entries(column, self.max)
         if not pa.types.is_struct(events.type) or sorted(f.name for f in events.type) != ["time", "value"]:
             raise DamagedState(f"has entries of type {events.type}, not structs of time and value")
@@ -80,7 +78,6 @@ class ValueSet(Field):
     max: int
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        """Unite the lists of each group."""
         return self.of(*_entries(column, groups))
 
     def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
@@ -97,7 +94,6 @@ class ValueSet(Field):
         return _lists(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:
-        """Refuse what are no lists of distinct values in their order, and more of them than a group may have."""
         values, lengths = _checked_entries(column, self.max)
         keys = _checked_keys(values)
         if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():

@@ -27,10 +27,7 @@ class WeightedAvg(ExactSums):
     """
 
     name = "weighted_avg"
-    takes: ClassVar[Mapping[str, str]] = {
-        "value": "Of integers, floats or decimals.",
-        "weight": "The weights, likewise, of either sign.",
-    }
+    about: ClassVar[Mapping[str, str]] = {"weight": "The weights, likewise, of either sign."}
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null where there is nothing, or the weights add up to 0"
     inputs = ("value", "weight")

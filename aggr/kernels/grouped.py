@@ -147,7 +147,6 @@ class Numbers:
     groups: Groups
 
     def __post_init__(self) -> None:
-        """Check the lengths: compiled loops read both arrays by one index."""
         check_lengths(len(self.array), self.groups)
 
     @cached_property

@@ -49,7 +49,6 @@ class Groups:
     n: int
 
     def __post_init__(self) -> None:
-        """Check the ids, in one pass."""
         object.__setattr__(self, "n", _number("the number of groups", self.n))
         if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
             raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
@@ -133,7 +132,6 @@ class Groups:
         return groups
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.ids)
 
     def filter(self, rows: NDArray[np.bool_]) -> Groups:

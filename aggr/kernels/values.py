@@ -46,7 +46,6 @@ class Values:
     weights: Weights | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.array)
 
     @cached_property

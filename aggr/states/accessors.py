@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from numbers import Real
 
@@ -52,7 +52,7 @@ def quantile(states: pa.Array, q: float) -> pa.Array:
     """
     asked = check_quantiles([q])
     function = function_of(states)
-    if "quantiles" not in function.parameters():
+    if "quantile" not in function.accessors:
         raise _cannot("quantile", function)
     results = replace(function, **{"quantiles": asked}).finish(states)
     return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
@@ -64,11 +64,10 @@ def rank(states: pa.Array, value: float) -> pa.Array:
     dds is exact for some value within α of the one given, hdr to its significant digits; NaN is never counted.
     """
     value, function = number(value), function_of(states)
-    read = getattr(function, "share_up_to", None)
-    if read is None:
+    if "rank" not in function.accessors:
         raise _cannot("rank", function)
     column = checked(function, states).states
-    return with_nulls(read(column.drop_null(), value), column.is_valid())
+    return with_nulls(function.share_up_to(column.drop_null(), value), column.is_valid())
 
 
 def number(value: float) -> float:
@@ -125,8 +124,8 @@ def accessors_of(function: type[Function]) -> list[str]:
     """Name the accessors that can read the states of a function."""
     record = _record_of(function)
     able = {
-        "quantile": any(f.name == "quantiles" for f in fields(function)),
-        "rank": hasattr(function, "share_up_to"),
+        "quantile": "quantile" in function.accessors,
+        "rank": "rank" in function.accessors,
         "mean": "avg" in function.answers_for or "mean" in record,
         "stdev": "stdev" in function.answers_for or {"stdev", "count"} <= record,
         "count": function.name == "count" or "count" in function.answers_for or "count" in record,

@@ -18,6 +18,7 @@ STATES = SUM.reduce(pa.array([1.0, 2.0]), aggr.Groups.each(2))
 WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes from elsewhere is checked
     *("aggr/function.py", "aggr/state_checks.py", "aggr/states/ranges.py"),
     *("tiltframe/level_chain.py", "tiltframe/spilled_states.py", "tiltframe/store/closed_windows.py"),
+    "tiltframe/store/checked_states.py",
     *("tiltframe/store/query/results.py", "tiltframe/streaming/open_windows.py", "tiltframe/streaming/panes.py"),
     *("tiltframe/streaming/window_table.py", "spark_udaf/jobs/aggregate.py", "spark_udaf/jobs/rollup.py"),
 }

@@ -50,7 +50,7 @@ LAYERS = [
     ["aggr.kernels"],
     ["aggr.iso8601"],
     ["aggr.sql"],
-    ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.state_checks"],
+    ["aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.input_types", "aggr.state_checks"],
     ["aggr.kernels.histogram"],
     ["aggr.function", "aggr.registry"],
     ["aggr.measure", "aggr.state_plan"],

@@ -1,0 +1,102 @@
+"""Input types: what columns a function may declare that it takes. There are three rules, and one for timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.kernels.normalize import is_number
+from aggr.kernels.numbers import kept_type
+from aggr.kernels.sort_keys import has_order
+
+
+@dataclass(frozen=True)
+class InputTypes:
+    """A rule for the type of a column.
+
+    Parameters
+    ----------
+    words : str
+        What it allows, for errors: ``"integers and floats"``.
+    sentence : str
+        The same, for the description of a parameter.
+    allows : function of a type
+        Whether a normalized type is allowed.
+    """
+
+    words: str
+    sentence: str
+    allows: Callable[[pa.DataType], bool]
+
+    def check(self, function: str, dtype: pa.DataType) -> None:
+        """Refuse a type that the rule does not allow.
+
+        Parameters
+        ----------
+        function : str
+            Its name.
+        dtype : pa.DataType
+            Of the column, normalized.
+
+        Raises
+        ------
+        TypeError
+            Says what the function takes.
+        """
+        if not self.allows(dtype):
+            cast = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
+            raise unsupported_input(function, dtype, self.words, cast)
+
+
+def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str = "") -> TypeError:
+    """Make the error for an input that a function does not take.
+
+    Parameters
+    ----------
+    function : str
+        Its name.
+    dtype : pa.DataType
+        What was given.
+    takes : str
+        What is allowed: ``"integers and floats"``.
+    hint : str
+        What to do instead; it follows ``takes``.
+
+    Returns
+    -------
+    TypeError
+        To be raised by the caller.
+    """
+    return TypeError(f"{function} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
+
+
+def _tells_nulls(dtype: pa.DataType) -> bool:
+    return not pa.types.is_union(dtype)
+
+
+def _is_summable(dtype: pa.DataType) -> bool:
+    return kept_type(dtype) is not None and not pa.types.is_timestamp(dtype)
+
+
+def _has_sum_or_is_time(dtype: pa.DataType) -> bool:
+    return kept_type(dtype) is not None
+
+
+ANY = InputTypes("every type that tells its nulls", "Of any type.", _tells_nulls)
+ORDERED = InputTypes(
+    "types that have an order: numbers, booleans, dates, times, timestamps, strings and bytes",
+    "Of any type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",
+    has_order,
+)
+NUMBERS = InputTypes("integers, floats and decimals", "Of integers, floats or decimals.", is_number)
+SUMMABLE = InputTypes(
+    "integers, floats, decimals of up to 38 digits", "Of integers, floats or decimals of up to 38 digits.", _is_summable
+)
+SUMMABLE_OR_TIMES = InputTypes(
+    "integers, floats, decimals of up to 38 digits and timestamps",
+    "Of integers, floats, decimals of up to 38 digits, or timestamps.",
+    _has_sum_or_is_time,
+)
