@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from aggr.kernels import compute as pc
 from aggr.kernels.normalize import normalize, one_array
+from aggr.state_checks import made_here
 from aggr.states.grouped_tables import finish_by
 from aggr.states.row_hash import row_hashes
 from tiltframe.frame import END, LEVEL, START, TiltFrame
@@ -50,7 +51,8 @@ def checked(states: pa.Table, frame: TiltFrame) -> pa.Table:
         raise ValueError(f"the states of the finest level, {finest.name}, are missing: coarser ones are made of them")
     merged, below = [], given[finest.name]
     for level in frame.levels:
-        below = labelled(merge_level(below, frame, level, trusted=level != finest, unknown=True), frame, level)
+        states_below = below if level == finest else made_here(below)
+        below = labelled(merge_level(states_below, frame, level, unknown=True), frame, level)
         if level.name in given and level != finest:
             _check_made_of(given[level.name], below, frame, level)
         merged.append(below)
