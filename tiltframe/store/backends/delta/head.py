@@ -59,12 +59,13 @@ def note_head(table: str, version: int) -> None:
     before = Head.of(table) or Head(version - 1)
     if before.version >= version:
         return
-    digests = dict(before.digests)
-    for entry in (f"{at:020d}.json" for at in range(before.version + 1, version + 1)):
-        digests[entry] = _digest(Path(table, LOG, entry))
+    names = [f"{at:020d}.json" for at in range(before.version + 1, version + 1)]
     checkpoint = f"{version:020d}.checkpoint.parquet"
+    known = before.digests
     if Path(table, LOG, checkpoint).exists():
-        digests = {checkpoint: _digest(Path(table, LOG, checkpoint)), entry: digests[entry]}
+        known, names = {}, [checkpoint, names[-1]]
+    paths = [path for path in (Path(table, LOG, name) for name in names) if path.exists()]
+    digests = {**known, **{path.name: _digest(path) for path in paths}}
     fresh = Path(table, f"{_NAME}.{uuid.uuid4().hex}")
     fresh.write_text(json.dumps(asdict(Head(version, digests))))
     os.replace(fresh, Path(table, _NAME))
