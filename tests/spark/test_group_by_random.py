@@ -63,11 +63,26 @@ INPUTS = ["v", "v + 1", "length(k)", "CASE WHEN ok THEN v END", "inner.a", "get(
 INPUTS += ["y + 0", "CASE WHEN y > 0 THEN y END"]  # of which zero has no sign, for to Spark's min both are one
 UNSUMMED = ["big", "k", "day", "ts", "local", "raw", "ok", "window(ts, '5 minutes').end"]
 BAD_INPUTS = ["explode(tags)", "rand(3)", "sum(v)", "row_number() OVER (ORDER BY v)", "monotonically_increasing_id()"]
-CONDITIONS = [None, "v > 1", "k = 'a'", "ok", "ok IS NULL", "v IN (1, 3)", "y < 1", "big > 9007199254740992", "money < 1"]
+CONDITIONS = [
+    None,
+    "v > 1",
+    "k = 'a'",
+    "ok",
+    "ok IS NULL",
+    "v IN (1, 3)",
+    "y < 1",
+    "big > 9007199254740992",
+    "money < 1",
+]
 FLOATS = [0.0, -0.0, 0.5, -2.25, 2.0**52, float("nan"), float("inf"), float("-inf"), None]
 WHOLE = [0, 2**53 - 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 7, None]
 MONEY = [*map(Decimal, ("0.00", "-0.01", "99999999999999.99", "0.10")), None]
-CHANGES = [dt.datetime(2024, 3, 31, 1), dt.datetime(2024, 10, 27, 0, 59, 59, 999_999), dt.datetime(1969, 12, 31, 23), None]
+CHANGES = [
+    dt.datetime(2024, 3, 31, 1),
+    dt.datetime(2024, 10, 27, 0, 59, 59, 999_999),
+    dt.datetime(1969, 12, 31, 23),
+    None,
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +94,12 @@ def df(spark):
             *(start + dt.timedelta(minutes=draws.randrange(300)) if draws.random() < 0.9 else None,),
             *(dt.date(2024, 1, draws.randint(1, 3)), draws.choice([True, False, None]), draws.randint(1, 3)),
             *((draws.randint(0, 1), draws.choice(["p", None])), draws.sample(range(4), draws.randint(0, 2))),
-            *(draws.choice(FLOATS), draws.choice(WHOLE), draws.choice(MONEY), draws.choice([b"", b"\0\xff", b"a", None])),
+            *(
+                draws.choice(FLOATS),
+                draws.choice(WHOLE),
+                draws.choice(MONEY),
+                draws.choice([b"", b"\0\xff", b"a", None]),
+            ),
             draws.choice(CHANGES),
         )
         for _ in range(60)
