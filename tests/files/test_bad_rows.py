@@ -18,6 +18,7 @@ import pytest
 
 from tiltframe import FrameStore
 from tiltframe.cli import main
+from tiltframe.files import bad_rows
 from tiltframe.files.bad_rows import Line, before_first_bad
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
@@ -190,7 +191,7 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
     main([*asked, "--bad-rows", "bad.jsonl"])
     assert FrameStore("st").query("1d", flat=True)["p_count"].to_pylist() == [30]
     kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
-    assert [(row["line"], row["text"]) for row in kept] == [
+    assert sorted((row["line"], row["text"]) for row in kept) == [
         (2, "x,1"),
         (3, "2024-05-01,n/a"),
         (4, "2024-05-01,-5"),
@@ -199,14 +200,69 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
 
 
 @pytest.mark.store
-def test_rows_of_parquet_without_a_time(tmp_path, monkeypatch):
+def test_rows_of_parquet_without_a_time_are_kept_with_all_of_their_values(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = pa.table({"ts": pa.array([0, None, 2, None], pa.timestamp("ms")), "ms": [1, 2, 4, 8]})
-    pq.write_table(rows, "rows.parquet")
+    monkeypatch.setattr(bad_rows, "_ROWS", 7)  # many pieces, of several row groups
+    draws = random.Random(SEED)
+    times = [None if draws.random() < 0.1 else dt.datetime(2024, 5, 1, 10, minute % 60) for minute in range(300)]
+    notes = [draws.choice(["ü", 'say "x"', None]) for _ in times]
+    rows = pa.table({"note": notes, "ts": pa.array(times, pa.timestamp("ms")), "ms": range(300)})
+    pq.write_table(rows, "rows.parquet", row_group_size=40)
     asked = ["rollup", "rows.parquet", "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", "--store", "st"]
     main([*asked, "--bad-rows", "bad.jsonl"])
-    assert FrameStore("st").query("1d")["s"].to_pylist() == [5]
-    assert [json.loads(line)["line"] for line in Path("bad.jsonl").read_text().splitlines()] == [2, 4]
+    assert FrameStore("st").query("1d")["s"].to_pylist() == [sum(n for n, at in enumerate(times) if at)], SEED
+    kept = [json.loads(line) for line in Path("bad.jsonl").read_text().splitlines()]
+    expected = [(n + 1, {"note": notes[n], "ts": None, "ms": n}) for n, at in enumerate(times) if at is None]
+    assert [(row["line"], json.loads(row["text"])) for row in kept] == expected, SEED
+
+
+@pytest.mark.store
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [  # what the first thousand rows are is not what all are
+        ("a.csv", "ts,ms\n" + "2024-05-01,1\n" * 1500 + "2024-05-01,2.5\n"),
+        ("b.csv", "ts,ms,k\n" + "2024-05-01,1,7\n" * 1500 + "2024-05-01,3,A7\n"),
+        ("c.jsonl", '{"ts": "2024-05-01", "ms": 1}\n' * 1500 + '{"ts": "2024-05-01 10:00:00.5", "ms": 2.5}\n'),
+        ("d.csv", "\nts,ms,t\n" + '2024-05-01,1,"a\nb"\n' * 90_000 + '2024-05-01,2,"a ""b"""\n'),
+    ],
+)
+def test_of_a_clean_file_every_row_counts_and_none_is_looked_at_alone(name, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bad_rows, "_BLOCK", 1 << 16)
+    Path(name).write_text(text)
+    keys = [["--key", "k"], []][",k" not in text]
+    asked = ["rollup", name, "--time", "ts", "--measure", "s=sum(ms)", "--levels", "1d", *keys]
+    main([*asked, "--store", "plain"])
+    monkeypatch.setattr(bad_rows, "sound", lambda *_: pytest.fail("rows are tried one by one"))
+    main([*asked, "--store", "st", "--bad-rows", "bad.jsonl"])
+    assert FrameStore("st").query("1d") == FrameStore("plain").query("1d")
+    assert not Path("bad.jsonl").exists()
+
+
+@pytest.mark.store
+def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draws = random.Random(SEED)
+    lines, bad, total, number = ["ts,ms,note"], {}, 0, 2
+    for ms in range(3000):
+        note = draws.choice(["plain", 'a "b', '"two\nlines"', '"a ""quote"""', '"three\n\nlines, and a comma"'])
+        wrong = draws.random() < 0.02
+        line = f"2024-05-01,{ms},{note}"
+        if wrong:
+            line = bad[number] = draws.choice(
+                ["soon,1,plain", "2024-05-01,1", '2024-05-01,1,"open', '2024-05-01,1,"a"b']
+            )
+        total += 0 if wrong else ms
+        lines.append(line)
+        number += line.count("\n") + 1
+    Path("rows.csv").write_text("\n".join(lines) + "\n")
+    asked = ["rollup", "rows.csv", "--time", "ts", "--measure", "s=sum(ms)", "--measure", "n=count(note)"]
+    for place, block in enumerate((1000, 7777, 1 << 23)):
+        monkeypatch.setattr(bad_rows, "_BLOCK", block)
+        main([*asked, "--levels", "1d", "--store", f"st{place}", "--bad-rows", f"{place}.jsonl"])
+        kept = [json.loads(line) for line in Path(f"{place}.jsonl").read_text().splitlines()]
+        assert {row["line"]: row["text"] for row in kept} == bad, (SEED, block)
+        assert FrameStore(f"st{place}").query("1d")["s"].to_pylist() == [total], (SEED, block)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tiltframe.cli.ingested_files import KnownFile, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar
 from tiltframe.event_time import event_times
-from tiltframe.files.bad_rows import BadRows, file_batches
+from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches
 from tiltframe.files.inputs import Source
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
@@ -29,6 +30,7 @@ from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
 
 _WHOLE_FILES = "with every file that has rows in it"
+_Reduced = TypeVar("_Reduced")
 
 
 @dataclass
@@ -60,11 +62,11 @@ def append_new(
         store = writable()
         note(store, *to_record(filed, (), {}))
         return
-    seen = _Seen()
-    with (
-        _reading(replace(source, files=tuple(one.file for one in came)), store.frame, seen, bad) as batches,
-        spilled(batches, store.frame, max_bytes) as slices,
-    ):
+    with ExitStack() as held:
+        files = replace(source, files=tuple(one.file for one in came))
+        slices, seen = _read(
+            files, store.frame, bad, lambda batches: held.enter_context(spilled(batches, store.frame, max_bytes))
+        )
         for one in came:
             unchanged(one)
         if not seen.spans and store.schema is None:
@@ -96,7 +98,10 @@ def replace_in(
     """Derive a range anew from files; those that have rows in it are held by the store from now on."""
     span = read_time_range(within, store.frame.timezone)
     once = list({one.content: one for one in filed}.values())
-    states, seen = _rolled(replace(source, files=tuple(one.file for one in once)), once, store.frame, span, bad)
+    files = replace(source, files=tuple(one.file for one in once))
+    states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span)
+    for one in once:
+        unchanged(one)
     finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
     inside = _within(finest, span)
     if not inside.num_rows:
@@ -121,25 +126,31 @@ def replace_in(
             click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
 
 
-def _rolled(
-    source: Source, filed: Sequence[KnownFile], frame: TiltFrame, span: Range, bad: BadRows | None
-) -> tuple[pa.Table, _Seen]:
-    """Roll up files, and see where their windows are."""
-    seen = _Seen()
-    with _reading(source, frame, seen, bad, span) as batches:
-        states = rollup_batches(batches, frame)
-    for one in filed:
-        unchanged(one)
-    return states, seen
+def _read(
+    source: Source,
+    frame: TiltFrame,
+    bad: BadRows | None,
+    reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
+    span: Range = (0, 0),
+) -> tuple[_Reduced, _Seen]:
+    """Read and reduce files, with a bar that shows how far, and see when their rows were.
 
+    Rows that functions refuse are looked for in a second reading, once some have been refused.
+    """
+    coded = source.coded(plain_keys(frame.keyed_by))
 
-@contextmanager
-def _reading(
-    source: Source, frame: TiltFrame, seen: _Seen, bad: BadRows | None, span: Range = (0, 0)
-) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Read the batches of files, with a bar that shows how far, and see when their rows were."""
-    with progress_bar("rolling up", source.bytes) as progress:
-        yield _watched(source.coded(plain_keys(frame.keyed_by)), frame, span, seen, bad, progress)
+    def read(check: Callable[[pa.Table], object] | None = None) -> tuple[_Reduced, _Seen]:
+        seen = _Seen()
+        with progress_bar("rolling up", source.bytes) as progress:
+            return reduce(_watched(coded, frame, span, seen, bad, check, progress)), seen
+
+    try:
+        return read()
+    except UNREADABLE:
+        if bad is None:
+            raise
+    bad.begin_again()
+    return read(lambda rows: reduce_rows(rows, frame))
 
 
 def _watched(
@@ -148,13 +159,14 @@ def _watched(
     span: Range,
     seen: _Seen,
     bad: BadRows | None,
+    check: Callable[[pa.Table], object] | None,
     progress: Callable[[int, int], None],
 ) -> Iterator[pa.RecordBatch]:
     """Let the batches of files pass, at least one, and see when their rows were."""
     columns = frame.columns_in(source.schema.names)
     yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in columns]))
     for file in source.files:
-        for batch in file_batches(source, file, columns, lambda rows: reduce_rows(rows, frame), bad):
+        for batch in file_batches(source, file, columns, bad, check):
             if batch.num_rows:
                 times = event_times(batch.column(frame.time), frame.time)
                 low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])

@@ -15,7 +15,7 @@ from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
 from tiltframe.cli.types_from_store import settled
-from tiltframe.files.bad_rows import open_sampled
+from tiltframe.files.bad_rows import open_leniently
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -86,7 +86,7 @@ def rollup(
     with with_standard_input(inputs, input_format) as (given, piped):
         keys = columns_keys_may_read(frame.keyed_by)
         opened = partial(open_source, given, frame.time, keys, reading, frame.timezone)
-        source = opened() if bad is None else open_sampled(opened, reading)
+        source = opened() if bad is None else open_leniently(opened, frame.check, reading)
         source.check(frame.check)
         source = replace(source, schema=settled(source.schema, frame, store))
         store.check_states(store.frame.states_schema(source.schema))

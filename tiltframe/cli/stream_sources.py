@@ -27,7 +27,7 @@ from tiltframe.files.bad_rows import (
     Line,
     before_first_bad,
     file_batches,
-    open_sampled,
+    open_leniently,
     sound,
 )
 from tiltframe.files.formats import without_nothing
@@ -273,7 +273,7 @@ class Arrivals:
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)
-        for batch in file_batches(self._source, path, columns, lambda rows: reduce_rows(rows, self.frame), self.bad):
+        for batch in file_batches(self._source, path, columns, self.bad, lambda rows: reduce_rows(rows, self.frame)):
             if batch.num_rows:
                 yield Arrived(pa.Table.from_batches([batch]), whole=False)
         self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]
@@ -283,7 +283,7 @@ class Arrivals:
         """Take the types of the first file for those of all."""
         keys = columns_keys_may_read(self.frame.keyed_by)
         opened = partial(open_source, [path], self.frame.time, keys, self.reading, self.frame.timezone)
-        source = opened() if self.bad is None else open_sampled(opened, self.reading)
+        source = opened() if self.bad is None else open_leniently(opened, self.frame.check, self.reading)
         source.check(self.frame.check)
         if self.store is not None:
             source = replace(source, schema=settled(source.schema, self.store.frame, self.store))

@@ -15,21 +15,24 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from tiltframe.event_time import event_times
-from tiltframe.files.formats import delimiter_of, kind_of, open_text
+from tiltframe.files.formats import delimiter_of, kind_of, open_text, own_schema
 from tiltframe.files.inputs import Source
+from tiltframe.files.json_arrays import is_array
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.files.soundness import record_pattern
 
 _BLOCK = 1 << 23  # bytes that are read together
 _ROWS = 1 << 16  # the same of Parquet
 _MOST_LINES = 1000  # of a quoted field: a quote that is not closed by then is the mistake
-_SAMPLE = 1000  # records by whose values types are told
+_SAMPLE = 10_000  # records by whose values types are told
 _LONGEST = 300  # characters of a reason
 UNREADABLE = (ValueError, TypeError, OverflowError)
 ALL_BAD = 10  # so many rows, none of which can be read, are no bad rows, but read in the wrong way
@@ -49,6 +52,12 @@ class Line:
     text: bytes
 
 
+_Bad: TypeAlias = list[tuple[Line, Exception]]
+_Piece: TypeAlias = tuple[pa.Table | None, int, _Bad]  # rows, of so many, but for these
+_NONE: _Bad = []
+_Check: TypeAlias = Callable[[pa.Table], object]
+
+
 class BadRows:
     """Where bad rows go: into a file as JSON lines, or nowhere; they are counted.
 
@@ -61,9 +70,15 @@ class BadRows:
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
         """Look what is there."""
-        self.file, self.count = file, 0
-        there = once and file is not None and file.exists()
-        self._known = set(file.read_text(encoding="utf-8").splitlines()) if there and file else set()
+        self.file, self.count, self._known = file, 0, set[str]()
+        if once:
+            self.begin_again()
+
+    def begin_again(self) -> None:
+        """Read all rows once more: nothing is counted yet, and what the file has already is not written again."""
+        self.count = 0
+        if self.file is not None and self.file.exists():
+            self._known = set(self.file.read_text(encoding="utf-8").splitlines())
 
     def put(self, source: str, line: Line, error: Exception) -> None:
         """Keep a line."""
@@ -94,7 +109,7 @@ def reason(error: Exception) -> str:
 
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
-) -> tuple[Rows | None, list[tuple[Line, Exception]]]:
+) -> tuple[Rows | None, _Bad]:
     """Read the lines that can be read, together; tell which cannot, and why.
 
     Parameters
@@ -136,9 +151,7 @@ def before_first_bad(lines: Sequence[Line], read: Callable[[Sequence[Line]], obj
     return low
 
 
-def _divided(
-    lines: Sequence[Line], read: Callable[[Sequence[Line]], object]
-) -> tuple[list[Line], list[tuple[Line, Exception]]]:
+def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) -> tuple[list[Line], _Bad]:
     """Read lines together; where that fails, halves of them, down to lines that cannot be read alone."""
     try:
         read(lines)
@@ -152,120 +165,156 @@ def _divided(
 
 
 def file_batches(
-    source: Source, file: Path, columns: Sequence[str], check: Callable[[pa.Table], object], bad: BadRows | None
+    source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the rows of a file: all, or those that can be read, as `sound_batches` does."""
-    return source.batches_of(file, columns) if bad is None else sound_batches(source, file, columns, check, bad)
-
-
-def sound_batches(
-    source: Source, file: Path, columns: Sequence[str], check: Callable[[pa.Table], object], bad: BadRows
-) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the rows of a file that can be read; keep the others.
+    """Read some columns of the rows of a file: all of them or, with ``bad``, those that can be read.
 
     Parameters
     ----------
     source : Source
     file : path
-        Of the source.
     columns : names
-    check : function of rows
+    bad : BadRows, optional
+        Keeps the others.
+    check : function of rows, optional
         Raises an error for rows that are to be left out as well.
-    bad : BadRows
     """
+    if bad is None:
+        yield from source.batches_of(file, columns)
+        return
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        piece = Path(folder) / f"piece.{kind_of(file)}"
-        schema = pa.schema([source.schema.field(name) for name in columns])
-        for head, lines, write in _pieces(file, source.reading):
-
-            def read(some: Sequence[Line], head: bytes = head, write: _Write = write) -> pa.Table:
-                write(piece, head, some)
-                rows = pa.Table.from_batches(source.batches_of(piece, columns), schema)
-                if source.reading.where is None and rows.num_rows != len(some):
-                    raise ValueError(f"these are {rows.num_rows} rows in one line")
-                event_times(rows.column(source.time), source.time)
-                return rows
-
-            rows, unread = sound(lines, read, check) if lines else (None, [])
-            if len(unread) == len(lines) >= ALL_BAD:
-                raise ValueError(f"{file}: not one of {len(lines):,} rows can be read; {reason(unread[0][1])}")
+        of_format = _of_parquet if kind_of(file) == "parquet" else _of_text
+        for rows, number, unread in of_format(source, file, columns, check or (lambda rows: None), Path(folder)):
+            if len(unread) == number >= ALL_BAD:
+                raise ValueError(f"{file}: not one of {number:,} rows can be read; {reason(unread[0][1])}")
             for line, error in unread:
                 bad.put(str(file), line, error)
             if rows is not None:
                 yield from rows.to_batches()
 
 
-_Write = Callable[[Path, bytes, Sequence[Line]], None]
+def _table(source: Source, file: Path, columns: Sequence[str], rows: list[pa.RecordBatch] | None = None) -> pa.Table:
+    schema = pa.schema([source.schema.field(name) for name in columns])
+    table = pa.Table.from_batches(source.batches_of(file, columns, rows), schema)
+    event_times(table.column(source.time), source.time)
+    return table
 
 
-def _pieces(file: Path, reading: ReadOptions) -> Iterator[tuple[bytes, list[Line], _Write]]:
-    if kind_of(file) == "parquet":
-        yield from _parquet_pieces(file)
-        return
-    quoted = delimiter_of(file, reading) is not None
-    head = b""
-    for lines in _blocks(file, reading, quoted):
-        if quoted and not head and lines:
-            head, lines = lines[0].text, lines[1:]
-        yield head, [line for line in lines if line.text.strip()], _write_lines
+def _whole(read: Callable[[], pa.Table], check: _Check) -> pa.Table | None:
+    """Read rows together; None where some of them cannot be read."""
+    try:
+        check(rows := read())
+    except UNREADABLE:
+        return None
+    return rows
 
 
-def _write_lines(piece: Path, head: bytes, lines: Sequence[Line]) -> None:
-    piece.write_bytes(head + b"".join(line.text for line in lines))
-
-
-def _parquet_pieces(file: Path) -> Iterator[tuple[bytes, list[Line], _Write]]:
+def _of_parquet(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
     import pyarrow.parquet as pq  # a quarter of a second, which other formats need not wait for
 
-    before = 0
-    for batch in pq.ParquetFile(file).iter_batches(_ROWS):
-        begun = before
+    data = pq.ParquetFile(file)
+    needed = [name for name in source.needs(columns).names if name in data.schema_arrow.names]
+    full = enumerate(pq.ParquetFile(file).iter_batches(_ROWS))  # with all columns, for what is kept of bad rows
+    begun = 1
+    for place, batch in enumerate(data.iter_batches(_ROWS, columns=needed)):
 
-        def write(
-            piece: Path, _: bytes, some: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun
-        ) -> None:
-            rows = batch.take([line.number - 1 - begun for line in some])
-            pq.write_table(pa.Table.from_batches([rows]), piece)
+        def read(some: Sequence[Line], batch: pa.RecordBatch = batch, begun: int = begun) -> pa.Table:
+            return _table(source, file, columns, [batch.take([line.number - begun for line in some])])
 
-        before += batch.num_rows
-        yield b"", [Line(begun + at + 1, b"") for at in range(batch.num_rows)], write
+        rows, unread = _whole(partial(_table, source, file, columns, [batch]), check), _NONE
+        if rows is None:
+            rows, unread = sound([Line(begun + at, b"") for at in range(batch.num_rows)], read, check)
+            values = next(batch for at, batch in full if at == place)
+            texts = values.take([line.number - begun for line, _ in unread]).to_pylist()
+            unread = [
+                (Line(line.number, json.dumps(text, default=str, ensure_ascii=False).encode()), error)
+                for (line, error), text in zip(unread, texts, strict=True)
+            ]
+        yield rows, batch.num_rows, unread
+        begun += batch.num_rows
 
 
-def _blocks(file: Path, reading: ReadOptions, quoted: bool) -> Iterator[list[Line]]:
-    """Cut a text file into lines, or records whose quotes are closed, many at once."""
+def _of_text(source: Source, file: Path, columns: Sequence[str], check: _Check, folder: Path) -> Iterator[_Piece]:
+    """Read a text file in pieces of whole records; of one that cannot be read together, record by record."""
+    reading, delimiter = source.reading, delimiter_of(file, source.reading)
+    piece = folder / f"piece.{kind_of(file)}"
+    written = source.written.get(file) or own_schema(sample_of(file, reading, folder), reading)
+    source = replace(source, written={piece: written})
+    head, data, number = b"", b"", 1
+
+    def read(some: Sequence[Line]) -> pa.Table:
+        piece.write_bytes(head + b"".join(line.text for line in some))
+        return _table(source, piece, columns)
+
+    for chunk in _chunks(file, reading):
+        data += chunk
+        if number == 1 and delimiter is not None:
+            head = _head(data, delimiter)
+            number, data = 1 + head.count(b"\n"), data[len(head) :]
+        text = data[: _end_of_records(data, delimiter is not None) if chunk else len(data)]
+        rows = _whole(partial(read, [Line(0, text)]), check) if text.strip() else None
+        if rows is not None:
+            yield rows, rows.num_rows, _NONE
+            number, data = number + text.count(b"\n"), data[len(text) :]
+        elif text.strip():
+            records, left = _records(text, number, delimiter, last=not chunk)
+            lines = [line for line in records if line.text.strip()]
+            if lines:
+                rows, unread = sound(lines, read, check)
+                yield rows, len(lines), unread
+            number = records[-1].number + (records[-1].text.count(b"\n") or 1) if records else number
+            data = left + data[len(text) :]
+
+
+def _end_of_records(data: bytes, quoted: bool) -> int:
+    """Find the last end of a line that is in no quotes, by their number; of none, of any."""
+    last = end = data.rfind(b"\n") + 1
+    quotes = data.count(b'"', 0, end) if quoted else 0
+    while quotes % 2 and end:
+        before = data.rfind(b"\n", 0, end - 1) + 1
+        quotes, end = quotes - data.count(b'"', before, end), before
+    return end or last
+
+
+def _chunks(file: Path, reading: ReadOptions) -> Iterator[bytes]:
+    """Read a text file by blocks, whose lines can be told apart; the last one is empty."""
     if "\n".encode(reading.encoding) != b"\n":
         raise ValueError(f"bad rows are left out of text whose lines end in one byte, and {reading.encoding} has two")
-    number, held = 1, b""
     with open_text(file) as stream:
-        while True:
+        chunk = stream.read(_BLOCK)
+        if delimiter_of(file, reading) is None and is_array(chunk):
+            raise ValueError(f"{file} is one array: bad rows are left out of JSON lines; write an object a line")
+        while chunk:
+            yield chunk
             chunk = stream.read(_BLOCK)
-            data = held + chunk
-            if number == 1 and not quoted and data.lstrip()[:1] == b"[":
-                raise ValueError(f"{file} is one array: bad rows are left out of JSON lines; write an object a line")
-            whole = data.rfind(b"\n") + 1 if chunk else len(data)
-            lines, left = _records(data[:whole].splitlines(keepends=True), number, quoted, last=not chunk)
-            number = left[0].number if left else (lines[-1].number + lines[-1].text.count(b"\n") if lines else number)
-            held = b"".join(line.text for line in left) + data[whole:]
-            yield lines
-            if not chunk:
-                return
+        yield b""
 
 
-def _records(lines: list[bytes], number: int, quoted: bool, last: bool) -> tuple[list[Line], list[Line]]:
-    """Join lines until their quotes are closed; give also those whose end has perhaps not been read."""
+def _head(data: bytes, delimiter: str) -> bytes:
+    """Give the first record of CSV, the names of its columns, and empty lines before it."""
+    found = re.match(rb"[\r\n]*+" + record_pattern(delimiter), data)
+    return found[0] if found else data[: data.find(b"\n") + 1]
+
+
+def _records(data: bytes, number: int, delimiter: str | None, last: bool) -> tuple[list[Line], bytes]:
+    """Cut lines into records, those of CSV where no quote is open; give also what has perhaps not been read to its end.
+
+    A quote that is still open after a thousand lines, or at the end, is the mistake of its line alone.
+    """
+    record = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r)" if delimiter is None else record_pattern(delimiter))
+    line = re.compile(rb"[^\r\n]*+(?:\r\n|\n|\r|\Z)")
     found: list[Line] = []
     at = 0
-    while at < len(lines):
-        end, quotes = at + 1, lines[at].count(b'"') if quoted else 0
-        while quotes % 2 and end < len(lines) and end - at < _MOST_LINES:
-            quotes += lines[end].count(b'"')
-            end += 1
-        if quotes % 2 and end == len(lines) and end - at < _MOST_LINES and not last:
-            return found, [Line(number + place, lines[place]) for place in range(at, len(lines))]
-        end = at + 1 if quotes % 2 else end
-        found.append(Line(number + at, b"".join(lines[at:end])))
-        at = end
-    return found, []
+    while at < len(data):
+        match = record.match(data, at)
+        if match and match[0].count(b"\n") > _MOST_LINES:
+            match = None
+        elif match is None and not last and data.count(b"\n", at) < _MOST_LINES:
+            break
+        text = (match or line.match(data, at))[0]  # type: ignore[index]
+        found.append(Line(number, text))
+        number, at = number + (text.count(b"\n") or 1), at + len(text)
+    return found, data[at:]
 
 
 def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
@@ -273,9 +322,10 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
     if kind_of(file) == "parquet":
         return file
     delimiter = delimiter_of(file, reading)
-    lines = next(_blocks(file, reading, delimiter is not None), [])
-    head = b"".join(line.text for line in lines[:1]) if delimiter else b""
-    records = [line for line in lines[1 if delimiter else 0 :] if line.text.strip()][:_SAMPLE]
+    data = next(_chunks(file, reading))
+    head = _head(data, delimiter) if delimiter else b""
+    records = _records(data[len(head) :], 1, delimiter, last=True)[0]
+    records = [line for line in records if line.text.strip()][:_SAMPLE]
     kinds = [_kinds(line.text.decode(reading.encoding, "replace"), delimiter) for line in records]
     names = _kinds(head.decode(reading.encoding, "replace"), delimiter) if delimiter else None
     of_values: dict[object, Counter[str]] = {}
@@ -300,7 +350,11 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
     """Tell of what kind each value of a record is; None for what is no record."""
     try:
-        values = dict(enumerate(next(csv.reader([text], delimiter=delimiter)))) if delimiter else json.loads(text)
+        values = (
+            dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
+            if delimiter
+            else json.loads(text)
+        )
     except (ValueError, csv.Error, StopIteration, RecursionError):
         return None
     return {name: _kind(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None
@@ -314,7 +368,22 @@ def _kind(value: object, delimiter: str | None) -> str:
     return {bool: "truth", int: "whole", float: "number"}.get(type(value), type(value).__name__)
 
 
-def open_sampled(opened: Callable[[Callable[[Path], Path]], Source], reading: ReadOptions) -> Source:
-    """Open a source by types that samples of its files tell, for files may begin with bad rows."""
+def open_leniently(
+    opened: Callable[[Callable[[Path], Path]], Source], check: Callable[[pa.Schema], None], reading: ReadOptions
+) -> Source:
+    """Open a source; where bad rows spoil its types, by those that most records of samples of its files have."""
+
+    def text_times(source: Source) -> list[bool]:
+        csv = [source.written[file] for file in source.files if delimiter_of(file, reading) is not None]
+        return [pa.types.is_string(own.field(source.time).type) for own in csv if source.time in own.names]
+
+    try:
+        source = opened(lambda file: file)
+        check(source.schema)
+        if not any(text_times(source)):
+            return source
+    except UNREADABLE:
+        source = None
     with tempfile.TemporaryDirectory(prefix="tiltframe-") as folder:
-        return opened(lambda file: sample_of(file, reading, Path(folder)))
+        sampled = opened(lambda file: sample_of(file, reading, Path(folder)))
+    return sampled if source is None or text_times(source) != text_times(sampled) else source

@@ -76,11 +76,12 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 def read(
     file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file, those that it has.
+    """Read some columns of a file.
 
     Parameters
     ----------
     columns : names
+        Of columns that it has; of JSON lines, where one may come late, of any.
     wanted : schema
         The types that text files are read in; what is a dictionary here is one as Parquet is read, too.
     exact : names
@@ -90,7 +91,7 @@ def read(
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
-        yield from data.to_batches(columns=[n for n in columns if n in data.schema.names], batch_size=1 << 17)
+        yield from data.to_batches(columns=list(columns), batch_size=1 << 17)
     elif kind_of(file) == "json":
         schema = pa.schema([wanted.field(name) for name in columns])
         with _json_stream(file, reading) as stream:
@@ -104,11 +105,9 @@ def read(
 def _read_csv(
     file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    present = own_schema(file, reading).names
-    names = [name for name in columns if name in present]
-    kinds = {name: wanted.field(name).type for name in names}
+    kinds = {name: wanted.field(name).type for name in columns}
     texts = {name for name, kind in kinds.items() if _comes_as_text(name, kind, exact, reading)}
-    schema = pa.schema(pa.field(name, pa.string() if name in texts else kinds[name]) for name in names)
+    schema = pa.schema(pa.field(name, pa.string() if name in texts else kinds[name]) for name in columns)
     with open_text(file) as stream:
         for batch in open_csv(stream, file, reading, schema):
             batch = without_nothing(batch, ["", *reading.null], texts)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,7 @@ class Source:
     ``schema`` has every column of every file, each in the type that holds all of them, or that was declared; ``time``
     names the column of event times; ``keys`` the columns whose values must be what a text file writes. ``timezone`` is
     of the clock that expressions of ``reading`` read times on; ``own`` has the columns before the time is computed, if
-    it is.
+    it is; ``written`` those that each file has by itself, as far as it has been looked at.
     """
 
     files: tuple[Path, ...]
@@ -44,6 +44,7 @@ class Source:
     reading: ReadOptions = _NOTHING
     timezone: str = "UTC"
     own: pa.Schema | None = None
+    written: Mapping[Path, pa.Schema] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -69,14 +70,21 @@ class Source:
             if done is not None:
                 done(file)
 
-    def batches_of(self, file: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Read some columns of every row of one file."""
-        own = rows_before(columns, self.schema, self.own, self.time, self.reading)
+    def batches_of(
+        self, file: Path, columns: Sequence[str], rows: Iterable[pa.RecordBatch] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read some columns of every row of one file, or of those of its rows that have been read."""
+        own = self.needs(columns)
         before = file.stat()
-        wanted = self._read_as(file, own)
+        written = self.written.get(file) or own_schema(file, self.reading)
+        wanted = self._read_as(file, own, written)
         try:
-            _check_sound(file, self.reading)
-            for batch in read(file, own.names, wanted, self.keys, self.reading):
+            if rows is None:
+                _check_sound(file, self.reading)
+                late = kind_of(file) == "json"  # a column of JSON lines may come after the first ones
+                present = [name for name in own.names if late or name in written.names]
+                rows = read(file, present, wanted, self.keys, self.reading)
+            for batch in rows:
                 yield prepared(self._widened(batch, own, file), columns, self.time, self.reading, self.timezone)
         except pa.ArrowCancelled:  # Arrow noticed the Ctrl-C first
             raise KeyboardInterrupt from None
@@ -86,6 +94,10 @@ class Source:
         after = file.stat()
         if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
             raise ValueError(f"{file} was written to while it was read; wait until it is whole, and try again")
+
+    def needs(self, columns: Sequence[str]) -> pa.Schema:
+        """Say what is read of files to give some columns."""
+        return rows_before(columns, self.schema, self.own, self.time, self.reading)
 
     def check(self, check: Callable[[pa.Schema], None]) -> None:
         """Check the schema; where a column is text for a value that is no number, say which it is, and its line."""
@@ -100,16 +112,15 @@ class Source:
                         raise wrong from None
             raise
 
-    def _read_as(self, file: Path, own: pa.Schema) -> pa.Schema:
+    def _read_as(self, file: Path, own: pa.Schema, written: pa.Schema) -> pa.Schema:
         """Say in which types a text file is read: its times as text, unless they are numbers."""
         at = own.get_field_index(self.time)
         if at < 0 or self.reading.time is not None or kind_of(file) == "parquet":
             return own
         if (fraction := self.reading.fraction(self.time)) is not None:
             return own.set(at, pa.field(self.time, fraction if kind_of(file) == "json" else pa.string()))
-        theirs = own_schema(file, self.reading)
-        place, given = theirs.get_field_index(self.time), self.reading.declared.get(self.time)
-        whole = place >= 0 and pa.types.is_integer(theirs.field(place).type) and not _is_text(given)
+        place, given = written.get_field_index(self.time), self.reading.declared.get(self.time)
+        whole = place >= 0 and pa.types.is_integer(written.field(place).type) and not _is_text(given)
         return own.set(at, pa.field(self.time, pa.int64() if whole else pa.string()))
 
     def _widened(self, batch: pa.RecordBatch, schema: pa.Schema, file: Path) -> pa.RecordBatch:
@@ -183,11 +194,13 @@ def open_source(
     here = Path.cwd()
     files = [file.relative_to(here) if file.is_relative_to(here) else file for file in files]
     schema: pa.Schema | None = None
+    written: dict[Path, pa.Schema] = {}
     for file in files:
         if not file.stat().st_size:
             raise ValueError(f"{file} is empty: it has no columns, let alone rows")
         try:
-            own = _schema(sample(file), time, reading)
+            written[file] = own_schema(sample(file), reading)
+            own = _schema(file, written[file], time, reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
             raise _explained(file, error, partial(wrong_json, file, error, reading)) from None
@@ -202,7 +215,7 @@ def open_source(
     if at >= 0 and reading.time is None and pa.types.is_null(schema.field(at).type):  # no rows, or no times
         schema = schema.set(at, pa.field(time, INSTANT))
     own = None if reading.time is None else schema
-    return Source(tuple(files), with_time(schema, time, reading), time, tuple(keys), reading, timezone, own)
+    return Source(tuple(files), with_time(schema, time, reading), time, tuple(keys), reading, timezone, own, written)
 
 
 def _files(path: Path) -> list[Path]:
@@ -241,9 +254,8 @@ def files_below(folder: Path, through: tuple[Path, ...] = ()) -> Iterator[Path]:
             yield path
 
 
-def _schema(file: Path, time: str, reading: ReadOptions) -> pa.Schema:
-    """Read a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
-    own = own_schema(file, reading)
+def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.Schema:
+    """Give a file's schema in plain types; event times that are no whole numbers count as microseconds UTC."""
     of_time = () if reading.time is None else columns_in(reading.time, own.names)
     for name in own.names:
         if own.names.count(name) > 1:

@@ -85,11 +85,7 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
     """Read field by field, as Arrow does; raise ``ValueError`` for the first whose quote is not closed."""
     with pa.input_stream(file, compression="detect") as stream:
         data = stream.read().decode(encoding).removeprefix("\ufeff").encode()
-    apart = re.escape(delimiter).encode()
-    quoted = rb'"[^"]*+(?:""[^"]*+)*+"'
-    bare = rb'[^"\r\n' + apart + rb"][^\r\n" + apart + rb"]*+"
-    fields = re.compile(rb"(?:(?:" + quoted + rb"|" + bare + rb")?+(?:" + apart + rb"|\r\n|\n|\r))*+")
-    found = fields.match(data + b"\n")
+    found = re.match(rb"(?:%s)*+" % record_pattern(delimiter), data + b"\n")
     at = found.end() if found else 0
     if at < len(data):
         line = data.count(b"\n", 0, at) + 1
@@ -98,3 +94,10 @@ def _find_unclosed(file: Path, encoding: str, delimiter: str) -> None:
             f"{file}: in line {line:,} a quote opens a field, {start!r}, and is not closed before a delimiter or the "
             'end of a line; close it, and write a quote within a quoted field twice ("")'
         )
+
+
+def record_pattern(delimiter: str) -> bytes:
+    """Write a record of CSV, with the end of its line, as a regular expression; a quote counts where a field begins."""
+    apart = re.escape(delimiter).encode()
+    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\r\n%s][^\r\n%s]*+)?+' % (apart, apart)
+    return rb"%s(?:%s%s)*+(?:\r\n|\n|\r)" % (field, apart, field)
