@@ -16,6 +16,7 @@ from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.output import json_lines
 from tiltframe.files.read_options import ReadOptions
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import read_emit, read_late
 from tiltframe.streaming.policies import micros
 
@@ -33,7 +34,7 @@ def run(
     source: str | None,
     options: tuple[str, ...],
     *,
-    frame: TiltFrame,
+    frame: TiltFrame | OrderedAggregator,
     uri: str | None,
     state: Path | None,
     once: bool,
@@ -70,6 +71,8 @@ def run(
         option = given[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
     settings = dict(_setting(text) for text in options)
+    if uri is not None and isinstance(frame, OrderedAggregator):
+        raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
     delay = micros(others["disorder"])
     if uri is None:
         read_late(others["late"] or "drop")
@@ -83,8 +86,8 @@ def run(
     _shuffle(spark, others["shards"], state)
     arriving = _loaded(spark, source, settings, folder)
     if arrival:
-        arriving = _arrived(arriving, frame.time)
-    if uri is None:
+        arriving = _arrived(arriving, _time(frame))
+    if isinstance(frame, OrderedAggregator) or uri is None:
         query = _emitted(arriving, frame, delay, state, once, **others)
     else:
         query = stream_into(
@@ -112,7 +115,7 @@ def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -
 
 def _emitted(
     df: DataFrame,
-    frame: TiltFrame,
+    frame: TiltFrame | OrderedAggregator,
     delay: int,
     checkpoint: Path | None,
     once: bool,
@@ -123,19 +126,25 @@ def _emitted(
     **_: Any,
 ) -> StreamingQuery:
     """Write what is emitted to standard output as JSON lines."""
-    kind = next((kind for name, kind in df.dtypes if name == frame.time), None)
+    time = _time(frame)
+    kind = next((kind for name, kind in df.dtypes if name == time), None)
     if kind != "timestamp":
         raise ValueError(
-            f"the watermark of a Spark source needs a column of timestamps, and {frame.time!r} "
+            f"the watermark of a Spark source needs a column of timestamps, and {time!r} "
             f"{'is not there' if kind is None else f'is of type {kind}'}; of JSON and CSV --option inferTimestamp=true "
             "or --option inferSchema=true may read it so"
         )
-    marked = df.withWatermark(frame.time, f"{delay} microseconds")
+    marked = df.withWatermark(time, f"{delay} microseconds")
     writer = stream(marked, frame, emit=emit, late=late or "drop", max_keys=max_keys).writeStream
     if checkpoint is not None:
         writer = writer.option("checkpointLocation", str(checkpoint.resolve()))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
     return writer.foreachBatch(_print).start()
+
+
+def _time(frame: TiltFrame | OrderedAggregator) -> str:
+    """Name the column of event times."""
+    return str((frame.query if isinstance(frame, OrderedAggregator) else frame).time)
 
 
 def _print(batch: DataFrame, number: int) -> None:

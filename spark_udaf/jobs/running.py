@@ -8,7 +8,6 @@ A key may be larger than memory: its rows come in batches, and only what the win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -26,7 +25,7 @@ from spark_udaf.jobs.tune_worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT
-from tiltframe.ordered.query import columns_needed, running_query
+from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
 
@@ -106,9 +105,9 @@ def running(
     prepare(df.sparkSession)
     given = arrow_schema(df)
     query.check(given)
-    columns = columns_needed(query, given)
+    columns = query.columns_in(given.names)
     result = RunningAggregation.of(query).finish(given.empty_table()).schema
-    inside = replace(query, order=_computed(query.order))
+    inside = query.ordered_by(computed(query.order))
     return _streamed(df, columns, query.order, lambda: RunningAggregation.of(inside), bool(query.ticks), result)
 
 
@@ -139,8 +138,7 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     given = arrow_schema(df, frame.columns_in(df.columns))
     frame.check(given)
     result = OrderedRollup(frame).add(given.empty_table()).schema
-    order = _computed(frame.order)
-    inside = OrderedFrame(frame.levels, order.time, frame.measures, order.keyed_by, order.then)
+    inside = frame.ordered_by(computed(frame.order))
     return _streamed(df, frame.columns_in(given.names), frame.order, lambda: OrderedRollup(inside), False, result)
 
 
@@ -148,7 +146,7 @@ def _streamed(
     df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
 ) -> DataFrame:
     """Bring the rows of a key together, in order, and take them batch by batch."""
-    inside = _computed(order)
+    inside = computed(order)
     made = [text for name, text in inside.keyed_by.items() if text != name]
     taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]
     if taken:
@@ -197,7 +195,7 @@ def _last_key(table: pa.Table, order: Order) -> int:
     return int(np.append(0, np.flatnonzero(np.diff(groups.ids)) + 1)[-1])
 
 
-def _computed(order: Order) -> Order:
+def computed(order: Order) -> Order:
     """Say which columns the keys are in once they have been computed: before the shuffle, which goes by them."""
     named = {name: name if name == text else f"{_KEY}{i}" for i, (name, text) in enumerate(order.keyed_by.items())}
     return Order(named, order.time, order.then)
@@ -205,7 +203,7 @@ def _computed(order: Order) -> Order:
 
 def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
     """Add the keys that are computed, each row once per element of a list."""
-    made = {text: order.keyed_by[name] for name, text in _computed(order).keyed_by.items() if text != name}
+    made = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
     if not made:
         return rows
     given = arrow_schema(rows)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiltframe import TiltFrame
 from tiltframe.streaming import Progress
 
 OBSERVED = "tiltframe"  # the name of a stream's numbers in Spark's own progress
@@ -15,9 +14,9 @@ _SUMS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows", "key
 _BY_LEVEL = ("open_windows", "kept_windows")
 
 
-def names_of(frame: TiltFrame) -> list[str]:
-    """Name the numbers of a frame's windows; all but the watermark are summed over the shards."""
-    return [*_SUMS, WATERMARK, *(f"{kind} {level.name}" for kind in _BY_LEVEL for level in frame.levels)]
+def names_of(levels: Sequence[str]) -> list[str]:
+    """Name the numbers of a stream; all but the watermark are summed over the shards."""
+    return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
 
 
 def counted(progress: Progress) -> dict[str, int | None]:

@@ -129,7 +129,7 @@ class ParquetStream:
         columns: Sequence[str],
         keys: Sequence[str],
         time: str,
-        reduce: Callable[[Batches, bool], Batches],
+        reduce: Callable[[Batches, int], Batches],
         schema: pa.Schema,
     ) -> DataFrame:
         """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
@@ -149,7 +149,7 @@ class ParquetStream:
                 inside = without_folders(keys, (piece.folders for piece in pieces))
                 rows = Selection(arriving.schema, columns, inside, arriving.filters, arriving.filesystem).rows(pieces)
                 latest = _Latest(rows, time)
-                for batch in reduce(iter(latest), share == 0):
+                for batch in reduce(iter(latest), share):
                     yield latest.beside(batch)
 
         each = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers)))).repartition(tasks, _SHARE)

@@ -1,6 +1,6 @@
 """What the tasks of a stream do with rows, states and messages; nothing here needs a JVM.
 
-rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ told ─▶ messages of emitted states ─ read ─▶ rows
+rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_emitted ─▶ messages of emitted states ─ read ─▶ rows
 """
 
 from __future__ import annotations
@@ -27,19 +27,57 @@ from tiltframe.event_time import event_times
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
 from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
+from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStream
 from tiltframe.streaming.saved import Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
-NEWEST = "newest"
-IN = MESSAGE.append(pa.field(NEWEST, pa.int64()))  # what comes to a shard
+NUMBER = "number"  # of a message: the newest window that it tells of, or its place among others
+IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # what comes to a shard
 OUT = "message"  # what a shard gives, beside its numbers
 
 _MESSAGE_BYTES = 1 << 24  # of emitted states
 
 
+class Job:
+    """What jobs of streams share: how shards are woken, and how they give what is emitted."""
+
+    shards: int
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int32]:
+        """By what number each shard goes; 0 is one of them, however many there are."""
+        return shard_numbers(self.shards, self.shards)
+
+    @property
+    def levels(self) -> list[str]:
+        """The names of the levels, if there are some."""
+        return []
+
+    @property
+    def emitted(self) -> pa.Schema:
+        """The schema of what is emitted, before results are read."""
+        raise NotImplementedError
+
+    def _waking(self, number: int | None) -> pa.RecordBatch:
+        """Make a message for each shard, without rows."""
+        nothing = [pa.nulls(len(self.numbers), pa.binary()), pa.nulls(len(self.numbers), pa.int8())]
+        each = pa.array([number] * len(self.numbers), pa.int64())
+        return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, each], schema=IN)
+
+    def pack_emitted(self, windows: OpenWindows | OrderedStream, emitted: Sequence[pa.Table]) -> Iterator[Row]:
+        """Pack what is emitted, and the shard's numbers."""
+        yield Row(**counted(windows.progress))
+        tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
+        if not tables:
+            return
+        table = pa.concat_tables(tables).combine_chunks()
+        rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
+        for batch in table.to_batches(max_chunksize=rows):
+            yield Row(**{OUT: batch.serialize().to_pybytes()})
+
+
 @dataclass(frozen=True)
-class ShardJob:
+class ShardJob(Job):
     """What all shards of a stream do alike; it pickles.
 
     Parameters
@@ -60,7 +98,7 @@ class ShardJob:
     shards: int
 
     def __post_init__(self) -> None:
-        """Find all schemas here, once: what is cached travels with the job, and every task would find them anew."""
+        """Compute all schemas now, on the driver. They are pickled with the job, and tasks need not."""
         for name in ("columns", "rows", "partial", "emitted", "numbers"):
             getattr(self, name)
 
@@ -90,11 +128,6 @@ class ShardJob:
         more = self._no_windows().emitted_columns
         return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more.items())])
 
-    @cached_property
-    def numbers(self) -> NDArray[np.int32]:
-        """By what number each shard goes; 0 is one of them, however many there are."""
-        return shard_numbers(self.shards, self.shards)
-
     def result(self, states: bool, flat: bool) -> pa.Schema:
         """Return the schema of what is emitted, as states or as results."""
         if states:
@@ -103,13 +136,18 @@ class ShardJob:
         schema = pa.schema([*self.frame.results_schema(kept), *list(self.emitted)[len(kept) :]])
         return flat_schema(schema) if flat else schema
 
-    def reduced(self, batches: Batches, first: bool) -> Batches:
+    @property
+    def levels(self) -> list[str]:
+        """The names of the levels."""
+        return [level.name for level in self.frame.levels]
+
+    def reduced(self, batches: Batches, task: int) -> Batches:
         """Reduce the rows of a partition to messages of shards.
 
         Parameters
         ----------
         batches : of the columns that are read
-        first : whether this is the partition that wakes every shard
+        task : which of the tasks it is; the first wakes every shard
         """
         newest: int | None = None
         for reduced, table in adaptive_states(batches, self.partial_frame, MOST_BYTES):
@@ -119,12 +157,8 @@ class ShardJob:
             table, columns = self._located(table, reduced)
             for message in shard_messages(table, columns, self.numbers, Content(reduced)):
                 yield pa.RecordBatch.from_arrays([*message.columns, pa.nulls(1, pa.int64())], schema=IN)
-        if first or newest is not None:
-            n = self.shards
-            nothing = [pa.nulls(n, pa.binary()), pa.nulls(n, pa.int8())]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(self.numbers), *nothing, pa.array([newest] * n, pa.int64())], schema=IN
-            )
+        if not task or newest is not None:
+            yield self._waking(newest)
 
     def begun(self) -> OpenWindows:
         """Open no window, but know all types: levels follow the watermark before their first row."""
@@ -147,8 +181,8 @@ class ShardJob:
         rows: list[pa.RecordBatch] = []
         newest: int | None = None
         for message in messages:
-            if message.newest is not None:
-                newest = message.newest if newest is None else max(newest, message.newest)
+            if message.number is not None:
+                newest = message.number if newest is None else max(newest, message.number)
             if message.message is not None:
                 kind, schema = (states, self.partial) if message.content == Content.STATES else (rows, self.rows)
                 kind.append(read_message(message.message, schema))
@@ -161,16 +195,9 @@ class ShardJob:
         dropped = windows.add(table, newest)
         return self._as_emitted(dropped) if self.dropped and dropped.num_rows else None
 
-    def told(self, windows: OpenWindows, emitted: Sequence[pa.Table]) -> Iterator[Row]:
-        """Pack what is emitted, and the shard's numbers."""
-        yield Row(**counted(windows.progress))
-        tables = [as_schema(table, self.emitted) for table in emitted if table.num_rows]
-        if not tables:
-            return
-        table = pa.concat_tables(tables).combine_chunks()
-        rows = max(1, table.num_rows * _MESSAGE_BYTES // max(table.nbytes, 1))
-        for batch in table.to_batches(max_chunksize=rows):
-            yield Row(**{OUT: batch.serialize().to_pybytes()})
+    def advance(self, windows: OpenWindows, watermark: int | None, now: int | None) -> pa.Table:
+        """Tell the time, and get what is emitted."""
+        return windows.advance(watermark, now)
 
     def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
         """Read a message of emitted states, as states or as results, whose schema is known."""

@@ -11,7 +11,7 @@ know the same watermark, and what is late does not depend on how many there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,10 +21,9 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from spark_udaf.jobs.tune_worker import tune_worker
 from spark_udaf.streaming.numbers import names_of
+from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shard_job import OUT, ShardJob
-from tiltframe import TiltFrame
-from tiltframe.streaming import OpenWindows
-from tiltframe.streaming.saved import Saved, check_change, of_head
+from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
 
 if TYPE_CHECKING:
@@ -47,9 +46,9 @@ _KEPT = StructType(
 
 
 class ShardWindows(StatefulProcessor):
-    """The open windows of the shards that a task has, one after the other."""
+    """The open windows, or the ordered ones, of the shards that a task has, one after the other."""
 
-    def __init__(self, job: ShardJob, timers: str) -> None:
+    def __init__(self, job: ShardJob | OrderedJob, timers: str) -> None:
         """Keep what is to be done, and what timers are told by, in Spark's words; Spark sends it to the tasks."""
         self._job, self._timers = job, timers
 
@@ -66,12 +65,11 @@ class ShardWindows(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
         """Take the messages of a batch, and tell the time."""
-        state, timer = self._loaded()
-        windows = self._job.begun() if state is None else self._job.loaded(state)
+        windows, before, timer = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
         dropped = self._job.take(windows, rows)
-        yield from self._advanced(windows, timerValues, state, dropped)
+        yield from self._advanced(windows, timerValues, before, dropped)
 
     def handleExpiredTimer(
         self,
@@ -80,27 +78,27 @@ class ShardWindows(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,
     ) -> Iterator[Row]:
         """Tell the time in a batch that has no rows."""
-        state, _ = self._loaded()
-        windows = self._job.begun() if state is None else self._job.loaded(state)
-        yield from self._advanced(windows, timerValues, state)
+        windows, before, _ = self._loaded()
+        yield from self._advanced(windows, timerValues, before)
 
     def close(self) -> None:
         """Nothing is open."""
 
-    def _loaded(self) -> tuple[Saved | None, int | None]:
-        """Load what a shard was saved as, and its timer; raises ``ValueError`` for a shard of another stream."""
+    def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
+        """Load a shard, the blocks that it was saved as, and its timer; raises ``ValueError`` for another stream's."""
         kept = self._kept.get()
         if kept is None:
-            return None, None
+            return self._job.begun(), {}, None
         shards, timer, head, small = kept
         state = of_head(bytes(head), self._block)
+        state = Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
+        windows = self._job.loaded(state)  # says so, if keys have changed
         if shards != self._job.shards:
-            check_change(state, self._job.frame, self._job.emit)  # the cause, where keys have changed
             raise ValueError(
                 f"the checkpoint has {shards} shards of keys, and this stream {self._job.shards}; "
                 f"give shards={shards}, or a new checkpoint"
             )
-        return Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))}), timer
+        return windows, state.blocks, timer
 
     def _block(self, name: str, size: int, checksum: int) -> StoredTable:
         """Show a block that is fetched when it is first needed."""
@@ -127,19 +125,19 @@ class ShardWindows(StatefulProcessor):
         return together
 
     def _advanced(
-        self, windows: OpenWindows, at: TimerValues, before: Saved | None, dropped: pa.Table | None = None
+        self, windows: Any, at: TimerValues, before: Mapping[str, StoredTable], dropped: pa.Table | None = None
     ) -> Iterator[Row]:
         """Tell the time, save the shard in the place of what it was, and give what is emitted."""
         watermark, now = at.getCurrentWatermarkInMs(), at.getCurrentProcessingTimeInMs()
-        emitted = windows.advance(_micros(watermark), _micros(now))
+        emitted = self._job.advance(windows, _micros(watermark), _micros(now))
         state = windows.save()
-        small = self._put(state, {} if before is None else before.blocks)
+        small = self._put(state, before)
         timer = {ARRIVAL: now, EVENT: max(watermark, 0)}.get(self._timers)
         if timer is not None:
             timer += 1
             self._handle.registerTimer(timer)
         self._kept.update((self._job.shards, timer, state.head, small))
-        yield from self._job.told(windows, [emitted] if dropped is None else [dropped, emitted])
+        yield from self._job.pack_emitted(windows, [emitted] if dropped is None else [dropped, emitted])
 
 
 def _pieces(size: int) -> int:
@@ -168,9 +166,9 @@ def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, 
     return found
 
 
-def given_by_shards(frame: TiltFrame) -> StructType:
+def given_by_shards(levels: Sequence[str]) -> StructType:
     """Return the schema of what shards give: messages, or numbers."""
-    return StructType([StructField(OUT, BinaryType()), *(StructField(name, LongType()) for name in names_of(frame))])
+    return StructType([StructField(OUT, BinaryType()), *(StructField(name, LongType()) for name in names_of(levels))])
 
 
 def _micros(millis: int) -> int | None:

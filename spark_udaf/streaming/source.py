@@ -17,7 +17,7 @@ from spark_udaf.streaming.scan_stream import ParquetStream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Reduce: TypeAlias = Callable[[Batches, bool], Batches]  # whether it is the first task, too
+Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
 _WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
 
@@ -69,7 +69,7 @@ class StreamRows:
 
         def reduce_here(batches: Batches) -> Batches:
             context = TaskContext.get()
-            yield from reduce(batches, context is None or context.partitionId() == 0)
+            yield from reduce(batches, 0 if context is None else context.partitionId())
 
         return map_columns(self.df, columns, reduce_here, schema)
 

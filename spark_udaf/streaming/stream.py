@@ -10,6 +10,7 @@ Spark keeps is a few values for each shard, not one for each key and window.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,11 +29,13 @@ from spark_udaf.jobs.shard_messages import SHARD
 from spark_udaf.jobs.tune_worker import tune_worker
 from spark_udaf.jobs.two_phase import Batches
 from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
+from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream
 from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
 from spark_udaf.streaming.source import StreamSource, stream_source
-from tiltframe import TiltFrame
+from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ _GIVEN_ROWS = 2000  # emitted rows sent to the JVM at once
 
 def stream(
     df: DataFrame | ParquetStream,
-    frame: TiltFrame,
+    frame: TiltFrame | OrderedFrame | OrderedAggregator,
     *,
     emit: EmitPolicy | str = "after_close",
     late: LatePolicy | str = "drop",
@@ -65,7 +68,9 @@ def stream(
     df : streaming DataFrame, or Parquet files as `scan_parquet_stream` gives them
         Of any source, with the frame's time, keys and the columns of its measures. Its watermark, by
         ``df.withWatermark``, closes windows.
-    frame : TiltFrame
+    frame : TiltFrame, OrderedFrame or RunningAggregation
+        Ordered windows, of a chain or as `tiltframe.running` has them: rows wait until the watermark has passed them,
+        and each result comes then, once; what comes behind it is late, and dropped.
     emit : EmitPolicy or str
         When windows are emitted, and what of them: of `tiltframe.streaming`, or text such as
         ``periodic(1m, having='n > 300')``.
@@ -122,37 +127,60 @@ def stream(
         emitted = su.stream(requests.withWatermark("ts", "10 seconds"), frame, emit="on_update(batch=2s)")
         query = emitted.writeStream.option("checkpointLocation", "s3://bucket/checkpoints/emitted").toTable("emitted")
     """
-    df = with_times(df, check_frame(frame).time, on_null_time)
+    spec = OrderedRollup(frame) if isinstance(frame, OrderedFrame) else frame
+    query = spec.query if isinstance(spec, OrderedAggregator) else check_frame(spec)
+    df = with_times(df, query.time, on_null_time)
     source = stream_source(df, "su.rollup and su.finish give the results of its windows")
-    windows = OpenWindows(frame, emit, late, max_keys=max_keys, beyond=beyond)
-    checked_truth(dropped, "dropped")
-    checked_truth(states, "states")
-    checked_truth(flat, "flat")
+    for name, value in (("dropped", dropped), ("states", states), ("flat", flat)):
+        checked_truth(value, name)
     spark = source.spark
     _prepare(spark)
-    given = source.given(windows.partial_frame.columns_in)
-    timers = _timers(source.marked, windows)
-    parts = _shards(shards, frame, spark)
-    job = ShardJob(given, frame, windows.emit, windows.late, max_keys, beyond, dropped, parts)
+    parts = _shards(shards, query.keyed_by, spark)
+    if isinstance(spec, OrderedAggregator):
+        _check_ordered(source.marked, query.time, emit, late, dropped, max_keys)
+        given, timers = source.given(query.columns_in), EVENT
+        query.check(given)
+        job: ShardJob | OrderedJob = OrderedJob(given, type(spec), spec.query, parts)
+    else:
+        windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
+        given, timers = source.given(windows.partial_frame.columns_in), _timers(source.marked, windows)
+        job = ShardJob(given, spec, windows.emit, windows.late, max_keys, beyond, dropped, parts)
+        check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
-    check_having(windows.emit.having, job.result(states=False, flat=False), frame.timezone)
-    return _read(_sharded(source, job, timers), job, schema, states, flat)
+    sharded = (
+        _messages(source, job, query.time, query.keyed_by)
+        .groupBy(SHARD)
+        .transformWithState(ShardWindows(job, timers), given_by_shards(job.levels), "Append", timers)
+    )
+    return _read(sharded, job, schema, states, flat)
 
 
-def _sharded(source: StreamSource, job: ShardJob, timers: str) -> DataFrame:
-    """Reduce rows where they are, and give them to the shards; what comes back are messages and numbers."""
+def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped: bool, max_keys: int | None) -> None:
+    """Raise ``ValueError`` for what ordered windows do not take, or without a watermark."""
+    if (emit, late, dropped, max_keys) != ("after_close", "drop", False, None):
+        raise ValueError(
+            "ordered windows give each result once, when the watermark has passed it, and drop what comes later; "
+            "leave out emit, late, dropped and max_keys"
+        )
+    if not marked:
+        raise ValueError(
+            f"ordered windows wait for the watermark, and this stream has none: give df.withWatermark({time!r}, "
+            "'10 seconds'), and keep that column, or watermark='10s' to su.scan_parquet_stream"
+        )
 
-    def reduce(batches: Batches, first: bool) -> Batches:
+
+def _messages(source: StreamSource, job: ShardJob | OrderedJob, time: str, keyed_by: Mapping[str, str]) -> DataFrame:
+    """Reduce rows where they are, and pack them for the shards."""
+
+    def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
-        yield from job.reduced(batches, first)
+        yield from job.reduced(batches, task)
 
-    processor = ShardWindows(job, timers)
-    messages = source.map(job.columns, plain_keys(job.frame.keyed_by), job.frame.time, reduce, IN).groupBy(SHARD)
-    return messages.transformWithState(processor, given_by_shards(job.frame), "Append", timers)
+    return source.map(job.columns, plain_keys(keyed_by), time, reduce, IN)
 
 
-def _read(told: DataFrame, job: ShardJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
+def _read(told: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
     """Read what shards give: their numbers into the query's progress, their messages into rows."""
 
     def read(batches: Batches) -> Batches:
@@ -162,7 +190,7 @@ def _read(told: DataFrame, job: ShardJob, schema: pa.Schema, states: bool, flat:
                 given = job.read(message.as_buffer(), schema, states, flat)
                 yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
-    totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.frame)]
+    totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.levels)]
     return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
 
 
@@ -180,10 +208,10 @@ def _timers(marked: bool, windows: OpenWindows) -> str:
     return EVENT if marked else NO_TIME
 
 
-def _shards(given: int | None, frame: TiltFrame, spark: SparkSession) -> int:
+def _shards(given: int | None, keys: Mapping[str, str], spark: SparkSession) -> int:
     """Choose how many shards there are; without keys, all windows are of one."""
     wanted = shuffle_partitions(spark) if given is None else given
-    return checked_whole(wanted, "shards", 1, 10_000) if frame.keys else 1
+    return checked_whole(wanted, "shards", 1, 10_000) if keys else 1
 
 
 def _prepare(spark: SparkSession) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import random
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 import aggr
 from aggr.kernels.digest import same_bits
 from tests.ordered.test_running import MEASURES, STARTS, WINDOWS, expected, rows
-from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, ordered_rollup
-from tiltframe.streaming import OrderedStream
+from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, TiltFrame, ordered_rollup
+from tiltframe.streaming import OpenWindows, OrderedStream
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 MINUTE = 60_000_000
@@ -32,7 +31,8 @@ def streamed(stream: OrderedStream, table: pa.Table, rng: np.random.Generator) -
         at += size
         emitted.append(stream.advance(int(times[:at].max()) - lag))
         if rng.random() < 0.3:
-            stream = pickle.loads(pickle.dumps(stream))
+            windows = stream._windows
+            stream = OrderedStream.from_ipc(stream.to_ipc(), type(windows).of(windows.query))
     emitted.append(stream.close())
     assert stream.progress.rows == len(table)
     assert stream.progress.late_rows == sum(map(len, late))
@@ -91,7 +91,42 @@ def test_ticks_come_with_the_watermark_though_no_row_does():
         {"tick": [True], "n": [1]},  # a row of the full minute itself would have come before its tick
         {"tick": [True], "n": [0]},
     ]
+    stream = OrderedStream.from_ipc(stream.to_ipc(), RunningAggregation.of(made.query))
+    assert stream.advance(4 * MINUTE).column("n").to_pylist() == [0]
+    null = RunningAggregation({"n": aggr.sum("x")}, "since(minutely(), min_rows=1)", time="ts", keys=["k"])
+    stream_of_null = OrderedStream(null)  # of a window without rows null, if that is asked for
+    stream_of_null.add_rows(pa.table({"ts": [10_000], "k": ["a"], "x": [7]}))
+    assert stream_of_null.advance(3 * MINUTE).select(["tick", "n"]).to_pydict() == {
+        "tick": [False, True, True],
+        "n": [7, 7, None],
+    }
     with pytest.raises(ValueError, match="no column 'k'"):
         OrderedStream(RunningAggregation({"n": aggr.count()}, time="ts", keys=["k"])).add_rows(pa.table({"ts": [1]}))
     with pytest.raises(ValueError, match="must have the same columns"):
         stream.add_rows(pa.table({"ts": [200_000]}))
+
+
+def test_a_saved_stream_goes_on_with_the_same_windows_alone():
+    table = pa.table({"ts": [1000, 2000, 3000], "k": ["a", "b", "a"], "x": [1, 2, 3]})
+
+    def made(window="sliding(2)", emit="rows", **measures):
+        return RunningAggregation(measures or {"n": aggr.sum("x")}, window, time="ts", keys=["k"], emit=emit)
+
+    stream = OrderedStream(made())
+    stream.add_rows(table)
+    stream.advance(2_500_000)
+    saved = stream.to_ipc()
+    assert OrderedStream.from_ipc(saved, made()).close().column("n").to_pylist() == [4]
+    others = [(made("sliding(3)"), "windows"), (made(m=aggr.avg("x")), "states"), (made(emit="final"), "emit")]
+    for other, what in others:
+        with pytest.raises(ValueError, match=f"another one: its {what} are"):
+            OrderedStream.from_ipc(saved, other)
+    with pytest.raises(ValueError, match="of time windows"):
+        OrderedStream.from_ipc(OpenWindows(TiltFrame(["1s"], "ts", {"n": aggr.count()})).to_ipc(), made())
+    with pytest.raises(ValueError, match="checksum"):
+        OrderedStream.from_ipc(saved[:-9] + b"x" + saved[-8:], made())
+    final = OrderedStream(made("running()", "final"))
+    final.add_rows(table)
+    final.advance(2_500_000)
+    again = OrderedStream.from_ipc(final.to_ipc(), made("running()", "final"))
+    assert again.close().select(["k", "n"]).to_pylist() == [{"k": "a", "n": 4}, {"k": "b", "n": 2}]

@@ -72,7 +72,7 @@ class Shards:
         for number, (start, end) in enumerate(itertools.pairwise(cuts)):
             part = rows.slice(start, end - start)
             batches = part.select(list(self.job.columns)).to_batches()
-            for message in self.job.reduced(iter(batches), number == 0):
+            for message in self.job.reduced(iter(batches), number):
                 for row in message.to_pylist():
                     by_shard.setdefault(row["shard"], []).append(Row(**row))
         for shard, messages in by_shard.items():

@@ -12,10 +12,15 @@ from typing import Any
 
 import click
 
+from aggr import Measure
 from aggr.arguments import shown
+from aggr.call_text import split
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
+from tiltframe.ordered.aggregation import RunningAggregation
+from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.chain import OrderedFrame, OrderedRollup
 from tiltframe.regular_files import not_a_file
 from tiltframe.text.measures import keys_from, measures_from
 from windows import read_windows
@@ -32,9 +37,17 @@ _FRAME = (
     click.option(
         "--measure", "measures", multiple=True, required=True, metavar="NAME=CALL", help="Such as p=dds(x); may repeat."
     ),
-    click.option("--levels", required=True, metavar="SIZES", help="From fine to coarse: 10s,1m,10m,1h."),
     click.option(
         "--timezone", default="UTC", show_default=True, metavar="ZONE", help="IANA zone the windows are aligned in."
+    ),
+)
+_LEVELS = "From fine to coarse: 10s,1m,10m,1h."
+_ORDERED = (
+    click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
+    click.option(
+        "--ordered",
+        metavar="WINDOWS",
+        help="Of rows in order: sliding(10), since(hourly()); or a chain.",
     ),
 )
 _READING = (
@@ -110,15 +123,18 @@ def read_types(types: Iterable[str], texts: Iterable[str] = ()) -> dict[str, str
     return found
 
 
-def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of a frame and of how rows are read; the command is given ``frame`` and ``reading``."""
+def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[..., Any]:
+    """Add the options of a frame and of how rows are read; the command is given ``frame`` and ``reading``.
+
+    If ``ordered`` windows are taken as well, ``frame`` may be what aggregates rows in order.
+    """
 
     @wraps(command)
     def call(
         time: str,
         keys: tuple[str, ...],
         measures: tuple[str, ...],
-        levels: str,
+        levels: str | None,
         timezone: str,
         types: tuple[str, ...],
         texts: tuple[str, ...],
@@ -132,7 +148,14 @@ def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         ((name, computed),) = keys_from([time]).items()
-        frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
+        frame: TiltFrame | OrderedAggregator
+        in_order: str | None = others.pop("ordered", None)
+        if (levels is None) == (in_order is None):
+            raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
+        if levels is not None:
+            frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
+        else:
+            frame = _ordered(str(in_order), name, measures_from(measures), keys_from(keys), timezone)
         reading = Typed(
             read_types(types, texts),
             encoding,
@@ -144,12 +167,25 @@ def with_frame(command: Callable[..., Any]) -> Callable[..., Any]:
             None if computed == name else computed,
             where,
         )
-        reading.check(name, frame.may_read())
+        reading.check(name, (frame.query if isinstance(frame, OrderedAggregator) else frame).may_read())
         return command(frame=frame, reading=reading, **others)
 
-    for option in reversed((*_FRAME, *_READING)):
+    windows = _ORDERED if ordered else (click.option("--levels", required=True, metavar="SIZES", help=_LEVELS),)
+    for option in reversed((*_FRAME, *windows, *_READING)):
         call = option(call)
     return call
+
+
+def _ordered(
+    text: str, time: str, measures: dict[str, Measure], keys: dict[str, str], timezone: str
+) -> OrderedAggregator:
+    """Read ordered windows: one as `tiltframe.running` takes it, several as a chain."""
+    if timezone != "UTC":
+        raise ValueError("--timezone is of --levels; give ticks their zone, such as since(daily('Europe/Berlin'))")
+    windows = split(text)
+    if not windows or len(windows) == 1:
+        return RunningAggregation(measures, text, time=time, keys=keys)
+    return OrderedRollup(OrderedFrame(windows, time, measures, keys))
 
 
 def memory_bytes(context: click.Context, option: click.Parameter, given: str | None) -> int:

@@ -6,6 +6,7 @@ import signal
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,17 @@ from rich.text import Text
 from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.output import as_moment
 from tiltframe.cli.progress import on_same_terminal
-from tiltframe.cli.stream_sinks import IntoStore, Output, side_output
+from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import BadRows
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.regular_files import not_a_file
 from tiltframe.store import FrameStore
 from tiltframe.store.closed_windows import ClosedWindows
-from tiltframe.streaming import OpenWindows, read_emit, read_late
+from tiltframe.streaming import OpenWindows, OrderedStream, read_emit, read_late
 from tiltframe.streaming.policies import micros
 from tiltframe.streaming.saved import extension
 
@@ -44,7 +46,7 @@ _SHOWN_EVERY = 0.25  # seconds
     "--store web --state web.state"
 )
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@with_frame
+@partial(with_frame, ordered=True)
 @click.option("--emit", default="after_close", show_default=True, metavar="POLICY", help="When windows are emitted.")
 @click.option(
     "--late", metavar="POLICY", help="What becomes of late events: drop by default, true_window with --store."
@@ -77,6 +79,8 @@ def stream(
     emitted; with --state they are saved instead, and the next run goes on with them. Ctrl-C ends the stream after the
     lines, or the file, that were read.
 
+    Of --ordered windows each result comes once, when the watermark has passed the row that brings it about.
+
     With --store, windows go into a store once they are closed, each row once, together with --state. Without it, the
     stream goes on from the store: rows of windows that are committed are not taken again.
 
@@ -96,7 +100,7 @@ def stream(
 
 def _run(
     folder: Path | None,
-    frame: TiltFrame,
+    frame: TiltFrame | OrderedAggregator,
     reading: ReadOptions,
     emit: str,
     late: str | None,
@@ -126,19 +130,22 @@ def _run(
         if file is not None and (there := not_a_file(file)):
             raise ValueError(f"{option} {file}: there is {there}; name a file, or one that is not there yet")
     data = state.read_bytes() if state is not None and state.exists() else None
-    store = None if uri is None else FrameStore(uri, frame, name=name, durable=durable)
-    if store is None:
-        sink: Output | IntoStore = Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
+    store = None
+    if isinstance(frame, OrderedAggregator):
+        _check_ordered(emit, late, max_keys, uri)
+        sink: Output | IntoStore = OrderedOutput(OrderedStream.from_ipc(data, frame) if data else OrderedStream(frame))
+    elif uri is None:
+        sink = Output(_windows(data, frame, emit, "drop" if late is None else late, max_keys))
     else:
+        store = FrameStore(uri, frame, name=name, durable=durable)
         if stream_name is None:
             stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
         sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
     bad = read_bad_rows(bad_rows, once=folder is not None)
-    read = sink.windows.partial_frame  # with what the emit policy reads of rows
-    rows: Lines | Arrivals = Lines(read, reading, arrival, bad)
+    rows: Lines | Arrivals = Lines(sink.read, sink.attempt, reading, arrival, bad)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})
-        rows = Arrivals(folder, read, reading, store, once, notes.get("files", {}), bad)
+        rows = Arrivals(folder, sink.read, sink.attempt, reading, store, once, notes.get("files", {}), bad)
     safe = sink.copy()
     with _stopped_by_ctrl_c() as stopped, _live_line(sink, bad) as show, side_output(dropped) as put_aside:
         try:
@@ -146,7 +153,8 @@ def _run(
                 watermark = clock.time_ns() // 1000 - behind if arrival else None
                 if arrived.rows is not None and arrived.rows.num_rows:
                     put_aside(sink.add(arrived.rows))
-                    watermark = int(event_times(arrived.rows.column(frame.time), frame.time).max()) - behind
+                    times = event_times(arrived.rows.column(sink.read.time), sink.read.time)
+                    watermark = int(times.max()) - behind
                 sink.tell(watermark)
                 if arrived.whole:
                     sink.settle(state, rows.notes)
@@ -159,6 +167,17 @@ def _run(
             sink.close()
         sink.settle(state, rows.notes, ended=True)
     _end(sink, state, bool(stopped), bad)
+
+
+def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:
+    """Raise ``ValueError`` for options that ordered windows do not take."""
+    if uri is not None:
+        raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
+    if (emit, late, max_keys) != ("after_close", None, None):
+        raise ValueError(
+            "--ordered gives each result once, when the watermark has passed it, and drops what comes later; leave out "
+            "--emit, --late and --max-keys"
+        )
 
 
 def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:

@@ -8,33 +8,56 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tiltframe.cli.output import json_lines
+from tiltframe.frame import TiltFrame
+from tiltframe.level_chain import reduce_rows
+from tiltframe.ordered.query import OrderedQuery
 from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 
+if TYPE_CHECKING:
+    from typing import Self
+
 _EVERY = 1.0  # seconds between commits
 
 
+class Sink:
+    """What open windows read of rows."""
+
+    windows: Any
+
+    @property
+    def read(self) -> TiltFrame | OrderedQuery:
+        """The frame, with what the emit policy reads: it tells the columns that are read."""
+        frame: TiltFrame = self.windows.partial_frame
+        return frame
+
+    def attempt(self, rows: pa.Table) -> object:
+        """Aggregate rows for nothing, to see whether that can be done."""
+        return reduce_rows(rows, self.windows.partial_frame)
+
+
 @dataclass
-class Output:
+class Output(Sink):
     """Windows go to standard output as JSON lines, once the rows that they are emitted for have come whole."""
 
-    windows: OpenWindows
+    windows: Any  # OpenWindows, or an OrderedStream
     _held: list[str] = field(default_factory=list)
 
-    def copy(self) -> Output:
+    def copy(self) -> Self:
         """Give it as it is, before more comes."""
-        return Output(self.windows.copy(), list(self._held))
+        return type(self)(self.windows.copy(), list(self._held))
 
     def add(self, rows: pa.Table) -> pa.Table:
         """Take rows; return those that are dropped as late."""
-        return self.windows.add_rows(rows)
+        late: pa.Table = self.windows.add_rows(rows)
+        return late
 
     def tell(self, watermark: int | None) -> None:
         """Tell the time, and write what is emitted."""
@@ -58,8 +81,26 @@ class Output:
             save(state, extended(self.windows.to_ipc(), {"notes": dict(notes)}))
 
 
+class OrderedOutput(Output):
+    """Results of ordered windows go to standard output as JSON lines."""
+
+    @property
+    def read(self) -> OrderedQuery:
+        """What is asked of rows in order."""
+        query: OrderedQuery = self.windows.query
+        return query
+
+    def attempt(self, rows: pa.Table) -> object:
+        """Aggregate rows for nothing, to see whether that can be done."""
+        return self.windows.anew().finish(rows)
+
+    def tell(self, watermark: int | None) -> None:
+        """Tell the watermark, and write the results of the rows that it has passed."""
+        self._write(self.windows.advance(watermark))
+
+
 @dataclass
-class IntoStore:
+class IntoStore(Sink):
     """Windows go into a store once they are closed: the state is saved, then what it has on its way is committed."""
 
     closed: ClosedWindows

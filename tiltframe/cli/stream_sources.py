@@ -7,11 +7,11 @@ import os
 import select
 import sys
 import time as clock
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.json as pajson
@@ -35,9 +35,10 @@ from tiltframe.files.inputs import Source, files_below, open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.frame import INSTANT, TiltFrame
-from tiltframe.level_chain import reduce_rows
+from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
 
+Attempt: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
 PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed
 _GATHERED = 1 << 20  # bytes of a batch of lines, unless the input pauses before
 _STANDARD_INPUT = "standard input"
@@ -62,10 +63,15 @@ class Lines:
     """
 
     def __init__(
-        self, frame: TiltFrame, reading: ReadOptions, arrival: bool = False, bad: BadRows | None = None
+        self,
+        frame: TiltFrame | OrderedQuery,
+        attempt: Attempt,
+        reading: ReadOptions,
+        arrival: bool = False,
+        bad: BadRows | None = None,
     ) -> None:
         """Read nothing yet."""
-        self.frame, self.reading, self.arrival, self.bad = frame, reading, arrival, bad
+        self.frame, self.attempt, self.reading, self.arrival, self.bad = frame, attempt, reading, arrival, bad
         self.schema: pa.Schema | None = None
         self._number = 1  # of the next line
 
@@ -83,7 +89,7 @@ class Lines:
             try:
                 rows = self._read(given)
                 if self.bad is not None:  # what an expression or a function refuses is bad as well
-                    reduce_rows(rows, self.frame)
+                    self.attempt(rows)
             except UNREADABLE as error:
                 yield from self._one_by_one(given, error)
             else:
@@ -102,7 +108,7 @@ class Lines:
             raise ValueError(
                 f"line {lines[good].number:,} of standard input: {self._why(lines[good], error)}"
             ) from None
-        rows, unread = sound(lines, self._read_lines, lambda rows: reduce_rows(rows, self.frame))
+        rows, unread = sound(lines, self._read_lines, self.attempt)
         if len(unread) == len(lines) >= ALL_BAD and not begun:
             raise ValueError(f"not one of {len(lines):,} lines of standard input can be read; {unread[0][1]}")
         for line, why in unread:
@@ -214,7 +220,8 @@ class Arrivals:
     """
 
     folder: Path
-    frame: TiltFrame
+    frame: TiltFrame | OrderedQuery
+    attempt: Attempt
     reading: ReadOptions
     store: FrameStore | None = None
     once: bool = False
@@ -273,7 +280,7 @@ class Arrivals:
         if self._source is None:
             self._source = self._opened(path)
         columns = self.frame.columns_in(self._source.schema.names)
-        for batch in file_batches(self._source, path, columns, self.bad, lambda rows: reduce_rows(rows, self.frame)):
+        for batch in file_batches(self._source, path, columns, self.bad, self.attempt):
             if batch.num_rows:
                 yield Arrived(pa.Table.from_batches([batch]), whole=False)
         self.known[path.relative_to(self.folder).as_posix()] = [content, status.st_size, status.st_mtime_ns]

@@ -11,18 +11,19 @@ from numpy.typing import NDArray
 from aggr import Measure, count
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import with_nulls
+from aggr.kernels.normalize import one_array, with_nulls
 from tiltframe.frame import INSTANT
-from tiltframe.ordered.batches import as_table
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query
-from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, no_keys, with_ticks
+from tiltframe.ordered.sequence import Entries, Ints, Keys, Sorted, in_order, with_ticks
 from tiltframe.ordered.window_state import Advanced, Flags, Reduce, WindowState, advance
 from windows.ordered import OrderedWindow, Ranges, Tick
 
 States = Mapping[str, pa.StructArray]
+_FINAL = "final"
 
 
-class RunningAggregation:
+class RunningAggregation(OrderedAggregator):
     """Results of rows in order, batch by batch.
 
     Parameters
@@ -49,6 +50,10 @@ class RunningAggregation:
     [3, 30]
     """
 
+    query: RunningQuery
+    _final: tuple[Ints, Ints, list[States]] | None = None  # of each key, where that is what is wanted
+    _over = False
+
     def __init__(
         self,
         measures: Mapping[str, Measure],
@@ -61,28 +66,7 @@ class RunningAggregation:
         emit: str = "rows",
     ) -> None:
         """Check everything that can be known without data."""
-        self.query = running_query(measures, window, time, keys, order, ticks, emit)
-        self._schema: pa.Schema | None = None
-        self._keys: Keys
-        self._window_states: list[WindowState]
-        self._over = False
-
-    @classmethod
-    def of(cls, query: RunningQuery) -> RunningAggregation:
-        """Begin a query that has been checked.
-
-        Parameters
-        ----------
-        query : RunningQuery
-            As `tiltframe.ordered.query.running_query` makes it.
-
-        Returns
-        -------
-        RunningAggregation
-        """
-        made = cls.__new__(cls)
-        made.query, made._schema, made._over = query, None, False
-        return made
+        super().__init__(running_query(measures, window, time, keys, order, ticks, emit))
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
         """Take a batch of rows, and return the results that it brings about.
@@ -136,28 +120,27 @@ class RunningAggregation:
             self._keys = self._keys._replace(end=max(self._keys.end, end))
         return self._step(batch, True)
 
-    def _begin(self, schema: pa.Schema) -> None:
-        self.query.check(schema)
-        self._schema = schema
-        self._keys = no_keys(schema, self.query.order)
-        self._window_states = [
-            WindowState(
-                part.window.start(0),
-                {c.name: c.measure.function.zero(0, c.measure.input_type(schema, pa.int64())) for c in part.states},
-            )
-            for part in self.query.parts
-        ]
-        self._final: tuple[Ints, Ints, list[States]] | None = None
+    def carried(self) -> dict[str, pa.Table]:
+        tables = super().carried()
+        if tables and self._final is not None:
+            keys, times, states = self._final
+            of_parts = {f"{at}.{n}": s for at, each in enumerate(states) for n, s in each.items()}
+            tables[_FINAL] = pa.table({"key": keys, "time": times, **of_parts})
+        return tables
+
+    def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
+        super().restore(tables, schema)
+        if _FINAL in tables:
+            final = {name: one_array(tables[_FINAL].column(name)) for name in tables[_FINAL].column_names}
+            states: list[States] = [
+                {n: final[f"{at}.{n}"] for n in part.functions} for at, part in enumerate(self.query.parts)
+            ]
+            self._final = final["key"].to_numpy(), final["time"].to_numpy(), states
 
     def _step(self, batch: pa.Table | pa.RecordBatch, last: bool, until: int | None = None) -> pa.Table:
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
-        table = as_table(batch)
-        if self._schema is None:
-            self._begin(table.schema)
-        elif not table.schema.equals(self._schema):
-            raise ValueError(f"batches must have the same columns; got {table.schema} after {self._schema}")
-        query = self.query
+        table, query = self._taken(batch), self.query
         given = in_order(table, query.order, self._keys)
         entries = with_ticks(given, query.reads, query.ticks, given.keys.end + 1 if last else until)
         spread = [

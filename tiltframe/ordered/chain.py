@@ -10,7 +10,7 @@ closed it, and a state in place of values. So states are merged all the way up, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,21 +23,22 @@ from aggr.arguments import checked_name, checked_type, shown
 from aggr.kernels.groups import Groups
 from aggr.kernels.normalize import with_nulls
 from aggr.state_plan import StateColumn, plan
-from aggr.states.grouped_tables import check_rows, columns_read, finish_by
+from aggr.states.grouped_tables import finish_by
 from aggr.states.keys import shown_keys
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
-from tiltframe.ordered.batches import as_table, some_batches
-from tiltframe.ordered.query import POSITION, Part, check_measures, make_order, reads_of
-from tiltframe.ordered.sequence import Keys, Order, check_inputs, in_order, no_keys, with_ticks
-from tiltframe.ordered.window_state import Flags, Ints, Reduce, WindowState, advance
+from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.batches import some_batches
+from tiltframe.ordered.query import OrderedQuery, Part, check_measures, make_order
+from tiltframe.ordered.sequence import Order, in_order, with_ticks
+from tiltframe.ordered.window_state import Flags, Ints, Reduce, advance
 from tiltframe.tabular import table_of, whole_or_batches
-from windows.ordered import OrderedWindow, Ranges, Rows, Tick, as_ordered
+from windows.ordered import Input, OrderedWindow, Ranges, Rows, Tick, as_ordered
 from windows.ordered.contract import EVERY_ROW
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class OrderedFrame:
+class OrderedFrame(OrderedQuery):
     """A chain of ordered windows, from fine to coarse, over named measures.
 
     Parameters
@@ -95,6 +96,7 @@ class OrderedFrame:
             ("order", make_order(time, keys, order)),
         ):
             object.__setattr__(self, set_name, value)
+        object.__setattr__(self, "parts", tuple(Part(window, self.states) for window in self.levels.values()))
         self._check()
 
     @cached_property
@@ -102,44 +104,13 @@ class OrderedFrame:
         """The columns of states that the measures need."""
         return plan(self.measures)
 
-    def columns_in(self, names: Collection[str]) -> list[str]:
-        """Name the input columns that the frame reads.
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """What the first level reads of rows."""
+        return self.parts[0].window.reads
 
-        Parameters
-        ----------
-        names : collection of str
-            The columns that there are: by them a text is told to be a column or an expression.
-
-        Returns
-        -------
-        list of str
-
-        Raises
-        ------
-        ValueError
-            If a column is not there, or a text is a column and an expression of other columns as well.
-        """
-        first, order = next(iter(self.levels.values())), self.order
-        read = columns_read(order.keyed_by, self.states, names)
-        return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(first.reads, names)]))
-
-    def check(self, schema: pa.Schema) -> None:
-        """Refuse data that cannot be rolled up, by its schema.
-
-        Parameters
-        ----------
-        schema : pa.Schema
-            Of the rows; further columns do not matter.
-
-        Raises
-        ------
-        TypeError
-            If a column has a type that its function, or a key, cannot be of.
-        ValueError
-            If a column is missing, or a condition cannot be evaluated.
-        """
-        check_rows(schema, self.order.keyed_by, self.states, POSITION, [self.order.time, *self.order.then])
-        check_inputs(next(iter(self.levels.values())).reads, schema)
+    def ordered_by(self, order: Order) -> OrderedFrame:
+        return OrderedFrame(self.levels, order.time, self.measures, order.keyed_by, order.then)
 
     def _check(self) -> None:
         *finer, _ = self.levels.items()
@@ -168,7 +139,7 @@ class OrderedFrame:
         return f"OrderedFrame({' → '.join(self.levels)}{by}; {measures})"
 
 
-class OrderedRollup:
+class OrderedRollup(OrderedAggregator):
     """The states of an ordered frame's levels, batch by batch.
 
     Parameters
@@ -188,22 +159,21 @@ class OrderedRollup:
     [0, 1, 0, 1]
     """
 
+    query: OrderedFrame
+
     def __init__(self, frame: OrderedFrame) -> None:
         """Begin without rows."""
-        self.frame = checked_type(frame, OrderedFrame, "frame")
-        self._schema: pa.Schema | None = None
-        self._keys: Keys
-        self._window_states: list[WindowState]
+        super().__init__(checked_type(frame, OrderedFrame, "frame"))
 
     def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
-        """Take a batch of rows, and return the states of the windows that it closes.
+        """Take a batch of rows, and return the states of the windows that it closes; a chain has no ticks.
 
         Parameters
         ----------
         batch : table or record batch
             Of the same schema every time; perhaps without rows.
         until : int, optional
-            Unused: there are no ticks in a chain. It is here because `RunningAggregation.add` takes one.
+            As of `RunningAggregation.add`.
 
         Returns
         -------
@@ -216,17 +186,14 @@ class OrderedRollup:
             If the data does not fit the frame, or a row of a key comes before one of an earlier batch; the batch then
             counts as not taken.
         """
-        table = as_table(batch)
-        if self._schema is None:
-            self._begin(table.schema)
-        frame, names = self.frame, [column.name for column in self.frame.states]
-        first = next(iter(frame.levels.values()))
+        table, frame = self._taken(batch), self.query
+        names = [column.name for column in frame.states]
         given = in_order(table, frame.order, self._keys)
-        entries = with_ticks(given, first.reads, ())
+        entries = with_ticks(given, frame.reads, ())
         rows, key, tables, after = entries.rows, entries.key, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
-            part = Part(window, frame.states)
+            part = frame.parts[number]
             state = self._window_states[number].spread(given.places, given.keys.n, window, part.functions)
             reduce = merger(part, states) if number else reducer(part, given, entries, state)
             done = advance(window, part.functions, rows, state, reduce, _all)
@@ -243,33 +210,14 @@ class OrderedRollup:
         self._keys, self._window_states = given.keys, after
         return pa.concat_tables(tables)
 
-    def finish(self, batch: pa.Table | pa.RecordBatch, end: int | None = None) -> pa.Table:
-        """Take the last batch; windows that are not over are not emitted.
-
-        Parameters
-        ----------
-        batch : table or record batch
-        end : int, optional
-            Unused: there are no ticks in a chain. It is here because `RunningAggregation.finish` takes one.
-
-        Returns
-        -------
-        table
-            As `add` returns it.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `add` does.
-        """
+    def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
+        """Take the last batch; windows that are not over are not emitted."""
+        if batch is None:
+            batch = pa.table({}) if self._schema is None else self._schema.empty_table()
         return self.add(batch)
 
-    def _begin(self, schema: pa.Schema) -> None:
-        frame = self.frame
-        frame.check(schema)
-        self._schema, self._keys = schema, no_keys(schema, frame.order)
-        zero = {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in frame.states}
-        self._window_states = [WindowState(window.start(0), zero) for window in frame.levels.values()]
+    def results(self, emitted: pa.Table) -> pa.Table:
+        return finish_ordered(emitted, self.query)
 
 
 def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:

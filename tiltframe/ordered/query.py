@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -11,8 +12,9 @@ from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import check_rows, columns_read
-from aggr.states.keys import checked_keys
+from aggr.states.keys import checked_keys, columns_keys_may_read
 from tiltframe.ordered.sequence import Order, check_inputs
+from tiltframe.provenance import describe_states
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running
 
 EMIT = ("rows", "ticks", "final")
@@ -34,8 +36,112 @@ class Part:
         return {column.name: column.measure.function for column in self.states}
 
 
+class OrderedQuery:
+    """What is asked of rows in order: measures over windows of each key, checked before there are rows."""
+
+    order: Order
+    measures: Mapping[str, Measure]
+    parts: tuple[Part, ...]  # the windows, and the columns of states of each
+    timezone = "UTC"
+
+    @property
+    def reads(self) -> tuple[Input, ...]:
+        """What the windows read of rows, and the ticks."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> tuple[StateColumn, ...]:
+        """The columns of states that the measures need."""
+        return tuple(dict.fromkeys(column for part in self.parts for column in part.states))
+
+    @property
+    def time(self) -> str:
+        """The column of event times."""
+        return self.order.time
+
+    @property
+    def keyed_by(self) -> Mapping[str, str]:
+        """What each key is computed by."""
+        return self.order.keyed_by
+
+    def ordered_by(self, order: Order) -> OrderedQuery:
+        """Ask the same of rows in another order, whose keys are computed already, say.
+
+        Parameters
+        ----------
+        order : Order
+            Of the same keys by name.
+
+        Returns
+        -------
+        OrderedQuery, of the same class
+        """
+        raise NotImplementedError
+
+    def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
+        """Name the input columns that are read.
+
+        Parameters
+        ----------
+        names : collection of str
+            The columns that there are: by them a text is told to be a column or an expression.
+
+        Returns
+        -------
+        tuple of str
+
+        Raises
+        ------
+        ValueError
+            If a column is not there, or a text is a column and an expression of other columns as well.
+        """
+        read = columns_read(self.keyed_by, self.columns, names)
+        return tuple(dict.fromkeys([*read, self.time, *self.order.then, *reads_of(self.reads, names)]))
+
+    def may_read(self) -> tuple[str, ...]:
+        """Name the columns that may be read, before it is known which there are.
+
+        Returns
+        -------
+        tuple of str
+            Every text of a key or an input as it is, and the columns of those that are expressions.
+        """
+        read = [name for column in self.columns for name in column.measure.columns()]
+        keys = columns_keys_may_read(self.keyed_by)
+        return tuple(dict.fromkeys([self.time, *keys, *read, *self.order.then, *reads_of(self.reads, ())]))
+
+    def check(self, schema: pa.Schema) -> None:
+        """Refuse data that does not fit, by its schema.
+
+        Parameters
+        ----------
+        schema : pa.Schema
+            Of the rows; further columns do not matter.
+
+        Raises
+        ------
+        TypeError
+            If a column has a type that its function, or a key, cannot be of.
+        ValueError
+            If a column is missing, or a condition cannot be evaluated.
+        """
+        check_rows(schema, self.keyed_by, self.columns, POSITION, [self.time, *self.order.then])
+        check_inputs(self.reads, schema)
+
+    def describe(self) -> dict[str, Any]:
+        """Describe what shapes the states that are carried as plain data; what only reads them is left out.
+
+        Returns
+        -------
+        dict
+        """
+        order = {"time": self.time, "keys": dict(self.keyed_by), "order": list(self.order.then)}
+        states = [{column.name: describe_states(column) for column in part.states} for part in self.parts]
+        return {**order, "windows": [str(part.window) for part in self.parts], "states": states}
+
+
 @dataclass(frozen=True)
-class RunningQuery:
+class RunningQuery(OrderedQuery):
     """Measures over windows of rows in order, as `tiltframe.running` takes them."""
 
     order: Order
@@ -60,11 +166,17 @@ class RunningQuery:
         """Whether the columns of rows come back."""
         return self.per_row and self.emit == "rows"
 
+    def ordered_by(self, order: Order) -> RunningQuery:
+        return replace(self, order=order)
+
+    def columns_in(self, names: Collection[str]) -> tuple[str, ...]:
+        """Name the input columns that are read or passed on."""
+        return tuple(names) if self.keeps_rows else super().columns_in(names)
+
     def check(self, schema: pa.Schema) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless data of a schema has what is read."""
-        order, states = self.order, [column for part in self.parts for column in part.states]
-        check_rows(schema, order.keyed_by, states, POSITION, [order.time, *order.then])
-        check_inputs(self.reads, schema)
+        """Refuse data that does not fit, or has a measure's name."""
+        super().check(schema)
+        order = self.order
         kept = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
         taken = [*kept, *([TICK] if self.ticks else [])]
         for name in [*self.measures, *taken]:
@@ -72,6 +184,10 @@ class RunningQuery:
                 raise ValueError(
                     f"the name {name!r} is taken twice among the columns and the measures; rename one of them"
                 )
+
+    def describe(self) -> dict[str, Any]:
+        """Add the ticks, and which results there are."""
+        return {**super().describe(), "ticks": [str(tick) for tick in self.ticks], "emit": self.emit}
 
 
 def running_query(
@@ -128,15 +244,6 @@ def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
         if not isinstance(measure, Measure):
             raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {shown(measure)}")
     return dict(measures)
-
-
-def columns_needed(query: RunningQuery, schema: pa.Schema) -> list[str]:
-    """Name the columns of data that a query reads or passes on."""
-    if query.keeps_rows:
-        return list(schema.names)
-    order, states = query.order, [column for part in query.parts for column in part.states]
-    read = columns_read(order.keyed_by, states, schema.names)
-    return list(dict.fromkeys([*read, order.time, *order.then, *reads_of(query.reads, schema.names)]))
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:

@@ -383,6 +383,8 @@ class OpenWindows:
         """
         state = data if isinstance(data, saved.Saved) else saved.of_bytes(data)
         saved.check_version(state)
+        if "ordered" in state.said:
+            raise ValueError("the saved stream is of ordered windows, and these are time windows; begin anew")
         frame = state.frame if frame is None else frame
         windows = cls(
             frame,

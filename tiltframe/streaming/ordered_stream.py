@@ -5,22 +5,29 @@ rows ── add_rows ──▶ waiting ── advance(watermark) ──▶ in th
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_type, checked_whole, shown
 from tiltframe.event_time import event_times
-from tiltframe.ordered.aggregation import RunningAggregation
-from tiltframe.ordered.chain import OrderedRollup, finish_ordered
+from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.query import OrderedQuery
 from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.saved import VERSION, Saved, check_version, of_bytes
+from tiltframe.streaming.stored import StoredTable
 from windows import MAX_INSTANT, MIN_INSTANT
+from windows.timezone import Instants
+
+_WAITING = "waiting"
 
 
 class OrderedStream:
     """The ordered windows of a stream: count, interval, session, since, sliding, and chains of them.
 
     A result comes with the row that brings it about, or with the tick, once the watermark has passed it. Of each key a
-    few states are kept, and the rows that the watermark has not passed. ``pickle`` saves all of it, and goes on.
+    few states are kept, and the rows that the watermark has not passed; `to_ipc` saves all of it.
 
     Parameters
     ----------
@@ -29,7 +36,7 @@ class OrderedStream:
 
     Raises
     ------
-    ValueError
+    TypeError
         If it is neither.
 
     Guarantee
@@ -50,12 +57,9 @@ class OrderedStream:
     [6, 12]
     """
 
-    def __init__(self, windows: RunningAggregation | OrderedRollup) -> None:
+    def __init__(self, windows: OrderedAggregator) -> None:
         """Begin without rows."""
-        if not isinstance(windows, RunningAggregation | OrderedRollup):
-            raise ValueError(f"windows must be a RunningAggregation or an OrderedRollup; got {shown(windows)}")
-        self._windows = windows
-        self._order = windows.query.order if isinstance(windows, RunningAggregation) else windows.frame.order
+        self._windows = checked_type(windows, OrderedAggregator, "windows")
         self._waiting: pa.Table | None = None
         self._watermark: int | None = None
         self._rows = self._late = self._emitted = 0
@@ -80,11 +84,10 @@ class OrderedStream:
         """
         checked_type(rows, pa.Table, "rows")
         if self._waiting is None:
-            made = self._windows
-            (made.query if isinstance(made, RunningAggregation) else made.frame).check(rows.schema)
+            self._windows.query.check(rows.schema)
         elif not rows.schema.equals(self._waiting.schema):
             raise ValueError(f"batches must have the same columns; got {rows.schema} after {self._waiting.schema}")
-        late = event_times(rows.column(self._order.time), self._order.time) < self._at
+        late = self._times(rows) < self._at
         taken = rows.filter(pa.array(~late)) if late.any() else rows
         self._waiting = taken if self._waiting is None else pa.concat_tables([self._waiting, taken])
         self._rows, self._late = self._rows + len(late), self._late + int(late.sum())
@@ -114,7 +117,7 @@ class OrderedStream:
             self._watermark = max(watermark, self._at)
         if self._waiting is None:
             return pa.table({})
-        passed = event_times(self._waiting.column(self._order.time), self._order.time) < self._at
+        passed = self._times(self._waiting) < self._at
         emitted = self._windows.add(self._waiting.filter(pa.array(passed)), self._watermark)
         self._waiting = self._waiting.filter(pa.array(~passed)).combine_chunks()
         self._emitted += emitted.num_rows
@@ -157,9 +160,92 @@ class OrderedStream:
         ValueError
             If these are no states of the chain.
         """
-        if isinstance(self._windows, RunningAggregation) or not emitted.num_columns:
-            return emitted
-        return finish_ordered(emitted, self._windows.frame)
+        return self._windows.results(emitted) if emitted.num_columns else emitted
+
+    @property
+    def query(self) -> OrderedQuery:
+        """What is asked of rows in order."""
+        query: OrderedQuery = self._windows.query
+        return query
+
+    def anew(self) -> OrderedAggregator:
+        """Begin another aggregation of the same, without rows.
+
+        Returns
+        -------
+        RunningAggregation or OrderedRollup
+        """
+        return self._windows.of(self.query)
+
+    def copy(self) -> OrderedStream:
+        """Give the stream as it is now: what comes to one is not in the other.
+
+        Returns
+        -------
+        OrderedStream
+        """
+        twin = copy.copy(self)
+        twin._windows = copy.copy(self._windows)
+        return twin
+
+    def to_ipc(self) -> bytes:
+        """Write all that is held as Arrow IPC; `from_ipc` goes on from there.
+
+        Returns
+        -------
+        bytes
+        """
+        return self.save().to_bytes()
+
+    def save(self) -> Saved:
+        """Give what `to_ipc` writes block by block.
+
+        Returns
+        -------
+        Saved
+        """
+        counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
+        blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
+        said = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}
+        return Saved(said, {name: StoredTable.of(table) for name, table in blocks.items()})
+
+    @classmethod
+    def from_ipc(cls, data: bytes | Saved, windows: OrderedAggregator) -> OrderedStream:
+        """Go on from what `to_ipc` wrote, or `save` gave.
+
+        Parameters
+        ----------
+        data : bytes or Saved
+        windows : RunningAggregation or OrderedRollup
+            What the saved stream was made with, without rows. It may read its states in another way.
+
+        Returns
+        -------
+        OrderedStream
+
+        Raises
+        ------
+        ValueError
+            If this is no saved state, or of other windows; the difference is named.
+        """
+        state = data if isinstance(data, Saved) else of_bytes(data)
+        check_version(state)
+        stream = cls(windows)
+        before, now = state.said.get("ordered", {}), windows.query.describe()
+        for name in now:
+            if before.get(name) != now[name]:
+                was, here = shown(before.get(name, "of time windows")), shown(now[name])
+                raise ValueError(
+                    f"the saved stream is another one: its {name} are {was}, now {here}; begin a new state"
+                )
+        counts = state.said["counts"]
+        stream._rows, stream._late, stream._emitted = (counts[name] for name in ("rows", "late", "emitted"))
+        stream._watermark = counts["watermark"]
+        tables = {name: block.table for name, block in state.blocks.items()}
+        stream._waiting = tables.pop(_WAITING, None)
+        if tables:
+            windows.restore(tables, stream._waiting.schema)
+        return stream
 
     @property
     def progress(self) -> Progress:
@@ -171,6 +257,10 @@ class OrderedStream:
             watermark_us=self._watermark,
             state_bytes=0 if self._waiting is None else self._waiting.nbytes,
         )
+
+    def _times(self, rows: pa.Table) -> Instants:
+        time = self._windows.query.time
+        return event_times(rows.column(time), time)
 
     @property
     def _at(self) -> int:

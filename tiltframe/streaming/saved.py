@@ -28,7 +28,7 @@ from tiltframe.streaming.window_table import WindowTable
 from windows import MAX_INSTANT, MIN_INSTANT
 
 COUNTS = ("rows", "late_rows", "moved_rows", "refused_rows", "committed_rows", "emitted_rows")
-_VERSION = 5
+VERSION = 5
 _MOST_ADDED = 62  # bits of a mark
 _LENGTH, _CHECKSUM = 8, 4  # bytes
 _HELD, _EMITTED = "held", "emitted"
@@ -171,7 +171,7 @@ def written(
 ) -> Saved:
     """Write levels and what they follow, as far as it has changed since it was read."""
     said = {
-        "version": _VERSION,
+        "version": VERSION,
         "frame": rules.frame.describe(),
         "emit": str(rules.emit),
         "late": str(rules.late),
@@ -210,9 +210,9 @@ def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved
 
 def check_version(state: Saved) -> None:
     """Raise ``ValueError`` for what another version of this package has written."""
-    if state.said.get("version") != _VERSION:
+    if state.said.get("version") != VERSION:
         raise ValueError(
-            f"this state is of version {state.said.get('version')}, and this package reads {_VERSION}; upgrade it"
+            f"this state is of version {state.said.get('version')}, and this package reads {VERSION}; upgrade it"
         )
 
 

@@ -1,0 +1,128 @@
+"""What the tasks of a stream of ordered windows do with rows, messages and results; nothing here needs a JVM.
+
+    rows ─ reduced ─▶ messages of shards ─ take ─▶ OrderedStream ─ pack_emitted ─▶ messages of results ─ read ─▶ rows
+
+Rows travel as they are. Those of equal times come in the order of their messages: by task, and in a task as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql import Row
+
+from aggr.kernels.normalize import normalize
+from aggr.states.flat_results import flat_schema, flattened
+from aggr.states.keys import key_fields, keyed
+from spark_udaf.jobs.running import computed
+from spark_udaf.jobs.schema import as_schema
+from spark_udaf.jobs.shard_messages import Content, read_message, shard_messages
+from spark_udaf.jobs.two_phase import Batches, keys_as_in_states
+from spark_udaf.streaming.shard_job import IN, NUMBER, Job
+from tiltframe.ordered.aggregator import OrderedAggregator
+from tiltframe.ordered.query import OrderedQuery
+from tiltframe.streaming import OrderedStream
+from tiltframe.streaming.saved import Saved
+
+_TASK = 1 << 32  # messages of a task
+
+
+@dataclass(frozen=True)
+class OrderedJob(Job):
+    """What all shards of a stream of ordered windows do alike; it pickles.
+
+    Parameters
+    ----------
+    given : schema of the rows of the stream
+    kind, query : what takes the rows in order, as its class and what is asked
+    shards : how many there are
+    """
+
+    given: pa.Schema
+    kind: type[OrderedAggregator]
+    query: OrderedQuery
+    shards: int
+
+    def __post_init__(self) -> None:
+        """Compute all schemas now, on the driver: they are pickled with the job."""
+        for name in ("columns", "rows", "emitted", "numbers"):
+            getattr(self, name)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the stream that are read."""
+        return self.query.columns_in(self.given.names)
+
+    @cached_property
+    def inside(self) -> OrderedQuery:
+        """What is asked of rows in a shard, whose keys are computed by then."""
+        return self.query.ordered_by(computed(self.query.order))
+
+    @property
+    def _made(self) -> dict[str, str]:
+        """The columns of keys that are computed, and by what."""
+        pairs = zip(self.inside.keyed_by.values(), self.query.keyed_by.values(), strict=True)
+        return {name: text for name, text in pairs if name != text}
+
+    @cached_property
+    def rows(self) -> pa.Schema:
+        """The schema of rows as they travel."""
+        given = pa.schema([self.given.field(name) for name in self.columns])
+        return pa.schema([*given, *key_fields(self._made, given)])
+
+    @cached_property
+    def emitted(self) -> pa.Schema:
+        """The schema of what `OrderedStream.advance` gives."""
+        nothing = pa.schema([self.given.field(name) for name in self.columns]).empty_table()
+        return self.kind.of(self.query).finish(nothing).schema
+
+    def result(self, states: bool, flat: bool) -> pa.Schema:
+        """Return the schema of what is emitted, as states or as results."""
+        schema = self.emitted if states else self.kind.of(self.query).results(self.emitted.empty_table()).schema
+        return flat_schema(schema) if flat else schema
+
+    def reduced(self, batches: Batches, task: int) -> Batches:
+        """Send the rows of a partition to their shards; the first task wakes all of them."""
+        number = task * _TASK
+        if not task:
+            yield self._waking(number)
+        for batch in batches:
+            table, _, keys = keyed(pa.Table.from_batches([batch]), self.query.keyed_by, self.columns)
+            for name in self.query.keyed_by:
+                if (column := self.inside.keyed_by[name]) in self._made:
+                    table = table.append_column(column, normalize(keys[name]))
+            located = keys_as_in_states(keys)
+            for message in shard_messages(as_schema(table, self.rows), located, self.numbers, Content.ROWS):
+                number += 1
+                yield pa.RecordBatch.from_arrays([*message.columns, pa.array([number])], schema=IN)
+
+    def begun(self) -> OrderedStream:
+        """Begin without rows, but know all types."""
+        stream = OrderedStream(self.kind.of(self.inside))
+        stream.add_rows(self.rows.empty_table())
+        return stream
+
+    def loaded(self, state: Saved) -> OrderedStream:
+        """Go on from a state; raises ``ValueError`` for one of other windows."""
+        return OrderedStream.from_ipc(state, self.kind.of(self.inside))
+
+    def take(self, stream: OrderedStream, messages: Iterable[Row]) -> pa.Table | None:
+        """Add what has come in a batch; late rows are counted."""
+        ordered = sorted((m for m in messages if m.message is not None), key=lambda message: message[NUMBER])
+        batches = [read_message(message.message, self.rows) for message in ordered]
+        if batches:
+            stream.add_rows(pa.Table.from_batches(batches, self.rows))
+        return None
+
+    def advance(self, stream: OrderedStream, watermark: int | None, now: int | None) -> pa.Table:
+        """Tell the watermark; there are no timeouts that the clock would be needed for."""
+        return stream.advance(watermark)
+
+    def read(self, message: pa.Buffer | bytes, result: pa.Schema, states: bool, flat: bool) -> pa.Table:
+        """Read a message of what is emitted, whose schema is known."""
+        table = pa.Table.from_batches([read_message(message, self.emitted)])
+        table = table if states else self.kind.of(self.query).results(table)
+        return as_schema(flattened(table) if flat else table, result)

@@ -1,0 +1,163 @@
+"""What takes rows in order, batch by batch: of each key it carries what its windows need, never rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.kernels.normalize import one_array
+from tiltframe.ordered.batches import as_table
+from tiltframe.ordered.query import POSITION, OrderedQuery
+from tiltframe.ordered.sequence import Keys, no_keys
+from tiltframe.ordered.window_state import WindowState
+from windows.ordered import Carry
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_KEYS, _CARRY, _STATES = "keys", "carry", "states"
+
+
+class OrderedAggregator:
+    """What `RunningAggregation` and `OrderedRollup` share."""
+
+    query: Any  # an OrderedQuery
+
+    def __init__(self, query: OrderedQuery) -> None:
+        """Begin without rows."""
+        self.query = query
+        self._schema: pa.Schema | None = None
+        self._keys: Keys
+        self._window_states: list[WindowState]
+
+    def add(self, batch: pa.Table | pa.RecordBatch, until: int | None = None) -> pa.Table:
+        """Take a batch of rows, and return what it brings about.
+
+        Parameters
+        ----------
+        batch : table or record batch
+            Of the same schema every time; perhaps without rows.
+        until : int, optional
+            A moment, microseconds UTC, that no row of a later batch precedes: if there are ticks, what they bring
+            about before it comes now.
+
+        Returns
+        -------
+        table
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the data does not fit, or a row of a key comes before one of an earlier batch; the batch then counts as
+            not taken.
+        """
+        raise NotImplementedError
+
+    def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
+        """Take the last batch, and return what it and the end of the data bring about.
+
+        Parameters
+        ----------
+        batch : table or record batch, optional
+        end : int, optional
+            Up to where there are ticks, microseconds UTC; unless it is given, up to the last row of all keys.
+
+        Returns
+        -------
+        table
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `add` does, and if there has been no batch at all.
+        """
+        raise NotImplementedError
+
+    def results(self, emitted: pa.Table) -> pa.Table:
+        """Read the results of what `add` returned, if these are states.
+
+        Parameters
+        ----------
+        emitted : table
+
+        Returns
+        -------
+        table
+        """
+        return emitted
+
+    @classmethod
+    def of(cls, query: OrderedQuery) -> Self:
+        """Begin a query that has been checked, without rows.
+
+        Parameters
+        ----------
+        query : OrderedQuery
+
+        Returns
+        -------
+        the aggregator
+        """
+        made = cls.__new__(cls)
+        OrderedAggregator.__init__(made, query)
+        return made
+
+    def carried(self) -> dict[str, pa.Table]:
+        """Give all that is carried as tables, by name; none before the first batch."""
+        if self._schema is None:
+            return {}
+        keys = {str(at): column for at, column in enumerate(self._keys.columns)}
+        tables = {_KEYS: pa.table({**keys, "latest": self._keys.latest, "end": np.full(self._keys.n, self._keys.end)})}
+        for at, (carry, states) in enumerate(self._window_states):
+            of_keys = {"position": carry.position, "counts": carry.counts}
+            tables[f"{at}.{_CARRY}"] = pa.table({**of_keys, **{f"number {n}": v for n, v in carry.numbers.items()}})
+            of_states = {f"of {name}": state for name, state in states.items()}
+            tables[f"{at}.{_STATES}"] = pa.table({"start": carry.open_starts, **of_states})
+        return tables
+
+    def restore(self, tables: Mapping[str, pa.Table], schema: pa.Schema) -> None:
+        """Go on from what was `carried`.
+
+        Parameters
+        ----------
+        tables : name -> table
+        schema : pa.Schema
+            Of the rows.
+        """
+        self._begin(schema)
+        *columns, latest, end = (one_array(column) for column in tables[_KEYS].columns)
+        self._keys = Keys(tuple(columns), _numbers(latest), end[0].as_py() if len(end) else self._keys.end)
+        for at, part in enumerate(self.query.parts):
+            of_keys, states = tables[f"{at}.{_CARRY}"], tables[f"{at}.{_STATES}"]
+            position, counts, *numbers = (_numbers(column) for column in of_keys.columns)
+            names = [name.removeprefix("number ") for name in of_keys.column_names[2:]]
+            carry = Carry(position, counts, _numbers(states.column("start")), dict(zip(names, numbers, strict=True)))
+            known = {name: one_array(states.column(f"of {name}")) for name in part.functions}
+            self._window_states[at] = WindowState(carry, known)
+
+    def _begin(self, schema: pa.Schema) -> None:
+        self.query.check(schema)
+        self._schema, self._keys = schema, no_keys(schema, self.query.order)
+        self._window_states = [
+            WindowState(
+                part.window.start(0),
+                {c.name: c.measure.function.zero(0, c.measure.input_type(schema, POSITION)) for c in part.states},
+            )
+            for part in self.query.parts
+        ]
+
+    def _taken(self, batch: pa.Table | pa.RecordBatch) -> pa.Table:
+        """Take a batch as a table; the first one tells the schema."""
+        table = as_table(batch)
+        if self._schema is None:
+            self._begin(table.schema)
+        elif not table.schema.equals(self._schema):
+            raise ValueError(f"batches must have the same columns; got {table.schema} after {self._schema}")
+        return table
+
+
+def _numbers(column: pa.Array | pa.ChunkedArray) -> Any:
+    return column.to_numpy().copy()
