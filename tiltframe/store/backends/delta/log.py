@@ -104,6 +104,6 @@ def one_line(error: BaseException) -> str:
     lines = [line.strip(" \t↳") for line in text.strip().splitlines()]
     lines = [line for line in lines if not _TRACE.match(line)] or lines  # where in Delta Lake it was
     lines = [re.sub(r":? ?ParsedLogPath \{.*", "", line) for line in lines]
-    lines = [line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…" for line in lines]
+    lines = [line if len(line) <= _LONGEST else f"{line[:90]}…{line[91 - _LONGEST :]}" for line in lines]
     said = [line.rstrip(".:") for line in (lines[:1] + lines[-1:] if len(lines) > 1 else lines) if line]
     return ": ".join(dict.fromkeys(said)) or type(error).__name__
