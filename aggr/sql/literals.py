@@ -31,6 +31,8 @@ def number(text: str) -> pa.Scalar:
     >>> number("2.50").type, number("9223372036854775808").type
     (Decimal128Type(decimal128(3, 2)), Decimal128Type(decimal128(19, 0)))
     """
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"the number {shown(text)} cannot be read; write 12, 1.5 or 1e3")
     if "e" in text.lower():
         return pa.scalar(float(text), pa.float64())
     if text.isdigit() and int(text) < 2**63:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from aggr.sql import check_condition, columns_of, evaluate, rows_where, to_expression, value_type
+from aggr.sql.function_table import TABLE as FUNCTIONS
 
 NAN, INF = float("nan"), float("inf")
 BIG = 2**53
@@ -305,6 +308,43 @@ def test_long_sums_lists_and_choices(terms):
     assert evaluate(f"greatest({', '.join(['x'] * terms)})", rows).to_pylist() == [1, 2]
     cases = " ".join(f"WHEN x = {n} THEN {n * n}" for n in range(2, terms))
     assert evaluate(f"CASE {cases} END", rows).to_pylist() == [None, 4]
+
+
+def test_the_page_lists_the_functions_of_the_table():
+    page = (Path(__file__).parents[2] / "docs" / "conditions.md").read_text()
+    section = page.split("## What there is")[1].split("`CASE` and `IF` compute")[0]
+    listed = re.findall(r"`([a-z_]+)(?:\(… from …\))?`", section)
+    assert sorted(listed) == sorted({name for rule in FUNCTIONS.values() for name in rule.names})
+
+
+UNREAD = {  # each was read as something else, or failed by an error that is none of ours
+    "mod(i, 2, 3)": "mod takes at most 2 arguments; got 3",
+    "date(s, i)": "date takes at most 1 argument; got 2",
+    "ltrim('a', s, 'b')": "ltrim takes at most 2 arguments; got 3",
+    "from_utc_timestamp(ts, 'Asia/Tokyo')": "cannot use .FROM_UTC_TIMESTAMP",
+    "ceil()": "an argument is missing",
+    "year()": "an argument is missing",
+    "replace(s, 'a')": "an argument is missing",
+    "regexp_replace(s, 'a')": "an argument is missing",
+    "substr(s)": "an argument is missing",
+    "substr(s, CAST(NULL AS INT))": "its start must be a whole number that is written out",
+    "1e": "the number '1e' cannot be read",
+}
+
+
+@pytest.mark.parametrize("text", UNREAD)
+def test_wrong_numbers_of_arguments_are_refused(text):
+    with pytest.raises(ValueError, match=UNREAD[text]) as error:
+        evaluate(text, TABLE)
+    assert len(str(error.value)) <= 300
+
+
+def test_a_text_that_is_written_out_is_cast_as_one_in_a_column():
+    rows = pa.table({"s": ["1e5"]})
+    for kind in ("DECIMAL(9, 2)", "DOUBLE", "FLOAT"):
+        assert evaluate(f"TRY_CAST('1e5' AS {kind})", rows) == evaluate(f"TRY_CAST(s AS {kind})", rows)
+    assert evaluate("CAST('1e5' AS DECIMAL(9, 2))", rows).to_pylist() == [Decimal(100000)]
+    assert evaluate("u % u", pa.table({"u": pa.array([2**64 - 1], pa.uint64())})).to_pylist() == [0]
 
 
 def test_values_and_their_types():
