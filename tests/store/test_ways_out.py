@@ -99,7 +99,11 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
                 one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
             ),
             lambda: aggr.hdr("n", [0.5, 1], digits=draws.choice([1, 3]), **weighed),
-            lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), **extras),
+            lambda: draws.choice([aggr.sum_of_squares, aggr.rms])(one(NUMBERS), **extras),
+            lambda: aggr.range(one(["x", "tame", "f", "whole", "byte", "n", "price"]), **extras),
+            lambda: draws.choice([aggr.bool_and, aggr.bool_or])("ok", **extras),
+            lambda: draws.choice([aggr.bit_and, aggr.bit_or, aggr.bit_xor])(one(["i", "byte", "n", "u"]), **extras),
+            lambda: draws.choice([aggr.first, aggr.last, aggr.any_value])(one(ORDERED), **extras),
             lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), by="at", **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
@@ -287,6 +291,7 @@ def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
         trial = Trial(f"postgres {number}", LEVELS, set(TYPES), lists=False)
         name = f"t{number}"
         store = trial.append(FrameStore(postgres, trial.frame, name=name))
+        store.catch_up()  # the view of a level has what the level has
         with session(postgres) as db:
             views = {level: db.ask(f"SELECT * FROM {name}_{level.name}_current") for level in trial.frame.levels}
             for level, view in views.items():
