@@ -14,9 +14,15 @@ from collections.abc import Callable
 
 from aggr.call_by_name import caller
 from aggr.calls import (
+    any_value,
     arg_max,
     arg_min,
     avg,
+    bit_and,
+    bit_or,
+    bit_xor,
+    bool_and,
+    bool_or,
     collect,
     collect_set,
     corr,
@@ -33,27 +39,33 @@ from aggr.calls import (
     mean,
     min,
     r2,
+    range,
+    rms,
     skewness,
     slope,
     stddev,
     stdev,
     sum,
+    sum_of_squares,
     var,
     variance,
     weighted_avg,
 )
 from aggr.function import Function
 from aggr.functions.arg_min_max import ArgMax, ArgMin
+from aggr.functions.bits import BitAnd, BitOr, BitXor
+from aggr.functions.booleans import BoolAnd, BoolOr
 from aggr.functions.collect import Collect
 from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
-from aggr.functions.first_last import First, Last
+from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.min_max import Max, Min
-from aggr.functions.moments import Avg, Stdev, Sum, Var
+from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.python_function import PerGroup
+from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.weighted_avg import WeightedAvg
@@ -77,9 +89,15 @@ def __getattr__(name: str) -> Callable[..., Measure]:
 _ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
 __all__ = [
     "R2",
+    "AnyValue",
     "ArgMax",
     "ArgMin",
     "Avg",
+    "BitAnd",
+    "BitOr",
+    "BitXor",
+    "BoolAnd",
+    "BoolOr",
     "Collect",
     "CollectSet",
     "Corr",
@@ -98,16 +116,25 @@ __all__ = [
     "Measure",
     "Min",
     "PerGroup",
+    "Range",
+    "Rms",
     "Skewness",
     "Slope",
     "Stdev",
     "Sum",
+    "SumOfSquares",
     "UnknownFunction",
     "Var",
     "WeightedAvg",
+    "any_value",
     "arg_max",
     "arg_min",
     "avg",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "bool_and",
+    "bool_or",
     "caller",
     "collect",
     "collect_set",
@@ -130,12 +157,15 @@ __all__ = [
     "min",
     "names",
     "r2",
+    "range",
     "register",
+    "rms",
     "skewness",
     "slope",
     "stddev",
     "stdev",
     "sum",
+    "sum_of_squares",
     "unregister",
     "var",
     "variance",

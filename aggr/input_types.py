@@ -1,4 +1,4 @@
-"""Input types: what columns a function may declare that it takes. There are three rules, and one for timestamps."""
+"""Input types: what columns a function may declare that it takes."""
 
 from __future__ import annotations
 
@@ -92,6 +92,8 @@ ORDERED = InputTypes(
     has_order,
 )
 NUMBERS = InputTypes("integers, floats and decimals", "Of integers, floats or decimals.", is_number)
+BOOLEANS = InputTypes("booleans", "Of booleans.", pa.types.is_boolean)
+INTEGERS = InputTypes("integers", "Of integers.", pa.types.is_integer)
 SUMMABLE = InputTypes(
     "integers, floats, decimals of up to 38 digits", "Of integers, floats or decimals of up to 38 digits.", _is_summable
 )

@@ -8,6 +8,14 @@ from pyspark.sql.types import DataType
 class Functions:
     def __init__(self, df: DataFrame) -> None: ...
     @staticmethod
+    def any_value(
+        column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def arg_max(
         column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -22,6 +30,26 @@ class Functions:
         where: Column | str | None = None,
         weight: Column | str | None = None,
         type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def bit_and(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def bit_or(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def bit_xor(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def bool_and(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def bool_or(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
     def collect(
@@ -127,6 +155,14 @@ class Functions:
         column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def range(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def rms(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def skewness(
         column: Column | str,
         sample: bool = False,
@@ -152,6 +188,10 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def sum_of_squares(
+        column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def var(
         column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -166,6 +206,13 @@ class Functions:
     def __getattr__(self, name: str) -> Callable[..., Column]: ...
 
 def of(df: DataFrame) -> Functions: ...
+def any_value(
+    column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def arg_max(
     column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
@@ -178,6 +225,21 @@ def avg(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+) -> Column: ...
+def bit_and(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def bit_or(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def bit_xor(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def bool_and(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def bool_or(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def collect(
     column: Column | str,
@@ -259,6 +321,8 @@ def min(column: Column | str, *, where: Column | str | None = None, type: DataTy
 def r2(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
+def range(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def rms(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
 def skewness(
     column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
@@ -275,6 +339,9 @@ def sum(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+) -> Column: ...
+def sum_of_squares(
+    column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def var(
     column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None

@@ -1,4 +1,4 @@
-"""first, last: the value of the earliest and of the latest event, by event time, never by arrival."""
+"""first, last, any_value: the value of the earliest and of the latest event, by event time, never by arrival."""
 
 from __future__ import annotations
 
@@ -49,3 +49,18 @@ class Last(First):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         return {"latest": LATEST}
+
+
+@dataclass(frozen=True)
+class AnyValue(First):
+    """Keep one value of a column: that of the earliest event, so that it is always the same one; see `first`.
+
+    Examples
+    --------
+    >>> from aggr import any_value
+    >>> any_value("region")
+    any_value('region')
+    """
+
+    name = "any_value"
+    state_name = "first"

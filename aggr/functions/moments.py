@@ -1,4 +1,4 @@
-"""sum, avg, var, stdev: exact Σx, exact Σx² and the count; rounded once, when read."""
+"""sum, avg, var, stdev, sum_of_squares, rms: exact Σx, exact Σx² and the count; rounded once, when read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
 from aggr.input_types import SUMMABLE_OR_TIMES
-from aggr.kernels.numbers import decimal_results, float_results, scale_of, whole_results, with_special
+from aggr.kernels import compute as pc
+from aggr.kernels.numbers import NAN, decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.kernels.rounding import as_integers, quotient, whole_number
 from aggr.kernels.superaccumulator import Limbs
 
@@ -108,7 +109,16 @@ class Avg(_Summed):
 
 
 @dataclass(frozen=True)
-class Var(ExactSums):
+class _Squared(ExactSums):
+    """A count, an exact sum and an exact sum of squares."""
+
+    keeps = "exact Σx, exact Σx², count"
+    answers_for = frozenset({"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms"})
+    sums: ClassVar = {"sum": "value", "squares": "value·value"}
+
+
+@dataclass(frozen=True)
+class Var(_Squared):
     """Take the variance of a column, rounded once from exact Σx and Σx².
 
     Parameters
@@ -132,10 +142,7 @@ class Var(ExactSums):
 
     name = "var"
     aliases = ("variance",)
-    keeps = "exact Σx, exact Σx², count"
     returns = "float64; null where the count is not above ddof"
-    answers_for = frozenset({"count", "sum", "avg", "var", "stdev"})
-    sums: ClassVar = {"sum": "value", "squares": "value·value"}
 
     def __post_init__(self) -> None:
         check_ddof(self.ddof)
@@ -177,6 +184,48 @@ class Stdev(Var):
 
     def result(self, sums: Sums) -> Floats:
         return self._variance(sums, root=True)
+
+
+@dataclass(frozen=True)
+class SumOfSquares(_Squared):
+    """Sum the squares of a column without error, and round once.
+
+    Examples
+    --------
+    >>> from aggr import sum_of_squares
+    >>> sum_of_squares("error")
+    sum_of_squares('error')
+    """
+
+    name = "sum_of_squares"
+    state_name = "var"
+    returns = "float64; null where there is nothing"
+
+    def result(self, sums: Sums) -> Floats:
+        return sums["squares"].over_integers(np.ones_like(sums.counts))
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        special = states.field("special").to_numpy()
+        infinite = pa.array((special != 0) & (special & NAN == 0))
+        return pc.if_else(infinite, np.inf, super().finish_states(states))
+
+
+@dataclass(frozen=True)
+class Rms(SumOfSquares):
+    """Take the root of the mean of the squares of a column, rounded once.
+
+    Examples
+    --------
+    >>> from aggr import rms
+    >>> rms("current")
+    rms('current')
+    """
+
+    name = "rms"
+    state_name = "var"
+
+    def result(self, sums: Sums) -> Floats:
+        return sums["squares"].over_integers(sums.counts, root=True)
 
 
 def _counts(states: pa.StructArray) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ IDS = Groups.of([0, 1, 0, 1, 3, 3, 0, 1, 3, 0], 4)
 FLOATS = pa.array([1.5, -2.25, 1e16, None, float("nan"), 3.0, -1e16, 1e-300, float("inf"), 0.1])
 WHOLE = pa.array([3, 5, 2**40, None, 0, 7, 7, 1000, 123456, 9], pa.int64())
 DECIMALS = pa.array([Decimal(f"{i}.25") for i in range(10)], pa.decimal128(12, 2))
+BOOLEANS = pa.array([True, None, True, False, None, None, False, True, None, True])
 WORDS = pa.array(["b", "a", None, "ä", "", "z", "B", "a", "y", "c"])
 TIMES = pa.array([5, 3, 5, 1, 9, 2, 2, 3, 8, 7], pa.int64()).cast(pa.timestamp("us", "UTC"))
 
@@ -45,6 +46,15 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "corr": (aggr.Corr(), pa.StructArray.from_arrays([FLOATS, WHOLE], names=["y", "x"])),
     "covar-decimal": (aggr.Covar(), pa.StructArray.from_arrays([DECIMALS, WHOLE], names=["y", "x"])),
     "kurtosis": (aggr.Kurtosis(), WHOLE),
+    "bool_and": (aggr.BoolAnd(), BOOLEANS),
+    "bool_or": (aggr.BoolOr(), BOOLEANS),
+    "bit_and": (aggr.BitAnd(), WHOLE),
+    "bit_or": (aggr.BitOr(), WHOLE),
+    "bit_xor": (aggr.BitXor(), WHOLE),
+    "any_value": (aggr.AnyValue(), events(WORDS)),
+    "range": (aggr.Range(), DECIMALS),
+    "sum_of_squares": (aggr.SumOfSquares(), FLOATS),
+    "rms": (aggr.Rms(), WHOLE),
 }
 
 

@@ -29,6 +29,7 @@ TYPES = {  # column of engines.rows -> what Spark calls its type
     "small": "float",
 }
 OTHERS = {
+    "any_value": {"by": "ts"},
     "first": {"by": "ts"},
     "last": {"by": "ts"},
     "collect": {"by": "ts"},

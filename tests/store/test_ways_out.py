@@ -99,7 +99,11 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
                 one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
             ),
             lambda: aggr.hdr("n", [0.5, 1], digits=draws.choice([1, 3]), **weighed),
-            lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), **extras),
+            lambda: draws.choice([aggr.sum_of_squares, aggr.rms])(one(NUMBERS), **extras),
+            lambda: aggr.range(one(["x", "tame", "f", "whole", "byte", "n", "price"]), **extras),
+            lambda: draws.choice([aggr.bool_and, aggr.bool_or])("ok", **extras),
+            lambda: draws.choice([aggr.bit_and, aggr.bit_or, aggr.bit_xor])(one(["i", "byte", "n", "u"]), **extras),
+            lambda: draws.choice([aggr.first, aggr.last, aggr.any_value])(one(ORDERED), **extras),
             lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), by="at", **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
@@ -299,9 +303,6 @@ def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
                 for relation in ("current", "flat"):
                     table = db.ask(f"SELECT * FROM {name}_{level.name}_{relation}")
                     trial.check(relation, table, level.name, lambda n, t=table: n not in t.column_names)
-            for level in trial.frame.levels:
-                db.run(f"DROP VIEW {name}_{level.name}_current")
-                db.run(f"DROP TABLE {name}_{level.name}, {name}_{level.name}_flat")
 
 
 @pytest.mark.spark

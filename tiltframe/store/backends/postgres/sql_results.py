@@ -84,13 +84,13 @@ def _count(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> Sql
     return SqlResult({"": f"{merged.add(state, 'count')}::bigint"})
 
 
-@register_sql(aggr.Min, aggr.Max)
+@register_sql(aggr.Min, aggr.Max, aggr.BoolAnd, aggr.BoolOr)
 def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
     ((field, extreme),) = function.state_fields.items()
     return SqlResult({"": _extreme(merged, (state, field), dtype.field(field).type, extreme.greatest)})
 
 
-@register_sql(aggr.First, aggr.Last, aggr.ArgMin, aggr.ArgMax)
+@register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
 def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
     ((field, ordered),) = function.state_fields.items()
     by, value = (of(state, field, name) for name in (ordered.by, "value"))
@@ -131,6 +131,23 @@ def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> 
     value = rounded(f"sqrt({value})" if isinstance(function, aggr.Stdev) else value)
     value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
     return SqlResult({"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"})
+
+
+@register_sql(aggr.SumOfSquares, aggr.Rms)
+def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+    count, squares, flags = merged.add(state, "count"), merged.add_exactly(state, "squares"), _flags(merged, state)
+    size = _size(dtype.field("unit").type)
+    total = f"{squares} * {size} * {size}"
+    value = rounded(f"sqrt({quotient(total, count)})" if isinstance(function, aggr.Rms) else total)
+    special = f"WHEN ({flags} & 1) <> 0 THEN 'NaN'::float8 WHEN {flags} <> 0 THEN 'Infinity'::float8"
+    return SqlResult({"": f"CASE WHEN {count} = 0 THEN NULL {special} ELSE {value} END"})
+
+
+@register_sql(aggr.BitAnd, aggr.BitOr, aggr.BitXor)
+def _bits(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+    if dtype.field("bits").type == pa.uint64():
+        return SqlResult({}, "bits of unsigned numbers of 64 bits")
+    return SqlResult({"": merged(f"{function.name}({of(state, 'bits')})")})
 
 
 @register_sql(aggr.WeightedAvg)

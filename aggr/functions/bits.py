@@ -1,0 +1,98 @@
+"""bit_and, bit_or, bit_xor: the bits of whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.input_types import INTEGERS
+from aggr.kernels.damage import DamagedState
+from aggr.kernels.groups import Groups
+from aggr.kernels.values import Values
+
+
+@dataclass(frozen=True)
+class Bits(Field):
+    """Whole numbers whose bits are combined; the identity is null.
+
+    Parameters
+    ----------
+    operation : ufunc of two numbers, with an identity
+    """
+
+    operation: np.ufunc
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        groups, numbers = groups.filter(column.is_valid().to_numpy(zero_copy_only=False)), column.drop_null().to_numpy()
+        bits = np.full(groups.n, self.operation.identity).astype(numbers.dtype)
+        self.operation.at(bits, groups.ids, numbers)
+        return pa.array(bits, column.type, mask=groups.counts() == 0)
+
+    def check(self, column: pa.Array) -> None:
+        if not pa.types.is_integer(column.type):
+            raise DamagedState(f"has type {column.type}, not one of whole numbers")
+
+
+@dataclass(frozen=True)
+class BitAnd(Function):
+    """Keep the bits that all values have.
+
+    Examples
+    --------
+    >>> from aggr import bit_and
+    >>> bit_and("flags")
+    bit_and('flags')
+    """
+
+    name = "bit_and"
+    takes = INTEGERS
+    keeps = "the bits"
+    returns = "the input's type; null where there is nothing"
+    guarantee = "exact"
+    operation: ClassVar[np.ufunc] = np.bitwise_and
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"bits": Bits(self.operation)}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"bits": Bits(self.operation).reduce(values)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        return states.field("bits")
+
+
+@dataclass(frozen=True)
+class BitOr(BitAnd):
+    """Keep the bits that any value has.
+
+    Examples
+    --------
+    >>> from aggr import bit_or
+    >>> bit_or("flags")
+    bit_or('flags')
+    """
+
+    name = "bit_or"
+    operation = np.bitwise_or
+
+
+@dataclass(frozen=True)
+class BitXor(BitAnd):
+    """Keep the bits that an odd number of values have.
+
+    Examples
+    --------
+    >>> from aggr import bit_xor
+    >>> bit_xor("checksum")
+    bit_xor('checksum')
+    """
+
+    name = "bit_xor"
+    operation = np.bitwise_xor
