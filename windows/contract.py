@@ -264,26 +264,35 @@ class TimeWindow(ABC):
         Raises
         ------
         ValueError
-            If the starts of windows do not follow from a clock, or are too many to list.
+            If the starts of windows do not follow from a clock, or are more than ten million.
+
+        Examples
+        --------
+        >>> from windows import window
+        >>> window("6h").starts_between(1, 86_400_000_000) // 3_600_000_000
+        array([ 6, 12, 18])
         """
         if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
             return np.array([], np.int64)
         if not self.contiguous:
             raise self._unlisted()
-        step = max(int(min(self.length, end - start)) // 2, 1)
-        self._check_listed((end - start) // (2 * step))
-        starts = np.unique(self.starts(np.append(np.arange(start, end, step), end - 1)))
-        while len(missing := np.setdiff1d((ends := self.ends(starts))[ends < end], starts)):
-            starts = np.union1d(starts, missing)  # windows that are shorter than a step
-        return starts[starts >= start]
-
-    def _check_listed(self, count: int) -> None:
-        """Raise ``ValueError`` for more windows than can be listed."""
-        if count > MOST_LISTED:
+        self.starts(np.array([start, end - 1], np.int64))  # refuses years that have no windows
+        step = max(int(min(self.length, end - start)), 1)
+        if (count := (end - start) // step) > MOST_LISTED:
             raise ValueError(
                 f"{count:,} windows of {self.name} begin in the range, and at most {MOST_LISTED:,} can be listed; "
                 "take a shorter range or longer windows"
             )
+        starts = self.starts(np.append(np.arange(start, end, step), end - 1))
+        while True:
+            starts = np.sort(starts)
+            starts = starts[np.append(True, starts[1:] != starts[:-1])]
+            ends = self.ends(starts)[:-1]
+            missing = ends[ends != starts[1:]]  # windows that are shorter than a step
+            if not len(missing):
+                listed: Instants = starts[starts >= start]
+                return listed
+            starts = np.append(starts, missing)
 
     def first_start_from(self, at: int) -> int:
         """Find the first window that does not begin before an instant.

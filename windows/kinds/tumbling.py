@@ -135,26 +135,6 @@ class Tumbling(TimeWindow):
             return zone.first_instant_showing(self.period.local(index))
         return zone.first_instant_showing(self.period.local(np.arange(first, last + 1)))[index - first]
 
-    def starts_between(self, start: int, end: int) -> Instants:
-        """List the windows that begin in ``[start, end)``, microseconds UTC, by their starts in order.
-
-        Raises
-        ------
-        ValueError
-            If they are more than ten million.
-
-        Examples
-        --------
-        >>> window("6h").starts_between(1, 86_400_000_000) // 3_600_000_000
-        array([ 6, 12, 18])
-        """
-        if checked_whole(end, "end", -(2**63)) <= checked_whole(start, "start", -(2**63)):
-            return np.array([], np.int64)
-        numbers = self.numbering(start, end - 1)
-        first, last = numbers.number_of(np.array([start - 1, end - 1])).tolist()
-        self._check_listed(last - first)
-        return numbers.starts(np.arange(first + 1, last + 1))
-
     def numbering(self, low: int, high: int, margin: int = 0) -> WindowNumbering:
         """Number the windows around a range of time, one after the other.
 
