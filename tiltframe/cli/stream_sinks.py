@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiltframe.cli.output import json_lines
 from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
+from tiltframe.text.results import json_lines
 
 _EVERY = 1.0  # seconds between commits
 
