@@ -33,6 +33,7 @@ from benchmarks.timing import circumstances, one_round
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.query.execution import planned_ranges
 from tiltframe.store.query.plan import plan_query
+from tiltframe.store.query.query import Query
 from tiltframe.store.recorded import snapshot_of
 
 DAY = 86_400_000  # milliseconds
@@ -149,7 +150,7 @@ def check(ours: pa.Table, theirs: pa.Table) -> None:
 def counted(store: FrameStore) -> tuple[int, int, int]:
     """Count the files that the query reads, all files, and the states in them."""
     snapshot = snapshot_of(store.backend)
-    part_ranges, _ = planned_ranges(plan_query(FRAME, "1h", WITHIN), snapshot)
+    part_ranges, _ = planned_ranges(plan_query(FRAME, Query("1h", WITHIN)), snapshot)
     parts = snapshot.parts
     return len({part.name for part, _ in part_ranges}), len(parts), sum(part.rows for part in parts)
 

@@ -44,7 +44,7 @@ from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
-from spark_udaf.udaf.accessors import count, mean, quantile, rank, stdev
+from spark_udaf.udaf.accessors import count, max, mean, min, quantile, rank, stdev
 from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
 from spark_udaf.udaf.sql import register
@@ -58,8 +58,10 @@ __all__ = [
     "from_dds_proto",
     "from_hdr_v2",
     "group_by",
+    "max",
     "mean",
     "merge",
+    "min",
     "ordered_rollup",
     "progress",
     "quantile",

@@ -14,11 +14,11 @@ from spark_udaf.streaming.checkpoint import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.cli.output import json_lines
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import read_emit, read_late
 from tiltframe.streaming.policies import micros
+from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

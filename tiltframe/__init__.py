@@ -9,11 +9,11 @@
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup, rollup_states
-from tiltframe.notebook import show, to_pandas
+from tiltframe.notebook import load_ipython_extension, show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.ordered.running import running
-from tiltframe.store import FrameStore, StoreError
+from tiltframe.store import FrameStore, Query, StoreError
 
 
 def __getattr__(name: str) -> str:
@@ -29,12 +29,14 @@ __all__ = [
     "FrameStore",
     "OrderedFrame",
     "OrderedRollup",
+    "Query",
     "ReadOptions",
     "RunningAggregation",
     "StoreError",
     "TiltFrame",
     "finish",
     "finish_ordered",
+    "load_ipython_extension",
     "ordered_rollup",
     "rollup",
     "rollup_states",

@@ -62,6 +62,16 @@ def show(table: Any) -> Shown:
     return Shown(table_of(table, "table"))
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Have a notebook show every table, such as results of a query, as `show` does: ``%load_ext tiltframe``.
+
+    Parameters
+    ----------
+    shell : IPython's InteractiveShell
+    """
+    shell.display_formatter.formatters["text/html"].for_type(pa.Table, lambda table: Shown(table)._repr_html_())
+
+
 def to_pandas(results: Any, flat: bool = True) -> Any:
     """Return results as a pandas DataFrame.
 

@@ -1,6 +1,6 @@
 """Accessors: one number a state, read from a column of states of whatever function can tell it.
 
-    quantile   rank   mean   stdev   count
+    quantile   rank   mean   stdev   count   min   max
 
 They only read: the states stay unchanged, and anything else can be read from them later.
 """
@@ -111,12 +111,31 @@ def count(states: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
 
 
+def min(states: pa.Array) -> pa.Array:
+    """Read the least value of each state as float64, null where there is nothing."""
+    return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
+
+
+def max(states: pa.Array) -> pa.Array:
+    """Read the greatest value of each state as float64, null where there is nothing.
+
+    Examples
+    --------
+    >>> from aggr import Dds, Groups
+    >>> max(Dds().reduce(pa.array([1.5, 7.25]), Groups.single(2))).to_pylist()
+    [7.25]
+    """
+    return _field(states, function_of(states), "max").cast(pa.float64(), safe=False)
+
+
 ACCESSORS: dict[str, Callable[..., pa.Array]] = {
     "quantile": quantile,
     "rank": rank,
     "mean": mean,
     "stdev": stdev,
     "count": count,
+    "min": min,
+    "max": max,
 }
 
 
@@ -129,6 +148,8 @@ def accessors_of(function: type[Function]) -> list[str]:
         "mean": "avg" in function.answers_for or "mean" in record,
         "stdev": "stdev" in function.answers_for or {"stdev", "count"} <= record,
         "count": function.name == "count" or "count" in function.answers_for or "count" in record,
+        "min": "min" in record,
+        "max": "max" in record,
     }
     return [name for name, can in able.items() if can]
 

@@ -70,8 +70,10 @@ def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDAr
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
 
-def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.ChunkedArray | pa.Array:
-    """Return the result that a text names, or compute an expression of results, to order by.
+def result_values(
+    text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
+) -> pa.ChunkedArray | pa.Array:
+    """Return the result that a text names, or compute an expression of results; ``to`` is what for, in errors.
 
     Raises ``ValueError`` for what is neither.
     """
@@ -79,11 +81,11 @@ def result_values(text: str, results: pa.Table, timezone: str = "UTC") -> pa.Chu
     if text in known:
         return _column(results, known[text])
     try:
-        if not names_read(text, "order_by", known, flat_names(results.schema)):
+        if not names_read(text, "it", known, flat_names(results.schema)):
             raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
-        return sql.evaluate(text, _columns_read(text, "order_by", results), timezone)
+        return sql.evaluate(text, _columns_read(text, "it", results), timezone)
     except ValueError as error:
-        raise ValueError(f"cannot order by {shown(text)}: {error}") from None
+        raise ValueError(f"cannot {to} {shown(text)}: {error}") from None
 
 
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:

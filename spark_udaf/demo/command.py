@@ -110,8 +110,8 @@ def show(store: FrameStore) -> None:
     looked_at = ["level", "window_start", "window_end", "origin", "flights", "dep_delay", "mean_miles"]
     year = store.query("1y", keys=["origin"])
     months = store.query("1mo", keys=["origin"], where="origin = 'JFK'")
-    print_table(year.select(looked_at), FRAME.timezone, title="The year, by airport (delays in minutes)")
-    print_table(months.select(looked_at), FRAME.timezone, title="JFK, month by month")
+    print_table(year.select(looked_at), title="The year, by airport (delays in minutes)")
+    print_table(months.select(looked_at), title="JFK, month by month")
 
 
 def prove(rows: pa.Table, store: FrameStore) -> None:

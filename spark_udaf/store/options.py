@@ -7,122 +7,89 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from aggr import Measure, from_description, get
-from aggr.function import column_keywords
-from aggr.states.flat_results import flat_schema, flattened
-from tiltframe import FrameStore
-from tiltframe.level_chain import labelled
+from tiltframe import FrameStore, Query
 from tiltframe.store import StoreError
 from tiltframe.store.backends.open import absolute_uri
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.manifest import Manifest
-from tiltframe.store.query.execution import execute, moment, read_states
-from tiltframe.store.query.plan import ALL, QueryPlan, plan_query
-from tiltframe.store.query.results import answers, requested_states
+from tiltframe.store.query.execution import finished, moment, plans_of, query_schema, read, states_of
+from tiltframe.store.query.plan import ALL, QueryPlan
+from tiltframe.store.query.results import present
+from tiltframe.store.recorded import snapshot_of
 
 STORAGE = "storage."
-_ASKED = ("per", "within", "where", "keys", "measures", "fill", "flat", "states", "now")
-KNOWN = ("path", *_ASKED, "name", "rows_per_task")
+_TRUTHS = ("fill", "flat", "latest")
+_ASKED = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", *_TRUTHS)
+_OF_STATES = ("per", "within", "where", "now")  # what may be asked of states
+KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task")
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}  # options of a CREATE TABLE, with which Spark tells whose the table is
 
 
 @dataclass(frozen=True)
 class StoreQuery:
-    """A query of a store; it pickles, for the tasks that run it.
+    """A query of a store, planned; it pickles, for the tasks that run it.
 
     Parameters
     ----------
     backend : Backend
     manifest : Manifest
+    query : Query
     plan : QueryPlan
-    fill : bool
-        Give windows without events too.
-    flat : bool
-        Give plain columns in place of records.
     states : bool
         Give the states of a level in place of results.
-    now : moment or None
-        For `partial`; the clock's, when it is read.
     rows_per_task : int
         Rows of states, about.
     """
 
     backend: Backend
     manifest: Manifest
+    query: Query
     plan: QueryPlan
-    fill: bool
-    flat: bool
     states: bool
-    now: str | None
     rows_per_task: int
 
     @property
     def whole(self) -> bool:
-        """Whether one task must see all: there is but one window, or keys of the whole range fill it."""
-        return self.fill or self.plan.whole
+        """Whether one task must see all: there is but one window, or what is given depends on the whole range."""
+        return self.query.fill or self.query.latest or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the results, for which nothing is read."""
-        nothing = requested_states(self.manifest.schema.empty_table(), self.plan, (0, 0))
         if self.states:
-            return labelled(nothing, self.plan.frame, self.plan.target).schema
-        schema = answers(nothing, self.plan, 0, 0).schema
-        return flat_schema(schema) if self.flat else schema
+            return states_of(self.backend, self.manifest, self.plan).schema
+        return query_schema(self.manifest, self.plan, self.query)
 
     def execute(self, plan: QueryPlan) -> pa.Table:
         """Execute the plan, or one of a part of its range."""
         if self.states:
-            return labelled(read_states(self.backend, self.manifest, plan), plan.frame, plan.target)
-        now = moment(self.now, plan.frame.timezone)
-        results = pa.concat_tables(execute(self.backend, self.manifest, plan, self.fill, now))
-        return flattened(results) if self.flat else results
+            return states_of(self.backend, self.manifest, plan).table()
+        states, held = read(self.backend, self.manifest, plan)
+        now = moment(self.query.now, plan.timezone)
+        return pa.concat_tables(present(finished(states, plan, self.query, held, now), self.query, plan.timezone))
 
 
 def to_options(
-    uri: str | os.PathLike[str],
-    measures: Sequence[str] | Mapping[str, Measure] | None,
-    keys: Sequence[str] | None,
-    storage_options: Mapping[str, str] | None,
-    **given: Any,
+    uri: str | os.PathLike[str], query: Query, storage_options: Mapping[str, str] | None, **options: Any
 ) -> dict[str, str]:
-    """Write parameters of `tiltframe.FrameStore.query` as options."""
+    """Write a query, and how it is read, as options."""
     if not isinstance(uri, str | os.PathLike):
         raise TypeError(f"say where the store is, by a path or URI; got {uri!r}")
     if not isinstance(storage_options or {}, Mapping):
         raise TypeError(f"storage_options must be options by name; got {storage_options!r}")
-    for name in ("where", "name"):
-        if not isinstance(given.get(name, ""), str | None):
-            raise TypeError(f"{name} must be text; got {given[name]!r}")
-    texts = {name: _text(value) for name, value in given.items()}
-    texts |= {"measures": _measures(measures), "keys": _names("keys", keys)}
+    if not isinstance(options.get("name"), str | None):
+        raise TypeError(f"name must be text; got {options['name']!r}")
+    members = {**query.describe(), **{name: value for name, value in options.items() if value is not None}}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in members.items()}
     texts |= {STORAGE + name: value for name, value in (storage_options or {}).items()}
-    return {"path": absolute_uri(os.fspath(uri))} | {name: text for name, text in texts.items() if text is not None}
-
-
-def _measures(measures: Sequence[str] | Mapping[str, Measure] | None) -> str | None:
-    """Write names of measures, or new ones."""
-    if not isinstance(measures, Mapping):
-        return _names("measures", measures)
-    for name, measure in measures.items():
-        if not isinstance(measure, Measure):
-            raise TypeError(f"cannot ask for {measure!r} as {name!r}; measures are made by aggr, say aggr.sum('x')")
-    return json.dumps({name: measure.describe() for name, measure in measures.items()})
-
-
-def _names(what: str, names: Sequence[str] | None) -> str | None:
-    if names is None or isinstance(names, str):
-        return names
-    if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"{what} must be a list of names; got {names!r}")
-    return json.dumps(list(names))
+    return {"path": absolute_uri(os.fspath(uri))} | texts
 
 
 def from_options(options: Mapping[str, str]) -> StoreQuery:
@@ -142,28 +109,22 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
         )
     storage = {name.removeprefix(STORAGE): text for name, text in options.items() if name.startswith(STORAGE)}
     store = _store(options["path"], options.get("name"), storage)
-    if "per" not in options:
+    if not {"per", "points"} & options.keys():
         levels = ", ".join(level.name for level in store.frame.levels)
         raise ValueError(f"say what results are per, in the option per: {levels}, a whole multiple of these, or {ALL}")
-    measures, keys = _listed("measures", options), _listed("keys", options)
-    if isinstance(measures, dict):
-        measures = {name: _measure(name, described) for name, described in measures.items()}
-    where = options.get("where")
-    at = moment(options.get("now"), store.frame.timezone)
-    plan = plan_query(store.frame, options["per"].strip(), options.get("within"), where, measures, keys, at)
-    rows = _rows(options.get("rows_per_task", str(ROWS_PER_TASK)))
-    truths = ("fill", "flat", "states")
-    fill, flat, states = (_truth(name, options.get(name, "false")) for name in truths)
+    query = Query.from_dict({name: _member(name, options[name]) for name in _ASKED if name in options})
+    states = _truth("states", options.get("states", "false"))
+    now = moment(query.now, query.timezone or store.frame.timezone)
+    plan, *others = plans_of(store.manifest, query, snapshot_of(store.backend), now)
+    if others:
+        raise ValueError(f"a DataFrame has results per one kind of window; got per={options['per']}: read each")
     if states:
-        _check_states(plan, [name for name in ("fill", "flat", "measures", "keys") if name in options])
-    return StoreQuery(store.backend, store.manifest, plan, fill, flat, states, options.get("now"), rows)
-
-
-def _check_states(plan: QueryPlan, beside: Sequence[str]) -> None:
-    """Raise ``ValueError`` where states cannot be given as they are asked for."""
-    if beside:
-        raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
-    plan.frame.level(plan.per)
+        beside = [name for name in _ASKED if name in options and name not in _OF_STATES]
+        if beside:
+            raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
+        store.frame.level(plan.per)
+    rows = _whole("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
+    return StoreQuery(store.backend, store.manifest, query, plan, states, rows)
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:
@@ -178,49 +139,34 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
         raise StoreError(f"{error} in {os.getcwd()}, where Spark runs; give the whole path") from None
 
 
-def _text(value: Any) -> str | None:
-    """Write a window, a moment, a range or text."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:09}"  # eight digits would be a date
-    if isinstance(value, list | tuple):
-        return ",".join(str(_text(each)) for each in value)
-    name = getattr(value, "name", None)  # of windows
-    return name or (value.isoformat() if hasattr(value, "isoformat") else str(value))
+def _member(name: str, text: str) -> Any:
+    """Read a member of a query from an option."""
+    if name in _TRUTHS:
+        return _truth(name, text)
+    if name == "points":
+        return _whole(name, text)
+    if name in ("measures", "keys"):
+        return _listed(name, text)
+    if not (name == "per" and text.lstrip().startswith(("[", "{"))):
+        return text.strip() if name == "per" else text
+    return _from_json(name, text, "a window such as 1h")
 
 
-def _listed(what: str, options: Mapping[str, str]) -> Any:
-    text = options.get(what)
-    if text is None:
-        return None
+def _listed(name: str, text: str) -> Any:
+    """Read names with commas between them, or JSON."""
     if not text.lstrip().startswith(("[", "{")):
-        return [name.strip() for name in text.split(",") if name.strip()]
+        return [each.strip() for each in text.split(",") if each.strip()]
+    members = _from_json(name, text, "names with commas between them")
+    if isinstance(members, list) and not all(isinstance(each, str) for each in members):
+        raise ValueError(f"{name} must be names; got {text}")
+    return members
+
+
+def _from_json(name: str, text: str, otherwise: str) -> Any:
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(f"cannot read {what} {text!r} as JSON; write names with commas between them") from None
-    if isinstance(found, list) and not all(isinstance(name, str) for name in found):
-        raise ValueError(f"{what} must be names; got {text}")
-    return found
-
-
-def _measure(name: str, described: Any) -> Measure:
-    """Read a new measure, as `aggr.Measure.describe` writes it."""
-    try:
-        if not isinstance(described, dict):
-            raise TypeError("it is no object in JSON")
-        inputs = column_keywords(get(described["function"]))
-        if not {"function", "column", *inputs, "where", "parameters"} >= described.keys():
-            raise TypeError(f"there are {', '.join(['function', 'column', *inputs, 'where'])} and parameters")
-        return from_description(described)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"cannot read {described!r} as the measure {name!r}; write it as aggr.Measure.describe gives it, "
-            f'say {{"function": "sum", "column": "bytes"}} ({error})'
-        ) from None
+        raise ValueError(f"cannot read {name} {text!r} as JSON; write {otherwise}") from None
 
 
 def _truth(name: str, text: str) -> bool:
@@ -229,7 +175,7 @@ def _truth(name: str, text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _rows(text: str) -> int:
+def _whole(name: str, text: str) -> int:
     if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError(f"rows_per_task must be a whole number from 1; got {text!r}")
+        raise ValueError(f"{name} must be a whole number from 1; got {text!r}")
     return int(text)

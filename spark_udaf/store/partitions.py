@@ -40,11 +40,11 @@ def slices(backend: Backend, plan: QueryPlan, rows_per_task: int) -> list[Range]
     begins, rows = (
         np.array(column, np.int64) for column in ([low for _, (low, _) in found], [p.rows for p, _ in found])
     )
-    buckets = bucket_of(plan.frame.levels[plan.source()]).starts(begins)
-    low, high = plan.within or EVER
+    buckets = bucket_of(plan.frame.levels[plan.level()]).starts(begins)
+    low, high = plan.within
     return list(
         pairwise(
-            [low, *(at for at in _cuts(plan.target.starts(buckets), rows, rows_per_task) if low < at < high), high]
+            [low, *(at for at in _cuts(plan.window.starts(buckets), rows, rows_per_task) if low < at < high), high]
         )
     )
 
@@ -56,7 +56,7 @@ def held(backend: Backend, plan: QueryPlan, span: Range) -> Range | None:
     found = [each for _, each in _part_ranges(backend, plan)]
     if not found:
         return None
-    low = max(span[0], first_with(plan.target, min(low for low, _ in found)))
+    low = max(span[0], first_with(plan.window, min(low for low, _ in found)))
     high = min(span[1], max(high for _, high in found))
     return (low, high) if low < high else None
 

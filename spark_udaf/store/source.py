@@ -11,7 +11,6 @@ scans of the same DataFrame or view then miss rows. ``within`` and ``where`` nar
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from aggr import Measure
 from aggr.kernels.normalize import one_array
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
@@ -41,8 +39,9 @@ from spark_udaf.store.options import (
     to_options,
 )
 from spark_udaf.store.partitions import held, slices
-from tiltframe.store import Expired
+from tiltframe.store import Query
 from tiltframe.store.backends.stored_types import stored, stored_schema
+from tiltframe.store.query.query import Measures
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
@@ -110,9 +109,9 @@ class NoStream(DataSourceStreamReader):
 
 
 class Slice(InputPartition):
-    """What one task reads: the windows that start in a range; None for all of them."""
+    """What one task reads: the windows that start in a range."""
 
-    def __init__(self, within: Range | None) -> None:
+    def __init__(self, within: Range) -> None:
         """Keep the range."""
         self.within = within
 
@@ -135,14 +134,11 @@ class TiltframeReader(DataSourceReader):
         """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
-        query, within = self.query, partition.within
-        if not query.whole and within is not None:
-            within = held(query.backend, query.plan, within)
-            if within is None or within[0] >= within[1]:
-                return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Expired)  # the column partial says so
-            results = query.execute(replace(query.plan, within=within))
+        query = self.query
+        within = partition.within if query.whole else held(query.backend, query.plan, partition.within)
+        if within is None or within[0] > within[1]:
+            return
+        results = query.execute(replace(query.plan, within=within))  # the column partial says what has expired
         if not query.states:
             columns = [stored(one_array(column)) for column in results.columns]
             results = pa.table(columns, names=results.column_names)
@@ -163,18 +159,16 @@ def register_source(spark: SparkSession) -> None:
 def read(
     spark: SparkSession,
     uri: str | os.PathLike[str],
-    per: str | TimeWindow,
+    per: str | TimeWindow | None = None,
     within: Any = None,
     where: str | None = None,
-    measures: Sequence[str] | Mapping[str, Measure] | None = None,
+    measures: Measures = None,
     keys: Sequence[str] | None = None,
-    fill: bool = False,
-    now: Any = None,
-    flat: bool = False,
     *,
     name: str | None = None,
     rows_per_task: int = ROWS_PER_TASK,
     storage_options: Mapping[str, str] | None = None,
+    **members: Any,
 ) -> DataFrame:
     """Read results of a frame store as a DataFrame.
 
@@ -185,21 +179,12 @@ def read(
     uri : str or path
         Of the store; driver and tasks must reach it.
     per : str or window
-        A level, or a coarser window that levels can make; ``all`` for one result over the whole range.
-    within : (start, end) or str, optional
-        Windows that start in this range, as for `tiltframe.FrameStore.query`.
-    where : str, optional
-        A condition in SQL on the keys.
-    measures : names, or name -> measure, optional
-        Which; new ones are read from states that are there.
-    keys : names, optional
-        The keys that results are kept apart by; the others are merged over.
-    fill : bool
-        Give windows without events too, as for `tiltframe.FrameStore.query`.
-    now : moment, optional
-        For ``partial`` and times ago; the clock's.
-    flat : bool
-        Plain columns in place of records: ``latency_count``, ``latency_p99``.
+        As `tiltframe.Query` takes it, but one; or give ``points``.
+    within, where, measures, keys : optional
+        As `tiltframe.Query` takes them.
+    members : optional
+        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest`` and ``flat``, as `tiltframe.Query` takes
+        them; orders and limits are Spark's. Times of a DataFrame are instants, which Spark shows in its session's zone.
     name : str, optional
         Of the store, in a database with several.
     storage_options : str -> str, optional
@@ -229,8 +214,8 @@ def read(
 
         su.read(spark, "s3://bucket/path", per="1h", where="host = 'a'").show()
     """
-    given = {"per": per, "within": within, "where": where, "fill": fill, "flat": flat, "now": now, "name": name}
-    options = to_options(uri, measures, keys, storage_options, rows_per_task=rows_per_task, **given)
+    query = Query(per, within, where, measures, keys, **members)
+    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task)
     register_source(spark)
     with clear():
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
@@ -292,8 +277,8 @@ def read_states(
 
         old = su.read_states(spark, store.uri, per="1h", within="-7d")
     """
-    options = to_options(uri, None, None, storage_options, per=per, within=within, where=where, now=now, name=name)
-    options |= {"states": "true", "rows_per_task": str(rows_per_task)}
+    query = Query(per, within, where, now=now)
+    options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True)
     register_source(spark)
     with clear():
         states = spark.read.format(TiltframeSource.name()).options(**options).load()

@@ -123,6 +123,38 @@ def count(states: Column | str) -> Column:
     return _read("bigint", states, accessors.count)
 
 
+def min(states: Column | str) -> Column:
+    """Read the least value of each state.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of dds or hdr.
+
+    Returns
+    -------
+    Column of double
+        Null where there is nothing. States of a function that keeps no least value fail the job, by name.
+    """
+    return _read("double", states, accessors.min)
+
+
+def max(states: Column | str) -> Column:
+    """Read the greatest value of each state.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of dds or hdr.
+
+    Returns
+    -------
+    Column of double
+        Null where there is nothing. States of a function that keeps no greatest value fail the job, by name.
+    """
+    return _read("double", states, accessors.max)
+
+
 def _read(dtype: str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)

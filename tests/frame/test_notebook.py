@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
+from types import SimpleNamespace
 
 import matplotlib
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import aggr
+import tiltframe
 from tiltframe import FrameStore, TiltFrame, finish, rollup, show, to_pandas
 
 FRAME = TiltFrame(
@@ -62,7 +65,10 @@ def test_a_plot_shows_what_a_query_gives(store):
     new = {"ms": aggr.dds("ms", [0.25, 0.9])}
     for level in ("1h", "1m"):
         asked = store.query(level, measures=new, keys=[], where="host = ''", flat=True)
-        assert lines[f"ms_p90 per {level}"].get_ydata().tolist() == asked.column("ms_p90").to_pylist()
+        line = lines[f"ms_p90 per {level}"]
+        drawn = dict(zip(line.get_xdata().tolist()[::-1], line.get_ydata().tolist()[::-1], strict=True))
+        starts = [at.replace(tzinfo=None) for at in asked.column("window_start").to_pylist()]
+        assert [drawn[at] for at in starts] == asked.column("ms_p90").to_pylist()
     assert lines["ms_p90 per 1m"].get_alpha() != lines["ms_p90 per 1h"].get_alpha()
     assert [line.get_label() for line in store.plot("n", points=5).get_lines()] == ["n per 1h"]
     with pytest.raises(ValueError, match="no measure 'mss'"):
@@ -70,6 +76,44 @@ def test_a_plot_shows_what_a_query_gives(store):
     with pytest.raises(ValueError, match="has no quantiles"):
         store.plot("n", [0.5])
     matplotlib.pyplot.close("all")
+
+
+@pytest.mark.slow
+def test_a_plot_breaks_at_gaps_marks_what_is_incomplete_and_has_a_line_a_key(tmp_path):
+    matplotlib.use("Agg")
+    frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["code"], timezone="Europe/Berlin")
+    hours = [(0, 200), (1, 200), (1, 500), (4, 200), (5, 200)]  # after midnight UTC on 2024-05-01
+    rows = pa.table({"ts": [1714521600_000 + at * 3600_000 for at, _ in hours], "code": [code for _, code in hours]})
+    store = FrameStore(tmp_path / "plotted", frame)
+    store.append(rollup(rows, frame), "test", 1)
+    axes = store.plot("n", per="1h", keys=["code"], now="2024-05-01T05:30Z")
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert set(lines) == {"n per 1h 200", "n per 1h 500", "_incomplete", "incomplete"}  # a whole number is a key here
+    points = list(zip(*(lines["n per 1h 200"].get_data()), strict=True))
+    hour = [int((at - np.datetime64("2024-05-01")) / np.timedelta64(1, "h")) for at, _ in points]
+    assert hour == [0, 1, 2, 2, 4, 5, 6, 6]
+    assert [str(value) for _, value in points] == ["1.0", "1.0", "1.0", "nan", "1.0", "nan", "nan", "nan"]
+    assert np.nansum(lines["_incomplete"].get_ydata()) == 2.0  # from five to six
+    assert axes.get_xlabel() == "Europe/Berlin"
+    axes.figure.set_size_inches(4, 3)  # however small it is
+    axes.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+    assert len(boxes) >= 2
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+    many = rollup(pa.table({"ts": [0] * 50, "code": range(50)}), frame)
+    store.append(many, "test", 2)
+    with pytest.raises(ValueError, match="52 keys would be 52 lines"):
+        store.plot("n", per="1h", keys=["code"])
+    matplotlib.pyplot.close("all")
+
+
+def test_a_notebook_shows_tables_once_it_is_told(store):
+    shown_by = {}  # as much of IPython's shell as is asked for
+    html = SimpleNamespace(for_type=shown_by.__setitem__)
+    tiltframe.load_ipython_extension(SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": html})))
+    html = shown_by[pa.Table](store.query("1h"))
+    assert html == show(store.query("1h"))._repr_html_()
+    assert ElementTree.fromstring(f"<div>{html}</div>").find(".//th").text == "level"
 
 
 def test_a_store_is_made_at_once_where_the_rows_are_known(tmp_path):

@@ -9,6 +9,7 @@ import spark_udaf as su
 from spark_udaf.jobs.task_errors import clear
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.names import RESERVED
+from tiltframe.store import Query
 from tiltframe.store.query.plan import plan_query
 
 ODD = ["a.b", "x.y", "t.s", "q`z", "sp ace", "ünï", "Case", "case", "window_start", "``"]
@@ -160,9 +161,9 @@ def test_our_names_are_no_keys_and_no_measures(name):
         TiltFrame(["1h"], "ts", {name: aggr.count()})
     frame = TiltFrame(["1h"], "ts", {"n": aggr.count()}, ["k"])
     with pytest.raises(ValueError, match=sentence):
-        plan_query(frame, "1h", measures={name: aggr.count()})
+        plan_query(frame, Query("1h", measures={name: aggr.count()}))
     with pytest.raises(ValueError, match=r"^the name 'k' is taken twice among keys and measures; rename one"):
-        plan_query(frame, "1h", measures={"k": aggr.count()})
+        plan_query(frame, Query("1h", measures={"k": aggr.count()}))
 
 
 def test_our_names_are_no_measures_on_the_command_line(tmp_path):

@@ -22,7 +22,7 @@ from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader, TiltframeSource
 from tests import engines
 from tests.engines import KEPT, kept
-from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store import CommitConflict
 
 pytestmark = pytest.mark.store
@@ -192,8 +192,7 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
 
 
 def reader(store: FrameStore, per: str, rows_per_task: int = 100, **asked) -> TiltframeReader:
-    measures, keys = asked.pop("measures", None), asked.pop("keys", None)
-    options = to_options(store.uri, measures, keys, None, per=per, rows_per_task=rows_per_task, **asked)
+    options = to_options(store.uri, Query(per, **asked), None, rows_per_task=rows_per_task)
     return TiltframeReader(from_options(options), from_options(options).schema)
 
 
@@ -274,7 +273,7 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
     )
     store = FrameStore(tmp_path / "s", frame)
     store.append(rollup(data, frame), "w", 1)
-    options = to_options(store.uri, None, None, None, per="1h")
+    options = to_options(store.uri, Query("1h"), None)
     source = TiltframeSource(options)
     schema = source.schema()
     assert [field.dataType.simpleString() for field in schema][3:6] == ["decimal(20,0)", "smallint", "bigint"]
@@ -309,15 +308,17 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
     store = FrameStore("here", KEPT)
     assert pickle.loads(pickle.dumps(store)).uri == str(tmp_path / "here")
     assert pickle.loads(pickle.dumps(store.backend)).uri == str(tmp_path / "here")
-    assert to_options("here", None, None, {"REGION": "eu"})["path"] == str(tmp_path / "here")
-    assert to_options("s3://b/p", None, None, {"REGION": "eu"}) == {"path": "s3://b/p", "storage.REGION": "eu"}
+    assert to_options("here", Query(), {"REGION": "eu"})["path"] == str(tmp_path / "here")
+    assert to_options("s3://b/p", Query(), {"REGION": "eu"}) == {"path": "s3://b/p", "storage.REGION": "eu"}
 
 
 def test_new_measures_of_several_inputs_are_options(local):
     asked = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
-    options = to_options(local.uri, asked, None, None, per="1h")
+    options = to_options(local.uri, Query("1h", measures=asked), None)
     assert from_options(options).plan.measures == {name: (name, measure) for name, measure in asked.items()}
-    with pytest.raises(ValueError, match="there are function, column, by, where and parameters"):
+    with pytest.raises(
+        ValueError, match="a described arg_max has no 'weight'; there are function, parameters, column, where, by"
+    ):
         from_options(options | {"measures": '{"q": {"function": "arg_max", "column": "word", "weight": "i"}}'})
 
 

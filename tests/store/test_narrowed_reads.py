@@ -21,7 +21,7 @@ from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
 from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader
 from tests.random_conditions import Conditions, table
-from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
 from tiltframe.store.backends.delta.row_groups import laid_out
 from tiltframe.store.backends.key_bounds import key_bounds
 from tiltframe.store.backends.stored_types import stored
@@ -237,11 +237,10 @@ def test_one_key_of_a_hundred_reads_a_fifth_at_most(tmp_path):
 
 def test_the_data_source_reads_as_little(tmp_path):
     store = month_of_hours(tmp_path, rows=1)
-    asked = {"per": "1h", "rows_per_task": 10**6}
     readers = [
         TiltframeReader(question, question.schema)
         for where in ({}, {"where": "host = 'host-42'"})
-        for question in [from_options(to_options(store.uri, None, None, None, **asked, **where))]
+        for question in [from_options(to_options(store.uri, Query("1h", **where), None, rows_per_task=10**6))]
     ]
     every, one = (bytes_read(lambda reader=reader: given(reader)) for reader in readers)
     assert one <= every / 2  # a task looks at the store's log anew, which takes as much as so small a store

@@ -138,5 +138,5 @@ def test_days_that_are_not_the_zones_are_not_labelled_by_a_date_alone(capfd):
     from tiltframe.cli.output import print_table
 
     store = store_of([dt.datetime(2024, 5, 1, 12, tzinfo=UTC)], ["1h", "1d"])
-    print_table(store.query(window("1d"), timezone="Europe/Berlin"), "Europe/Berlin")
+    print_table(store.query(window("1d"), timezone="Europe/Berlin"))
     assert "2024-05-01 02:00" in capfd.readouterr().out

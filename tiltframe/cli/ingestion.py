@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from tiltframe.files.inputs import Source
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import reduce_rows, rollup_batches
 from tiltframe.spilled_states import spilled
-from tiltframe.store import Expired, FrameStore
+from tiltframe.store import FrameStore
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
 
@@ -213,9 +212,7 @@ def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
     """Say whether a store holds the very states of the finest level in a range."""
     if store.schema is None:
         return not states.num_rows
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Expired)
-        held = store.states(store.frame.levels[0].name, (as_text(span[0]), as_text(span[1])))
+    held = store.ask_states(store.frame.levels[0], (as_text(span[0]), as_text(span[1]))).table()
     return all(same_bits(states.column(name), held.column(name)) for name in [START, *store.schema.names[1:]])
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import math
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from decimal import Decimal
 from functools import lru_cache
 from typing import Any, BinaryIO, TextIO
-from zoneinfo import ZoneInfo
 
 import click
 import numpy as np
@@ -23,9 +19,9 @@ from rich.text import Text
 
 from aggr.kernels import compute as pc
 from aggr.states.flat_results import flattened
-from tiltframe.frame import END, LEVEL, START
-from tiltframe.store.query.results import PARTIAL
+from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store.report import Report
+from tiltframe.text.results import iso_times, json_lines, json_text, plain
 from windows import read_window
 
 _GAPS_SHOWN = 5
@@ -50,7 +46,7 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
     """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
 
     - ``csv``: records as plain columns, ``latency_p99``; lists as JSON
-    - ``json``: one object a line, times as ISO 8601 UTC, decimals as text, NaN and infinities as text
+    - ``json``: as `tiltframe.text.results.json_lines` writes it
     - ``parquet``: as they are
     """
     with ExitStack() as opened:
@@ -73,43 +69,23 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(out, schema)
 
 
-def iso_moments(moments: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Write moments in microseconds as ISO 8601 UTC.
-
-    >>> iso_moments(pa.chunked_array([pa.array([0, 500_000], pa.timestamp("us", "UTC"))])).to_pylist()
-    ['1970-01-01T00:00:00Z', '1970-01-01T00:00:00.500000Z']
-    """
-    texts = pc.replace_substring(moments.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
-    return pc.binary_join_element_wise(pc.replace_substring_regex(texts, r"\.0+$", ""), "Z", "")
-
-
 def _cells(flat: pa.Table) -> pa.Table:
     """Write what is no cell of CSV as text: times of windows as ISO 8601, lists as JSON, bytes as hex digits."""
     for i, field in enumerate(flat.schema):
         if field.name in (START, END):
-            texts = iso_moments(flat.column(i))
+            texts = iso_times(flat.column(i))
         elif pa.types.is_nested(field.type):
-            texts = pa.array([None if v is None else _json(v) for v in flat.column(i).to_pylist()], pa.string())
+            texts = pa.array([None if v is None else json_text(v) for v in flat.column(i).to_pylist()], pa.string())
         elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
-            texts = pa.array([_plain(v) for v in flat.column(i).to_pylist()], pa.string())
+            texts = pa.array([plain(v) for v in flat.column(i).to_pylist()], pa.string())
         else:
             continue
         flat = flat.set_column(i, field.name, texts)
     return flat
 
 
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-
-
-def json_lines(table: pa.Table) -> str:
-    """Write every column of a table as JSON lines: times as ISO 8601 UTC, NaN and infinities as text."""
-    lines = (_json(row) for row in table.to_pylist())
-    return "".join(line + "\n" for line in lines)
-
-
-def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, title: str | None = None) -> None:
-    """Print results as a table to look at: windows by their local start, of sketches the quantiles and the maximum."""
+def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:
+    """Print results as a table to look at: windows by their start, of sketches the quantiles and the maximum."""
     table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
@@ -118,8 +94,8 @@ def print_table(results: pa.Table, timezone: str, out: TextIO | None = None, tit
             pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
         )
         table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
-        columns.append(_starts(results, timezone) if name == START else [_cell(v) for v in column.to_pylist()])
-    table.columns[int(several)].header = Text(f"window\n{timezone}")
+        columns.append(_starts(results) if name == START else [_cell(v) for v in column.to_pylist()])
+    table.columns[int(several)].header = Text(f"window\n{results.schema.field(START).type.tz}")
     for row in zip(*columns, strict=True):
         table.add_row(*(Text(cell) for cell in row))
     console = Console(file=out)
@@ -146,51 +122,17 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
-    if isinstance(value, dt.date):
-        return _iso(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dt.timedelta):
-        return _iso_length(value)
-    return str(value) if isinstance(value, Decimal | dt.time) else value
-
-
-def _iso_length(value: dt.timedelta) -> str:
-    """Write a length of time in seconds, as ISO 8601 has it.
-
-    >>> _iso_length(dt.timedelta(minutes=1, milliseconds=500)), _iso_length(dt.timedelta(seconds=-2))
-    ('PT60.5S', '-PT2S')
-    """
-    seconds = Decimal(abs(value) // dt.timedelta(microseconds=1)).scaleb(-6)
-    return f"{'-' * (value < dt.timedelta())}PT{f'{seconds:f}'.rstrip('0').rstrip('.') or '0'}S"
-
-
-def _iso(value: dt.date | None) -> str | None:
-    if value is None:
-        return None
-    if not isinstance(value, dt.datetime) or value.tzinfo is None:
-        return value.isoformat()
-    return value.astimezone(dt.UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
 _STARTS = dict.fromkeys("smhdw", "%Y-%m-%d %H:%M") | {"s": "%Y-%m-%d %H:%M:%S", "d": "%Y-%m-%d", "w": "%Y-%m-%d"}
 _STARTS |= {"mo": "%Y-%m", "q": "%Y-%m", "y": "%Y"}
 
 
-def _starts(results: pa.Table, timezone: str) -> list[str]:
-    """Write the starts of windows in a zone, as finely as their level needs; partial ones with dots."""
-    zone, levels = ZoneInfo(timezone), results.column(LEVEL).to_pylist()
+def _starts(results: pa.Table) -> list[str]:
+    """Write the starts of windows as finely as their level needs; partial ones with dots."""
+    levels = results.column(LEVEL).to_pylist()
     starts = results.column(START).to_pylist()
     partial = results.column(PARTIAL).to_pylist() if PARTIAL in results.column_names else [False] * len(starts)
     rows = zip(starts, levels, partial, strict=True)
-    return [_start(start.astimezone(zone), _STARTS[_unit(level)]) + " …" * dots for start, level, dots in rows]
+    return [_start(start, _STARTS[_unit(level)]) + " …" * dots for start, level, dots in rows]
 
 
 def _start(start: dt.datetime, form: str) -> str:

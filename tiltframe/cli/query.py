@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
-import pyarrow as pa
 
-from aggr import Measure
-from aggr.arguments import because, nearest, shown
+from aggr import Measure, sql
+from aggr.arguments import because, shown
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
-from tiltframe.store import Expired, FrameStore
+from tiltframe.store import FrameStore, Query
 from tiltframe.text.measures import measures_from
 
 
@@ -44,7 +42,7 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 )
 @click.option("--points", callback=_whole, metavar="N", help="In place of --per: the finest of at most N windows.")
 @click.option(
-    "--within", metavar="RANGE", help="Windows that start in START,END, in 2026-03-28, 2026-03, or since -24h."
+    "--within", metavar="RANGE", help="Windows that start in START,END or START, (no end), in 2026-03, or since -24h."
 )
 @click.option("--where", metavar="EXPR", help="A condition on the keys: \"host = 'a'\".")
 @click.option("--having", metavar="EXPR", help="A condition on results: 'requests > 100 AND latency_p99 > 0.5'.")
@@ -55,7 +53,11 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Keep apart by this key only; may repeat.")
 @click.option("--no-keys", is_flag=True, help="Merge over all keys.")
 @click.option(
-    "--measure", "measures", multiple=True, metavar="NAME[=CALL]", help="Only this one, or a new one; may repeat."
+    "--measure",
+    "measures",
+    multiple=True,
+    metavar="NAME[=CALL]",
+    help="Only this one, or a new one, or an expression, NAME='errors / n'; may repeat.",
 )
 @click.option("--flat", is_flag=True, help="Plain columns in place of records: latency_p99; CSV always has them.")
 @click.option("--fill", is_flag=True, help="Windows without events too.")
@@ -89,35 +91,41 @@ def query(
         _check_out(out)
     store = FrameStore(uri, name=name)
     kept = [] if no_keys else list(keys) or None
-    with _warnings_as_sentences():
-        sizes = list(per) if len(per) > 1 else per[0] if per else None
-        slices = store.query_slices(sizes, keys=kept, measures=_measures(measures, store), **asked)
-        if form != "table":
-            with _opened(out) as file:
-                write_results(slices, form, len(per) > 1, file)
-            return
-        results = pa.concat_tables(slices)
-    zone = asked["timezone"] or store.frame.timezone
-    if out is None:
-        print_table(results, zone)
+    answer = store.ask(Query(list(per) or None, keys=kept, measures=_measures(measures), **asked))
+    if form != "table":
+        with _opened(out) as file:
+            write_results(answer.slices, form, len(per) > 1, file)
+    elif out is None:
+        print_table(answer.table())
     else:
         with open(out, "w") as text:
-            print_table(results, zone, text)
+            print_table(answer.table(), text)
+    for sentence in answer.expired:
+        click.echo(f"tiltframe: {sentence}", err=True)
 
 
-def _measures(texts: Sequence[str], store: FrameStore) -> Mapping[str, Measure] | None:
-    """Read names of measures that are there, and calls of new ones."""
-    if not texts:
-        return None
-    new = measures_from([text for text in texts if "=" in text])
-    unknown = [text for text in texts if "=" not in text and text not in store.frame.measures]
-    if unknown:
-        raise ValueError(f"the frame has no measure {shown(unknown[0])}; {nearest(unknown[0], store.frame.measures)}")
-    names = [text.partition("=")[0].strip() for text in texts]
-    for name in names:
-        if names.count(name) > 1:
+def _measures(texts: Sequence[str]) -> Mapping[str, Measure | str] | None:
+    """Read names of measures that are there, calls of new ones, and expressions of results."""
+    measures: dict[str, Measure | str] = {}
+    for text in texts:
+        name, equals, asked = (part.strip() for part in text.partition("="))
+        if name in measures:
             raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
-    return {name: new.get(name) or store.frame.measures[name] for name in names}
+        if not equals:
+            measures[name] = name
+        elif _is_expression(asked):
+            measures[name] = asked
+        else:
+            measures |= measures_from([text])
+    return measures or None
+
+
+def _is_expression(text: str) -> bool:
+    """Say whether text is an expression of results, in which no function aggregates."""
+    try:
+        return bool(sql.columns_of(text, "expression"))
+    except ValueError:
+        return False
 
 
 def _check_out(out: Path) -> None:
@@ -139,12 +147,3 @@ def _opened(out: Path | None) -> Iterator[BinaryIO]:
     else:
         with replaced(out) as file:
             yield file
-
-
-@contextmanager
-def _warnings_as_sentences() -> Iterator[None]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", Expired)
-        yield
-    for warning in caught:
-        click.echo(f"tiltframe: {warning.message}", err=True)

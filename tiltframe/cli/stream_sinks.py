@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tiltframe.cli.output import json_lines
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import reduce_rows
 from tiltframe.ordered.query import OrderedQuery
@@ -20,6 +19,7 @@ from tiltframe.regular_files import replaced
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
+from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,15 +9,18 @@ from tiltframe.store.errors import (
     UnreachableStore,
 )
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.query.execution import Expired
+from tiltframe.store.query.execution import Answer, Expired
+from tiltframe.store.query.query import Query
 
 __all__ = [
+    "Answer",
     "CommitConflict",
     "DamagedStore",
     "Expired",
     "FrameStore",
     "MissingStore",
     "OtherFrame",
+    "Query",
     "StoreError",
     "UnreachableStore",
 ]

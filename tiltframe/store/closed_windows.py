@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import uuid
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -29,7 +28,6 @@ from tiltframe.names import REASON
 from tiltframe.store.commit import check_writer
 from tiltframe.store.errors import MissingStore
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.query.execution import Expired
 from tiltframe.store.ranges import EVER, as_text
 from tiltframe.store.recorded import snapshot_of
 from tiltframe.streaming import AfterClose, Drop, EmitPolicy, LatePolicy, OpenWindows, TrueWindow, read_emit, read_late
@@ -333,9 +331,7 @@ def recovered(
     for level, coarser in zip(store.frame.levels, store.frame.levels[1:], strict=False):
         low = int(coarser.starts(coarser.starts(np.array([committed])) - 1)[0])
         spans[level.name] = (as_text(low), as_text(committed))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Expired)
-        tables = [store.states(level, span) for level, span in spans.items()]
+    tables = [store.ask_states(level, span).table() for level, span in spans.items()]
     states = pa.concat_tables([_no_states(store, store.frame), *tables])
     return OpenWindows.from_committed(states, committed, store.frame, emit, late, **bounds)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
 import pyarrow as pa
 
-from aggr import Measure
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, listed, shown
-from aggr.states.flat_results import flattened
-from aggr.states.result_names import check_having
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
+from aggr.kernels import compute as pc
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled, row_batches
@@ -24,17 +24,15 @@ from tiltframe.store.commit import Commit, begin_commit, by_level, check_replaci
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
-from tiltframe.store.query.execution import execute, moment, read_states
+from tiltframe.store.query.execution import Answer, Expired, ask, read, states_of
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import checked_order, empty_results, found_having, in_zone, limited, ordered
-from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.query.query import Query, asking
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
 from tiltframe.store.retention import checked_retention
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import evolve, retain
 from tiltframe.tabular import table_of
-from windows import TimeWindow, check_timezone
+from windows import TimeWindow
 
 DEFAULT_NAME = "frame"
 
@@ -523,70 +521,23 @@ class FrameStore(Maintenance):
             check_types(self._manifest, states, self.display_uri)
         return states
 
-    def query(
-        self,
-        per: str | TimeWindow | Sequence[str | TimeWindow] | None = None,
-        within: Any = None,
-        where: str | None = None,
-        measures: Sequence[str] | Mapping[str, Measure] | None = None,
-        keys: Sequence[str] | None = None,
-        fill: bool = False,
-        order_by: str | Sequence[str] = (),
-        limit: int | None = None,
-        now: Any = None,
-        flat: bool = False,
-        having: str | None = None,
-        points: int | None = None,
-        timezone: str | None = None,
-        latest: bool = False,
-    ) -> pa.Table:
+    @asking(Query)
+    def query(self, query: Query) -> pa.Table:
         """Read results; a query never changes a state.
 
         Parameters
         ----------
-        per : str or window, optional
-            A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or
-            ``all`` for one result over the whole range. A list of these gives the results of each, one after the
-            other, as the column ``level`` tells, as of one moment.
-        within : (start, end), str or date, optional
-            Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; a day,
-            month or year, ``2026-03-28``, ``2026-03``; until now, ``-24h``; or a pattern such as
-            ``2018-01-** **:**:**``. Without an offset in ``timezone``.
-        where : str, optional
-            A condition in SQL on the keys.
-        measures : names, or name -> measure, optional
-            Which; new ones are read from states that are there: other quantiles of an old sketch.
-        keys : names, optional
-            The keys that results are kept apart by; the others are merged over.
-        fill : bool
-            Give windows without events too, with nulls and counts of 0, for each key that has any event.
-        order_by : str or list of str, optional
-            Columns, or fields such as ``latency_p99 desc``, or ``latency.quantiles.0.99``; by default window, then
-            keys.
-        limit : int, optional
-            At most so many rows.
-        now : moment, optional
-            For `partial` and for times ago; the clock's.
-        flat : bool
-            Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
-        having : str, optional
-            A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
-        points : int, optional
-            In place of ``per``, what a plot asks for: the finest level of which the range has at most so many
-            windows, and which holds it from its start on; where the coarsest has more, hours, days, weeks, months,
-            quarters or years.
-        timezone : str, optional
-            The zone that ``within`` and ``now`` are read in, whose windows ``per`` names (``1d`` are its days, merged
-            from the coarsest level whose windows make them up), and that starts and ends are given in. By default the
-            frame's; starts and ends are then given in UTC.
-        latest : bool
-            Of each key only the window that begins last in the range, whatever ``having`` says of it then.
+        per, within, where, measures, keys, fill, order_by, limit : optional
+            As `Query` takes them, where each is described.
+        now, flat, having, points, timezone, latest : optional
+            As `Query` takes them.
 
         Returns
         -------
         table
             level, window_start, window_end, keys, a column per measure, or per field of its records, and ``partial``:
-            whether the window is not over yet, or reaches into what its level has expired.
+            whether the window is not over yet, or reaches into what its level has expired. Starts and ends are in the
+            zone that is asked for, or the frame's.
 
         Raises
         ------
@@ -594,36 +545,23 @@ class FrameStore(Maintenance):
             For what cannot be asked, saying what can.
         StoreError
             For a store that holds nothing or is damaged.
-        """
-        asked = {"per": per, "within": within, "where": where, "measures": measures, "keys": keys, "fill": fill}
-        asked |= {"order_by": order_by, "limit": limit, "now": now, "flat": flat, "having": having}
-        return pa.concat_tables(self.query_slices(**asked, points=points, timezone=timezone, latest=latest))
 
-    def query_slices(
-        self,
-        per: str | TimeWindow | Sequence[str | TimeWindow] | None = None,
-        within: Any = None,
-        where: str | None = None,
-        measures: Sequence[str] | Mapping[str, Measure] | None = None,
-        keys: Sequence[str] | None = None,
-        fill: bool = False,
-        order_by: str | Sequence[str] = (),
-        limit: int | None = None,
-        now: Any = None,
-        flat: bool = False,
-        having: str | None = None,
-        points: int | None = None,
-        timezone: str | None = None,
-        latest: bool = False,
-    ) -> Iterator[pa.Table]:
+        Guarantee
+        ---------
+        `Expired` is warned of if a level that is read no longer holds all of the range.
+        """
+        return self._warned(self.ask(query)).table()
+
+    @asking(Query)
+    def query_slices(self, query: Query) -> Iterator[pa.Table]:
         """Read results as `query` does, some windows at a time, in memory that does not grow with them.
 
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            As `query` takes them, of the same types. With ``fill`` the states, with ``order_by`` the results are held.
+            As `Query` takes them. With ``fill`` the states, with ``order_by`` the results are held.
         now, flat, having, points, timezone, latest : optional
-            As `query` takes them.
+            As `Query` takes them.
 
         Returns
         -------
@@ -645,39 +583,96 @@ class FrameStore(Maintenance):
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        zone = self.frame.timezone if timezone is None else check_timezone(timezone) or timezone
-        at = moment(now, zone)
-        for name, given in (("fill", fill), ("flat", flat), ("latest", latest)):
-            checked_truth(given, name)
-        if fill and latest:
-            raise ValueError(
-                "fill gives windows without events, and latest the last one with some; leave one of them out"
-            )
-        order, limit = checked_order(order_by), None if limit is None else checked_whole(limit, "limit")
-        if points is not None:
-            per = self._per_points(per, points, within, at, zone)
-        sizes: list[Any] = list(per) if isinstance(per, list | tuple) else [per]
-        if not sizes:
-            raise ValueError("per must name a level, or several; got an empty list")
-        plans = [plan_query(self.frame, size, within, where, measures, keys, at, zone) for size in sizes]
-        names = [plan.per for plan in plans]
-        if len(set(names)) < len(names):
-            raise ValueError(f"per names a level twice, {listed(names)}; name each once")
-        kept, snapshot = self.manifest, snapshot_of(self._backend)
-        nothing = empty_results(plans[0], kept.schema)
-        check_having(having, nothing.schema, zone)
-        ordered(nothing, order, limit, zone)
-        slices: Iterator[pa.Table] = (
-            found_having(results, having, zone)
-            for asked in plans
-            for results in execute(self._backend, kept, asked, fill, at, latest, snapshot)
-        )
-        if order:
-            slices = iter([ordered(pa.concat_tables(slices), order, limit, zone)])
-        elif limit is not None:
-            slices = limited(slices, limit)
-        zoned = (in_zone(results, timezone) for results in slices)
-        return (flattened(results) for results in zoned) if flat else zoned
+        return self._warned(self.ask(query)).slices
+
+    def ask(self, query: Query) -> Answer:
+        """Answer a query that is a value.
+
+        Parameters
+        ----------
+        query : Query
+
+        Returns
+        -------
+        Answer
+            The schema, an iterator of tables, and what has expired, of which nothing is warned.
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `query` does, for what cannot be asked before anything is read.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> store.ask(Query.from_json('{"per": "1h", "measures": {"twice": "2 * n"}}')).table()["twice"].to_pylist()
+        [4, 2]
+        """
+        return ask(self._backend, self.manifest, checked_type(query, Query, "a query"))
+
+    def query_schema(self, query: Query) -> pa.Schema:
+        """Tell the schema of the results of a query, reading none.
+
+        Parameters
+        ----------
+        query : Query
+
+        Returns
+        -------
+        pa.Schema
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `query` does.
+        """
+        return self.ask(query).schema
+
+    def key_values(self, key: str, within: Any = None) -> pa.Array:
+        """List the values that a key has, to choose from.
+
+        Parameters
+        ----------
+        key : str
+            Of the frame.
+        within : range, optional
+            Of windows, as `Query` takes it.
+
+        Returns
+        -------
+        array
+            Each value once, ascending; null, if it is one, is the last.
+
+        Raises
+        ------
+        ValueError
+            For a key that the frame has not, or a range that cannot be read.
+        StoreError
+            For a store that holds nothing or is damaged.
+        """
+        plan = replace(plan_query(self.frame, Query(within=within, keys=[key])), measures={})
+        values = pa.concat_tables(read(self._backend, self.manifest, plan)[0]).column(key).combine_chunks()
+        return values.take(pc.sort_indices(values))
+
+    def version(self) -> int:
+        """Number what the store holds now: any commit, and any change of its frame, gives it a greater number.
+
+        Returns
+        -------
+        int
+            Equal ones stand for equal answers to queries that name their ``now``.
+        """
+        return snapshot_of(self._backend).version
+
+    @staticmethod
+    def _warned(answer: Answer) -> Answer:
+        for sentence in answer.expired:
+            warnings.warn(sentence, Expired, stacklevel=4)
+        return answer
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:
         """Read the merged states of a level.
@@ -704,17 +699,27 @@ class FrameStore(Maintenance):
         StoreError
             For a store that holds nothing or is damaged.
         """
-        plan = plan_query(self.frame, self.frame.level(per), within, where)
-        states = read_states(self._backend, self.manifest, plan)
-        return labelled(states, self.frame, self.frame.level(plan.per))
+        return self._warned(self.ask_states(per, within, where)).table()
 
-    def _per_points(self, per: Any, points: int, within: Any, now: int, timezone: str) -> TimeWindow:
-        """Choose what results are per by how many there may be."""
-        points = checked_whole(points, "points", 1)
-        if per is not None:
-            raise ValueError(f"per={shown(per)} and points={points} contradict each other; give one")
-        span = None if within is None else read_time_range(within, timezone, now)
-        return finest_within(self._backend, self.frame, span, points)
+    def ask_states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> Answer:
+        """Read the merged states of a level as `states` does, some windows at a time, and warn of nothing.
+
+        Parameters
+        ----------
+        per, within, where : str or window, range and str
+            As `states` takes them.
+
+        Returns
+        -------
+        Answer
+
+        Raises
+        ------
+        ValueError, StoreError
+            As `states` does.
+        """
+        query = Query(self.frame.level(per), within, where)
+        return states_of(self._backend, self.manifest, plan_query(self.frame, query))
 
     def evolve(self, frame: TiltFrame, row_schema: pa.Schema | None = None) -> None:
         """Have the store be of another frame: with measures added or dropped, or coarser levels added.

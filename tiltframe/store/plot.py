@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,13 @@ from aggr import Measure
 from aggr.arguments import nearest, shown
 from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
-from aggr.states.flat_results import flattened
+from aggr.kernels.groups import group_by
+from aggr.states.grouped_tables import key_column
 from tiltframe.frame import TiltFrame
-from tiltframe.names import LEVEL, RESERVED, START
+from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 
 
-class Asked(Protocol):
+class Queryable(Protocol):
     """What a plot needs of a `tiltframe.FrameStore`."""
 
     frame: TiltFrame
@@ -30,9 +32,10 @@ class Asked(Protocol):
 
 
 _POINTS = 500  # as many as a screen shows apart
+_MOST_LINES = 40  # that can be told apart, and listed beside a plot
 
 
-def plot(store: Asked, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
+def plot(store: Queryable, measure: str, quantiles: Sequence[float] | None = None, ax: Any = None, **asked: Any) -> Any:
     """Plot a measure over time, as steps from window to window; levels over each other, the finer ones paler.
 
     Parameters
@@ -45,17 +48,19 @@ def plot(store: Asked, measure: str, quantiles: Sequence[float] | None = None, a
     ax : matplotlib axes, optional
         To draw on; new ones unless given.
     asked
-        As for `tiltframe.FrameStore.query`: ``per``, or several of them, ``within``, ``where``, ``keys``, ``points``.
-        Keys are merged over, and there are at most 500 points, unless something else is asked.
+        As for `tiltframe.FrameStore.query`: ``per``, or several of them, ``within``, ``where``, ``points``; ``keys``
+        give a line each. Keys are merged over, and there are at most 500 points, unless something else is asked.
 
     Returns
     -------
     matplotlib axes
+        Times are those of the zone of the results. Windows that are not over yet, or reach into what has expired, are
+        dotted; where there is no window, there is no line.
 
     Raises
     ------
     ValueError
-        For a measure that is not there, or is of no numbers.
+        For a measure that is not there, or is of no numbers; for more lines than can be told apart.
     MissingExtra
         Without matplotlib.
     """
@@ -67,13 +72,21 @@ def plot(store: Asked, measure: str, quantiles: Sequence[float] | None = None, a
         raise ValueError(f"the frame has no measure {shown(measure)}; {nearest(str(measure), store.frame.measures)}")
     if asked.get("per") is None:
         asked.setdefault("points", _POINTS)
-    asked = {"keys": [], **asked, "measures": {measure: _reading(store.frame.measures[measure], quantiles)}}
-    results = flattened(store.query(**asked))
+    query = {
+        "keys": [],
+        **asked,
+        "flat": True,
+        "measures": {measure: _reading(store.frame.measures[measure], quantiles)},
+    }
+    results = store.query(**query)
     axes = plt.subplots()[1] if ax is None else ax
     levels = list(dict.fromkeys(results.column(LEVEL).to_pylist()))
     for number, level in enumerate(levels):
         paler = 1.0 - 0.6 * (len(levels) - 1 - number) / max(len(levels) - 1, 1)
-        _draw(axes, results.filter(pc.equal(results.column(LEVEL), level)), level, paler)
+        _draw(axes, results.filter(pc.equal(results.column(LEVEL), level)), query["keys"], level, paler)
+    if pc.any(results.column(PARTIAL)).as_py():
+        axes.plot([], [], ":", color="gray", label="incomplete")
+    _label_times(axes, results.schema.field(START).type.tz)
     axes.set_ylabel(measure)
     axes.legend()
     return axes
@@ -88,23 +101,49 @@ def _reading(measure: Measure, quantiles: Sequence[float] | None) -> Measure:
     return replace(measure, function=type(measure.function)(**parameters))
 
 
-def _draw(axes: Any, results: pa.Table, level: str, alpha: float) -> None:
-    keys_and_numbers = [name for name in results.column_names if name not in RESERVED]
-    numbers = [n for n in keys_and_numbers if _is_number(results.schema.field(n).type)]
+def _draw(axes: Any, results: pa.Table, keys: Sequence[str], level: str, alpha: float) -> None:
+    """Draw a line for each number of each key."""
+    columns = [name for name in results.column_names if name not in (*RESERVED, *keys)]
+    numbers = [name for name in columns if _is_number(results.schema.field(name).type)]
     percentiles = [n for n in numbers if n.rpartition("_p")[2].replace("_", "").isdigit() and "_p" in n]
-    keys = [name for name in keys_and_numbers if name not in numbers]
     if not numbers:
-        raise ValueError(f"there are no numbers to plot in {', '.join(keys_and_numbers)}")
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for row, values in enumerate(zip(*(results.column(key).to_pylist() for key in keys), strict=True) if keys else ()):
-        groups.setdefault(values, []).append(row)
-    for values, rows in (groups or {(): list(range(results.num_rows))}).items():
-        mine = results.take(rows)
-        starts = mine.column(START).cast(pa.timestamp("us")).to_numpy()
+        raise ValueError(f"there are no numbers to plot in {', '.join(columns)}")
+    groups, one = group_by([key_column(results.column(key)) for key in keys], results.num_rows)
+    if groups.n * len(percentiles or numbers) > _MOST_LINES:
+        raise ValueError(
+            f"{groups.n:,} keys would be {groups.n * len(percentiles or numbers):,} lines; ask for fewer by where"
+        )
+    values = zip(*(results.column(key).take(pa.array(one)).to_pylist() for key in keys), strict=True)
+    for group, words in enumerate(list(values) if keys else [()]):
+        line = results.filter(pa.array(groups.ids == group))
         for name in percentiles or numbers:
-            column = mine.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
-            said = " ".join([name, "per", level, *map(str, values)])
-            axes.step(starts, np.asarray(column), where="post", alpha=alpha, label=said)
+            _draw_line(axes, line, name, " ".join([name, "per", level, *map(str, words)]), alpha)
+
+
+def _draw_line(axes: Any, results: pa.Table, name: str, label: str, alpha: float) -> None:
+    """Draw steps from window to window, broken where windows are missing, and dotted where they are incomplete."""
+    starts, ends = (results.column(bound).cast(pa.timestamp("us")).to_numpy() for bound in (START, END))
+    values = results.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    partial = results.column(PARTIAL).to_numpy(zero_copy_only=False)
+    last = np.append(starts[1:] > ends[:-1], True)[: len(starts)]  # before a gap, and at the end
+    at = np.concatenate([starts, ends[last], ends[last]])
+    order, nothing, color = np.argsort(at, kind="stable"), np.full(int(last.sum()), np.nan), None
+    for rows, line, said in ((~partial, "-", label), (partial, ":", "_incomplete"))[: 1 + bool(partial.any())]:
+        steps = np.where(rows, values, np.nan)
+        steps = np.concatenate([steps, steps[last], nothing])[order]
+        (drawn,) = axes.step(at[order], steps, line, where="post", color=color, alpha=alpha, label=said)
+        color = drawn.get_color()
+
+
+def _label_times(axes: Any, timezone: str) -> None:
+    """Label the axis of time in a zone, with dates as short as they can be, so that none covers another."""
+    from matplotlib import dates
+
+    zone, ticks = ZoneInfo(timezone), {"minticks": 3, "maxticks": 8}
+    locator = dates.AutoDateLocator(tz=zone, **ticks)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=zone))  # type: ignore[no-untyped-call]
+    axes.set_xlabel(timezone)
 
 
 def _is_number(dtype: pa.DataType) -> bool:

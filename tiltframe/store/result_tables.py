@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 import pyarrow as pa
 
@@ -22,9 +21,10 @@ from tiltframe.store.backends.protocol import Backend, ResultTables
 from tiltframe.store.commit import check_frame
 from tiltframe.store.errors import StoreError
 from tiltframe.store.manifest import Manifest
-from tiltframe.store.query.execution import execute
+from tiltframe.store.query.execution import query_schema, read
 from tiltframe.store.query.plan import plan_query
-from tiltframe.store.query.results import answers, requested_states
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.results import finish
 from tiltframe.store.ranges import LAST, Range, union
 from tiltframe.store.recorded import snapshot_of
 from tiltframe.store.retry import retry_on_conflict
@@ -48,9 +48,9 @@ def exported_levels(backend: Backend, manifest: Manifest) -> list[str]:
     """Name the levels that have a plain table; none where the flat names of the frame clash."""
     if not isinstance(backend, ResultTables):
         return []
-    asked = plan_query(manifest.frame, manifest.frame.levels[0])
+    query = Query(manifest.frame.levels[0], flat=True)
     try:
-        flattened(answers(requested_states(manifest.schema.empty_table(), asked, None), asked, 0, 0))
+        query_schema(manifest, plan_query(manifest.frame, query), query)
     except ValueError:
         return []
     return [level.name for level in manifest.frame.levels if backend.result_sources(level.name) is not None]
@@ -67,10 +67,10 @@ def _export(backend: Backend, kept: ResultTables, manifest: Manifest, level: str
     ranges = _changed(before or {}, parts)
     if before is not None and not ranges:
         return 0
-    asked = plan_query(manifest.frame, level)
-    spans = ranges or [(0, 0)]
-    found = chain.from_iterable(execute(backend, manifest, replace(asked, within=at), False, now) for at in spans)
-    results = flattened(pa.concat_tables(found).drop_columns([LEVEL]))
+    plan = plan_query(manifest.frame, Query(manifest.frame.level(level)))
+    readings = [read(backend, manifest, replace(plan, within=span)) for span in ranges or [(0, 0)]]
+    tables = (finish(states, plan, held, now) for slices, held in readings for states in slices)
+    results = flattened(pa.concat_tables(tables).drop_columns([LEVEL]))
     starts, ends = instants_of(results), instants_of(results, END)
     if (ends > now).any():
         parts[_OPEN] = (int(starts[ends > now].min()), LAST)

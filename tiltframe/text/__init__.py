@@ -1,1 +1,1 @@
-"""What people type, as values: measures and keys; the command line and services read them alike."""
+"""Text: what people type, as values, and results as JSON; the command line and services share both."""

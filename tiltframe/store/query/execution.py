@@ -1,22 +1,28 @@
-"""Execution: what is read of a store for a query plan, and the results."""
+"""Execution: the way of a query, from top to bottom.
+
+Query ──▶ plan ──▶ read ──▶ regroup ──▶ finish ──▶ present: having, order, limit, zone, flat
+"""
 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 
 from tiltframe.frame import START
+from tiltframe.level_chain import labelled
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges, by_windows, pieces_of
-from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import answers, filled, latest_of_keys, requested_states, united
-from tiltframe.store.query.time_range import read_moment
+from tiltframe.store.query.plan import QueryPlan, plan_queries
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.resolution import finest_within
+from tiltframe.store.query.results import fill_gaps, finish, latest_of_keys, present, regroup, united
+from tiltframe.store.query.time_range import closed, read_moment, read_time_range
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
 from tiltframe.store.recorded import held_from, snapshot_of
 from tiltframe.store.retry import retry_on_conflict
@@ -27,37 +33,86 @@ class Expired(UserWarning):
     """Windows of a query have expired in the level that is read."""
 
 
-def execute(
-    backend: Backend,
-    manifest: Manifest,
-    plan: QueryPlan,
-    fill: bool,
-    now: int,
-    latest: bool = False,
-    snapshot: Snapshot | None = None,
-) -> Iterator[pa.Table]:
-    """Execute a query plan, as of a snapshot or of now; see `tiltframe.FrameStore.query`.
+@dataclass(frozen=True)
+class Answer:
+    """What a store answers to a query.
 
-    Results come by slices of time, the earliest first.
+    Parameters
+    ----------
+    schema : pa.Schema
+        Of the results.
+    slices : iterator of tables
+        Of the results, once: at least one, perhaps without rows.
+    expired : tuple of str
+        A sentence for each level that is read and no longer holds all of the range.
     """
-    slices, held = read_slices(backend, manifest, plan, snapshot)
-    if latest:
+
+    schema: pa.Schema
+    slices: Iterator[pa.Table]
+    expired: tuple[str, ...]
+
+    def table(self) -> pa.Table:
+        """Read all results into one table."""
+        return pa.concat_tables(self.slices)
+
+
+def ask(backend: Backend, manifest: Manifest, query: Query) -> Answer:
+    """Answer a query; what cannot be asked is refused before anything is read."""
+    now, snapshot = moment(query.now, query.timezone or manifest.frame.timezone), snapshot_of(backend)
+    plans = plans_of(manifest, query, snapshot, now)
+    schema = query_schema(manifest, plans[0], query)
+    readings = [read(backend, manifest, plan, snapshot) for plan in plans]
+    slices = (
+        results
+        for plan, (states, held) in zip(plans, readings, strict=True)
+        for results in finished(states, plan, query, held, now)
+    )
+    expired = [sentence for plan, (_, held) in zip(plans, readings, strict=True) for sentence in _expired(plan, held)]
+    return Answer(schema, present(slices, query, plans[0].timezone), tuple(dict.fromkeys(expired)))
+
+
+def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan) -> Answer:
+    """Read the merged states of a level, with the labels that a rollup gives them."""
+    tables, held = read(backend, manifest, plan)
+    nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
+    slices = (labelled(states, plan.frame, plan.window) for states in tables)
+    return Answer(labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held))
+
+
+def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> list[QueryPlan]:
+    """Plan a query for each kind of window; ``points`` are chosen by what the store holds."""
+    frame, sizes = manifest.frame, query.sizes
+    if query.points is not None:
+        zone = query.timezone or frame.timezone
+        within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
+        sizes = (finest_within(snapshot, frame, within, query.points, zone),)
+    return plan_queries(frame, query, sizes, now)
+
+
+def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema:
+    """Return the schema of the results, for which nothing is read.
+
+    Raises ``ValueError`` for conditions, orders and expressions that do not fit the results.
+    """
+    nothing = finish(regroup(manifest.schema.empty_table(), plan, (0, 0)), plan, 0, 0)
+    return next(present(iter([nothing]), query, plan.timezone)).schema
+
+
+def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: int, now: int) -> Iterator[pa.Table]:
+    """Finish the states of windows that a query asks for, slice by slice."""
+    if query.latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
-    elif fill:
-        slices = iter([filled(pa.concat_tables(slices), plan, now)])
-    for states in slices:
-        yield answers(states, plan, held, now)
+    elif query.fill:
+        slices = iter([fill_gaps(pa.concat_tables(slices), plan, now)])
+    return (finish(states, plan, held, now) for states in slices)
 
 
-def read_states(backend: Backend, manifest: Manifest, plan: QueryPlan) -> pa.Table:
-    """Read the states of the windows of a query plan."""
-    return pa.concat_tables(read_slices(backend, manifest, plan)[0])
-
-
-def read_slices(
+def read(
     backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None
 ) -> tuple[Iterator[pa.Table], int]:
-    """Read the states of the windows of a query plan, of one moment, some windows at a time, so that memory is bounded.
+    """Read the states of the windows of a query plan, as of a snapshot or of now.
+
+    They come some windows at a time, so that memory is bounded.
 
     Returns
     -------
@@ -65,28 +120,26 @@ def read_slices(
     the time from which on the level that is read holds windows
     """
     part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
-    if held > EVER[0] and (plan.within is None or plan.within[0] < held):
-        warnings.warn(_expired(plan, plan.frame.levels[plan.source()].name, held), Expired, stacklevel=5)
     return _slices(backend, manifest, plan, part_ranges), held
 
 
 def _slices(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> Iterator[pa.Table]:
-    level = plan.frame.levels[plan.source()]
-    span = plan.span() or _range_of(part_ranges, level)
+    level = plan.frame.levels[plan.level()]
+    span = closed(plan.span(), _range_of(part_ranges, level))
     schema = pa.schema([manifest.schema.field(name) for name in dict.fromkeys([START, *plan.columns])])
-    nothing = requested_states(schema.empty_table(), plan, (0, 0))
+    nothing = regroup(schema.empty_table(), plan, (0, 0))
     yield nothing
-    if plan.target.max_overlap > 1:  # a row lies in windows of several slices
+    if plan.window.max_overlap > 1:  # a row lies in windows of several slices
         pieces = iter([part_ranges])
     else:
-        pieces = by_windows(part_ranges, level if plan.whole else plan.target)
-    found = (requested_states(_read(backend, manifest, plan, some), plan, span) for some in pieces)
-    yield from [united([nothing, *found], plan)] if plan.whole else found
+        pieces = by_windows(part_ranges, level if plan.whole else plan.window)
+    states = (regroup(_read(backend, manifest, plan, some), plan, span) for some in pieces)
+    yield from [united([nothing, *states], plan)] if plan.whole else states
 
 
 def _read(backend: Backend, manifest: Manifest, plan: QueryPlan, part_ranges: PartRanges) -> pa.Table:
-    """Read pieces; where they have been merged meanwhile, what stands for them now."""
-    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.source()])
+    """Read pieces; if they have been merged meanwhile, what stands for them now."""
+    planned, span = [part_ranges], _range_of(part_ranges, plan.frame.levels[plan.level()])
 
     def attempt() -> pa.Table:
         if not planned:
@@ -106,9 +159,9 @@ def _range_of(part_ranges: PartRanges, level: TimeWindow) -> Range:
 
 def planned_ranges(plan: QueryPlan, snapshot: Snapshot) -> tuple[PartRanges, int]:
     """Choose what is read for a query plan; return also the time from which on its level holds windows."""
-    level = plan.frame.levels[plan.source()].name
+    level = plan.frame.levels[plan.level()].name
     held = held_from(snapshot, level)
-    low, high = plan.span() or EVER
+    low, high = plan.span()
     return pieces_of(snapshot.of(level), [(max(low, held), high)]), held
 
 
@@ -131,5 +184,8 @@ def moment(value: Any, timezone: str) -> int:
     return int(time.time() * 1e6) if value is None else read_moment(value, timezone)
 
 
-def _expired(plan: QueryPlan, level: str, held: int) -> str:
-    return f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before"
+def _expired(plan: QueryPlan, held: int) -> tuple[str, ...]:
+    if plan.within[0] >= held:
+        return ()
+    level = plan.frame.levels[plan.level()].name
+    return (f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before",)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tiltframe.store.ranges import Range, as_text
+from tiltframe.store.ranges import EVER, Range, as_text
 from windows import TimeWindow
 from windows.timezone import Instants, clock
 
 _DAY = 86_400_000_000
-_YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, where a query names no range
+_YEAR = 366 * _DAY
+_YEARS = (0, 2_145_916_800_000_000)  # 1970 to 2037, if a query names no range
 
 
-def is_made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> bool:
+def is_made_of(target: TimeWindow, level: TimeWindow, within: Range) -> bool:
     """Say whether the windows of a query are made of whole windows of a level.
 
     Parameters
@@ -24,7 +25,7 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> b
         What results are per.
     level : TimeWindow
         Of the store.
-    within : range, optional
+    within : range
         Of the query, microseconds UTC: clocks were set otherwise at other times.
 
     Returns
@@ -38,22 +39,22 @@ def is_made_of(target: TimeWindow, level: TimeWindow, within: Range | None) -> b
         return False
     return all(
         bool((level.starts(starts) == starts).all())
-        for starts in (pane.starts_between(low, high) for low, high in _looked_at(pane, within or _YEARS))
+        for starts in (pane.starts_between(low, high) for low, high in _looked_at(pane, level, within))
         if len(starts)
     )
 
 
-def _looked_at(pane: TimeWindow, within: Range) -> list[Range]:
-    """Choose where windows are looked at: days and longer ones everywhere, others around each change of the clock."""
-    low, high = within[0] - int(pane.length), within[1] + int(pane.length)
+def _looked_at(pane: TimeWindow, level: TimeWindow, within: Range) -> list[Range]:
+    """Choose where windows are looked at: days and longer ones everywhere, others around each change of a clock."""
+    low = min(_YEARS[0], within[1] - _YEAR) if within[0] == EVER[0] else within[0]
+    high = max(_YEARS[1], within[0] + _YEAR) if within[1] == EVER[1] else within[1]
+    low, high = low - int(pane.length), high + int(pane.length)
     if pane.length >= _DAY:
         return [(low, high)]
-    assert pane.timezone is not None
-    changes = clock(pane.timezone, low, high).since
-    return [
-        (low, low + _DAY),
-        *((int(at) - _DAY, int(at) + _DAY) for at in changes[(changes > low) & (changes < high)]),
-    ]
+    zones = [zone for zone in (pane.timezone, level.timezone) if zone is not None]
+    changes = np.concatenate([clock(zone, low, high).since for zone in zones])
+    around = changes[(changes > low) & (changes < high)].tolist()
+    return [(low, low + _DAY), *((at - _DAY, at + _DAY) for at in around)]
 
 
 def check_parts(starts: Instants, level: TimeWindow, target: TimeWindow) -> None:

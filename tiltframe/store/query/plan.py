@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import Measure, sql
-from aggr.arguments import checked_names, is_name, nearest, shown
+from aggr.arguments import listed, nearest, shown
 from aggr.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
-from tiltframe.names import check_names
+from tiltframe.names import END, LEVEL, START, check_names
 from tiltframe.store.query.other_zone import is_made_of
+from tiltframe.store.query.query import Query
 from tiltframe.store.query.time_range import read_time_range
-from tiltframe.store.ranges import Range
+from tiltframe.store.ranges import EVER, Range
 from windows import AllTime, TimeWindow, as_window
 
 ALL = AllTime().name
@@ -24,42 +25,46 @@ ALL = AllTime().name
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What a query reads of a store.
+    """What a query reads of a store for one kind of window.
 
     Parameters
     ----------
     frame : TiltFrame
         The store's.
-    target : TimeWindow
+    window : TimeWindow
         What results are per; `windows.AllTime` for one over the whole range.
-    within : range, optional
-        Windows that start in it.
+    within : range
+        Windows that start in it; an open end is that of `tiltframe.store.ranges.EVER`.
     keys : names
         What results are kept apart by.
     measures : name -> (column of states, measure)
+        Those that are asked for, and those that expressions read.
     where : str, optional
         A condition on the frame's keys.
     timezone : str
         Of the clock that conditions and orders read times on.
+    results : name -> expression, or None for the measure of this name
+        What is asked for, in its order.
     """
 
     frame: TiltFrame
-    target: TimeWindow
-    within: Range | None
+    window: TimeWindow
+    within: Range
     keys: tuple[str, ...]
     measures: Mapping[str, tuple[str, Measure]]
     where: str | None
-    timezone: str = "UTC"
+    timezone: str
+    results: Mapping[str, str | None]
 
     @property
     def per(self) -> str:
         """What results are per, as text."""
-        return self.target.name
+        return self.window.name
 
     @property
     def whole(self) -> bool:
         """Whether there is one result over the whole range."""
-        return self.target == AllTime()
+        return self.window == AllTime()
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -78,126 +83,127 @@ class QueryPlan:
         timed = self.timezone != "UTC" and any(pa.types.is_temporal(schema.field(name).type) for name in read)
         return None if timed else self.where
 
-    def span(self) -> Range | None:
-        """Return the range of the windows, from the start of the first to the end of the last."""
-        if self.within is None:
-            return None
-        finest = self.frame.levels[0] if self.whole else self.target
-        low, high = (finest.first_start_from(at) for at in self.within)
-        if self.whole or low >= high:
-            return low, high
-        last = self.target.starts(np.array([high - 1]))
-        return low, int(self.target.ends(last)[0])
+    def span(self) -> Range:
+        """Return the range of the windows, from the start of the first to the end of the last; open ends stay."""
+        low, high = self.within
+        first = self.frame.levels[0] if self.whole else self.window
+        low, high = (at if at in EVER else first.first_start_from(at) for at in self.within)
+        if not self.whole and low < high and high != EVER[1]:
+            high = int(self.window.ends(self.window.starts(np.array([high - 1])))[0])
+        return low, high
 
-    def source(self) -> int:
+    def level(self) -> int:
         """Choose the coarsest level that the windows are whole multiples of, counted from the finest.
 
         The whole range is read from the coarsest level whose windows make it up.
         """
         levels = self.frame.levels
-        span = self.span() if self.whole else None
-        able = [i for i, level in enumerate(levels) if is_made_of(self.target, level, self.within)]
-        return [i for i in able if span is None or _tiles(levels[i], span)][-1]
+        able = [i for i, level in enumerate(levels) if is_made_of(self.window, level, self.within)]
+        ends = np.array([at for at in self.span() if at not in EVER] if self.whole else [], np.int64)
+        return [i for i in able if bool((levels[i].starts(ends) == ends).all())][-1]
 
 
-def plan_query(
-    frame: TiltFrame,
-    per: str | TimeWindow | None,
-    within: Any = None,
-    where: str | None = None,
-    measures: Sequence[str] | Mapping[str, Measure] | None = None,
-    keys: Sequence[str] | None = None,
-    now: int | None = None,
-    timezone: str | None = None,
-) -> QueryPlan:
-    """Check a query and plan it; parameters as for `tiltframe.FrameStore.query`, ``now`` in microseconds UTC.
+def plan_query(frame: TiltFrame, query: Query, now: int | None = None) -> QueryPlan:
+    """Check a query per one kind of window against a frame, and plan it; ``now`` in microseconds UTC.
 
     Raises ``ValueError`` for windows that the levels cannot make, measures and keys that are not there, and ranges
-    and conditions that cannot be read.
+    that are empty.
     """
-    if where is not None and not is_name(where):
-        raise ValueError(f'a condition must be text, say "{_an_example(frame)}"; got {shown(where)}')
-    for name in sql.columns_of(where) if where is not None else ():
+    (plan,) = plan_queries(frame, query, query.sizes, now)
+    return plan
+
+
+def plan_queries(
+    frame: TiltFrame, query: Query, sizes: Sequence[str | TimeWindow | None], now: int | None = None
+) -> list[QueryPlan]:
+    """Plan a query for each kind of window, as `plan_query`; refuses windows that are asked for twice."""
+    for name in () if query.where is None else sql.columns_of(query.where):
         if name not in frame.keys:
-            there = _list(frame.keys)
-            raise ValueError(f"a condition can name the keys of the frame ({there}); got {shown(name)}")
-    zone = timezone or frame.timezone
-    span = None if within is None else read_time_range(within, zone, now)
-    target = _target(frame, per, zone, span)
-    return QueryPlan(frame, target, span, _keys(frame, keys), _measures(frame, measures), where, zone)
+            raise ValueError(f"a condition can name the keys of the frame ({_list(frame.keys)}); got {shown(name)}")
+    zone = query.timezone or frame.timezone
+    within = EVER if query.within is None else read_time_range(query.within, zone, now, open_ends=True)
+    windows = [_window(frame, size, zone, within) for size in sizes]
+    for i, window in enumerate(windows):
+        same = next((other for other in windows[:i] if _same(window, other)), None)
+        if same is not None:
+            names = listed([each.name for each in windows])
+            raise ValueError(f"per names a level twice, {names}: {same.name} and {window.name} are one; name each once")
+    asked: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
+    check_names(frame.keys, asked)
+    measures, keys = _measures(frame, asked), _keys(frame, query.keys)
+    results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
+    return [QueryPlan(frame, window, within, keys, measures, query.where, zone, results) for window in windows]
 
 
-def _target(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range | None) -> TimeWindow:
+def _same(one: TimeWindow, other: TimeWindow) -> bool:
+    """Say whether windows are the same under two names, as ``60s`` and ``1m`` are."""
+    alike = one.sort_key == other.sort_key and one.timezone == other.timezone
+    return one == other or (alike and one.is_made_of(other) and other.is_made_of(one))
+
+
+def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: Range) -> TimeWindow:
     """Read what results are per: text in the zone that is asked for, a window in that zone or the frame's."""
-    target = AllTime() if per is None else as_window(per, zone)
-    if target.timezone not in (None, frame.timezone):
-        target = window_in(target, zone)  # refuses those of a third zone
-    if any(is_made_of(target, level, within) for level in frame.levels):
-        return target
+    window = AllTime() if per is None else as_window(per, zone)
+    if window.timezone not in (None, frame.timezone):
+        window = window_in(window, zone)  # refuses those of a third zone
+    if any(is_made_of(window, level, within) for level in frame.levels):
+        return window
     levels = _list(level.name for level in frame.levels)
-    if target.timezone != frame.timezone:
+    if window.timezone != frame.timezone:
         raise ValueError(
-            f"{target.name} in {target.timezone} is not made of whole windows of a level of the store, which are of "
+            f"{window.name} in {window.timezone} is not made of whole windows of a level of the store, which are of "
             f"{frame.timezone}: {levels}; ask in {frame.timezone}, or keep a level such as 15m"
         )
     raise ValueError(
-        f"{target.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
+        f"{window.name} is not made of whole windows of a level; ask per {levels}, a whole multiple of "
         f"{frame.levels[0].name}, hopping windows of these, or '{ALL}'"
     )
-
-
-def _tiles(level: TimeWindow, span: Range) -> bool:
-    ends = np.array(span)
-    return bool((level.starts(ends) == ends).all())
 
 
 def _keys(frame: TiltFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
     if keys is None:
         return frame.keys
-    chosen = checked_names(keys, "keys")
-    for key in chosen:
+    for key in keys:
         if key not in frame.keys:
             raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _there(frame.keys))}")
-    return chosen
+    return tuple(keys)
 
 
-def _measures(
-    frame: TiltFrame, measures: Sequence[str] | Mapping[str, Measure] | None
-) -> dict[str, tuple[str, Measure]]:
-    if measures is None:
-        measures = frame.measures
-    elif not isinstance(measures, Mapping):
-        names = checked_names(measures, "measures", "names, or a dict of new ones by name")
-        for name in names:
-            if name not in frame.measures:
-                raise ValueError(
-                    f"the frame has no measure {shown(name)}; {nearest(name, frame.measures, _there(frame.measures))}"
-                )
-        measures = {name: frame.measures[name] for name in names}
-    if not measures:
-        raise ValueError(f"no measure is asked for; the frame has {_list(frame.measures)}")
-    check_names(frame.keys, measures)
-    found = {}
-    for name, measure in measures.items():
-        if not isinstance(measure, Measure):
-            raise ValueError(
-                f"cannot ask for {shown(measure)} as {shown(name)}; measures are made by aggr, say aggr.sum('x')"
-            )
+def _measures(frame: TiltFrame, asked: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:
+    """Find the states of the measures that are asked for, and of those that expressions read."""
+    known = {**frame.measures, **{name: each for name, each in asked.items() if isinstance(each, Measure)}}
+    known |= {
+        name: frame.measures[text] for name, text in asked.items() if isinstance(text, str) and text in frame.measures
+    }
+    needed = {}
+    for name, each in asked.items():
+        if not _is_expression(each, frame):
+            needed[name] = known[name]
+            continue
+        if name == each:
+            raise ValueError(f"the frame has no measure {shown(name)}; {nearest(name, known, _there(frame.measures))}")
+        for read in sql.columns_of(str(each), "expression"):
+            bases = [base for base in known if read == base or read.startswith((f"{base}_", f"{base}."))]
+            if not bases and read not in (LEVEL, START, END, *frame.keys):
+                raise ValueError(f"{name} names {shown(read)}, which is no result; {nearest(read, known)}")
+            needed.update({base: known[base] for base in bases})
+    columns = {}
+    for name, measure in needed.items():
         column = holder(frame.states, measure)
         if column is None:
             kept = _list(repr(c.measure) for c in frame.states)
             raise ValueError(f"{name}: the store keeps no states for {measure!r}; it keeps those of {kept}")
-        found[name] = (column.name, measure)
-    return found
+        columns[name] = (column.name, measure)
+    return columns
 
 
-def _an_example(frame: TiltFrame) -> str:
-    return f"{frame.keys[0]} = 'a'" if frame.keys else "host = 'a'"
+def _is_expression(asked: Measure | str, frame: TiltFrame) -> bool:
+    return isinstance(asked, str) and asked not in frame.measures
 
 
 def _there(names: Iterable[str]) -> str:
     return f"it has {_list(names)}"
 
 
-def _list(names: Any) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"

@@ -2,65 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from tiltframe.frame import TiltFrame, window_in
-from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.ranges import Range
-from tiltframe.store.recorded import held_from, snapshot_of
-from windows import TimeWindow
+from tiltframe.frame import TiltFrame
+from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.query.other_zone import is_made_of
+from tiltframe.store.query.time_range import closed
+from tiltframe.store.ranges import EVER, Range
+from tiltframe.store.recorded import held_from
+from windows import TimeWindow, read_window
 
 _COARSER = ("1h", "1d", "1w", "1mo", "1q", "1y")  # than any level, as a calendar has them
 
 
-def finest_within(backend: Backend, frame: TiltFrame, span: Range | None, points: int) -> TimeWindow:
-    """Choose the finest windows of which a range has at most so many.
+def finest_within(snapshot: Snapshot, frame: TiltFrame, within: Range, points: int, timezone: str) -> TimeWindow:
+    """Choose the finest windows of a zone of which a range has at most so many.
 
     Parameters
     ----------
-    backend : Backend
+    snapshot : Snapshot
+        Of the store.
     frame : TiltFrame
         Of the store.
-    span : range, optional
-        Of starts; where the store holds windows unless given.
+    within : range
+        Of starts; where an end is open, the store's first or last window is it.
     points : int
         At most so many windows, whatever the keys.
+    timezone : str
+        Whose windows they are.
 
     Returns
     -------
     window
-        A level that still holds the range from its start on; where the coarsest level has too many, an hour, day,
-        week, month, quarter or year that it makes.
+        Of the size of a level, made of a level that still holds the range from its start on; if the coarsest level has
+        too many, an hour, day, week, month, quarter or year that it makes.
 
     Raises
     ------
     ValueError
-        Where even years are too many.
+        If even years are too many.
     """
-    snapshot = snapshot_of(backend)
-    parts = snapshot.parts
-    if span is None and not parts:
-        return frame.levels[0]
-    low, high = span or (min(part.first_start for part in parts), max(part.last_start for part in parts) + 1)
-    able = [level for level in frame.levels if held_from(snapshot, level.name) <= low or level == frame.levels[-1]]
-    for target in (*able, *_made_of(frame)):
-        if _count(target, low, high, points) <= points:
-            return target
+    if not snapshot.parts and set(EVER) & set(within):
+        return read_window(frame.levels[0].name, timezone)
+    ends = [at for part in snapshot.parts for at in part.range] or list(within)
+    low, high = closed(within, (min(ends), max(ends)))
+    high = max(low, high)
+    held = [held_from(snapshot, level.name) <= low for level in frame.levels]
+    coarsest = frame.levels[-1].length
+    names = [level.name for level in frame.levels] + [n for n in _COARSER if read_window(n).length > coarsest]
+    windows = [read_window(name, timezone) for name in names]
+    able = [[is_made_of(window, level, (low, high)) for level in frame.levels] for window in windows]
+    sources = [max((i for i, makes in enumerate(row) if makes), default=None) for row in able]
+    last = max((i for i in sources if i is not None), default=None)
+    for window, source in zip(windows, sources, strict=True):
+        usable = source is not None and (held[source] or source == last)
+        if usable and _count(window, low, high, points) <= points:
+            return window
     raise ValueError(f"even per year the range has more than {points:,} windows; ask for more, or for a shorter range")
 
 
-def _made_of(frame: TiltFrame) -> Iterator[TimeWindow]:
-    coarsest = frame.levels[-1]
-    for name in _COARSER:
-        window = window_in(name, frame.timezone)
-        if window.length > coarsest.length and window.is_made_of(coarsest):
-            yield window
-
-
 def _count(window: TimeWindow, low: int, high: int, points: int) -> int:
-    """Count the windows that start in a range; roughly, where they are far too many to be listed."""
+    """Count the windows that start in a range; roughly, if they are far too many to be listed."""
     if (high - low) / window.length > 2 * points + 2:
         return 2 * points + 1
     return len(np.asarray(window.starts_between(low, high)))

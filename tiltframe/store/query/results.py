@@ -1,6 +1,6 @@
-"""Results: from the states of a level to the windows and keys of a query plan.
+"""Results: from the states of a level to the windows and keys of a query plan, and to the rows that are given.
 
-states of a level ──▶ where ──▶ the plan's keys ──▶ its windows, by merging ──▶ finish
+states of a level ──▶ where ──▶ the plan's keys ──▶ its windows, by merging ──▶ finish ──▶ present
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import sql
-from aggr.arguments import checked_names, shown
+from aggr.arguments import shown
 from aggr.kernels import compute as pc
 from aggr.kernels.groups import Groups, group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
+from aggr.states.flat_results import flattened
 from aggr.states.grouped_tables import finish_by, key_column, merge_by
 from aggr.states.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
-from tiltframe.names import PARTIAL as PARTIAL
+from tiltframe.names import PARTIAL
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.time_range import closed
 from tiltframe.store.ranges import Range
 from windows import MIN_INSTANT
 from windows.timezone import Instants
@@ -29,34 +32,32 @@ from windows.timezone import Instants
 _MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
 
 
-def requested_states(rows: pa.Table, plan: QueryPlan, span: Range | None) -> pa.Table:
+def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
     if plan.whole:
-        low, high = span or (0, 0)
-        return _merged(rows, np.full(rows.num_rows, low), np.full(rows.num_rows, high), plan)
-    check_parts(instants_of(rows), plan.frame.levels[plan.source()], plan.target)
-    if plan.target.max_overlap > 1:
-        panes = plan.target.pane.assign(instants_of(rows))
+        starts, ends = (np.full(rows.num_rows, at) for at in span)
+        return _merged(rows, starts, ends, plan)
+    check_parts(instants_of(rows), plan.frame.levels[plan.level()], plan.window)
+    if plan.window.max_overlap > 1:
+        panes = plan.window.pane.assign(instants_of(rows))
         rows = _merged(rows, panes.starts, panes.ends, plan)
-        if rows.num_rows * plan.target.max_overlap > _MOST_ROWS:
+        if rows.num_rows * plan.window.max_overlap > _MOST_ROWS:
             raise ValueError(
-                f"{plan.per} would put {rows.num_rows:,} states into {plan.target.max_overlap:,} windows each; "
+                f"{plan.per} would put {rows.num_rows:,} states into {plan.window.max_overlap:,} windows each; "
                 "ask for a shorter range, fewer keys or longer hops"
             )
-    found = plan.target.assign(instants_of(rows))
-    rows = taken(rows, found.rows)
-    states = made_here(rows) if plan.target.max_overlap > 1 else rows  # merged above
-    merged = _merged(states, found.starts, found.ends, plan)
-    if plan.within is None:
-        return merged
+    windows = plan.window.assign(instants_of(rows))
+    rows = taken(rows, windows.rows)
+    states = made_here(rows) if plan.window.max_overlap > 1 else rows  # merged above
+    merged = _merged(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
 
 
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
-    """Merge the states of the whole range, as `requested_states` gives them of parts of it."""
+    """Merge the states of the whole range, as `regroup` gives them of parts of it."""
     states = pa.concat_tables(parts)
     return _merged(made_here(states), instants_of(states), instants_of(states, END), plan)
 
@@ -69,7 +70,7 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     return states.filter(pa.array(starts == last[groups.ids]))
 
 
-def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
+def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     """Add the windows without events of every key that has any, up to now; their states are of nothing.
 
     Raises ``ValueError`` for more rows than anyone can want.
@@ -77,8 +78,10 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     if plan.whole:
         return states
     starts = instants_of(states)
-    low, high = plan.within or ((int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0))
-    wanted = plan.target.starts_between(low, min(high, now + 1)) if low < min(high, now + 1) else np.array([], np.int64)
+    ends = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
+    low, high = closed(plan.within, ends)
+    high = min(high, now + 1)
+    wanted = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
     keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
     each = 1 if keys is None else keys.num_rows
     if len(wanted) * each > _MOST_ROWS:
@@ -87,7 +90,7 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
         )
     grid = {
         name: pa.array(np.repeat(at, each)).cast(INSTANT)
-        for name, at in ((START, wanted), (END, plan.target.ends(wanted)))
+        for name, at in ((START, wanted), (END, plan.window.ends(wanted)))
     }
     for name in plan.keys:
         assert keys is not None
@@ -100,54 +103,48 @@ def filled(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     return _merged(made_here(both), instants_of(both), instants_of(both, END), plan)
 
 
-def answers(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
-    """Read results of merged states: level, window_start, window_end, keys, measures, partial."""
-    results = finish_by(made_here(states), (START, END, *plan.keys), plan.measures)
-    partial = pa.array((instants_of(states, END) > now) | (instants_of(states) < known_from))
+def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
+    """Read results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
+    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures)
+    results = finished.select([START, END, *plan.keys])
+    for name, expression in plan.results.items():
+        column = (
+            finished.column(name)
+            if expression is None
+            else result_values(expression, finished, plan.timezone, f"compute {name}:")
+        )
+        results = results.append_column(name, column)
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
-    return results.append_column(PARTIAL, partial)
+    partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
+    return results.append_column(PARTIAL, pa.array(partial))
 
 
-def empty_results(asked: QueryPlan, schema: pa.Schema) -> pa.Table:
-    """Return the results of a query of nothing, for which nothing is read; ``schema`` is of the stored states."""
-    return answers(requested_states(schema.empty_table(), asked, (0, 0)), asked, 0, 0)
+def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
+    """Give results as a query asks for them: those that meet its condition, in its order, no more than its limit.
+
+    Starts and ends are given in the zone, records as plain columns if it asks for them.
+    """
+    having = query.having
+    if having is not None:
+        slices = (results.filter(pa.array(results_where(having, results, timezone))) for results in slices)
+    if query.order:
+        slices = iter([ordered(pa.concat_tables(slices), query.order, query.limit, timezone)])
+    elif query.limit is not None:
+        slices = _limited(slices, query.limit)
+    slices = (_in_zone(results, timezone) for results in slices)
+    return (flattened(results) for results in slices) if query.flat else slices
 
 
-def found_having(results: pa.Table, having: str | None, timezone: str) -> pa.Table:
-    """Keep the results for which a condition is true."""
-    return results if having is None else results.filter(pa.array(results_where(having, results, timezone)))
-
-
-def in_zone(results: pa.Table, timezone: str | None) -> pa.Table:
+def _in_zone(results: pa.Table, timezone: str) -> pa.Table:
     """Give the windows' starts and ends in a zone; the instants stay the same."""
-    for name in (START, END) if timezone is not None else ():
+    for name in (START, END):
         at = results.column_names.index(name)
         results = results.set_column(at, name, results.column(name).cast(pa.timestamp("us", timezone)))
     return results
 
 
-def checked_order(order_by: str | Sequence[str]) -> list[tuple[str, str]]:
-    """Read what results are ordered by: results by their names, or expressions, each ``ascending`` or ``descending``.
-
-    Raises ``ValueError`` for what is no list of names, and for a name given twice.
-
-    >>> checked_order(["latency.quantiles.0.99 desc", "n"])
-    [('latency.quantiles.0.99', 'descending'), ('n', 'ascending')]
-    """
-    texts = checked_names([order_by] if isinstance(order_by, str) else order_by, "order_by", "columns to order by")
-    order: dict[str, str] = {}
-    for text in texts:
-        name, _, way = text.strip().rpartition(" ")
-        if not name or way.lower() not in ("asc", "desc"):
-            name, way = text.strip(), "asc"
-        if name.strip() in order:
-            raise ValueError(f"order_by names {shown(name.strip())} twice; give it once")
-        order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
-    return list(order.items())
-
-
-def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str = "UTC") -> pa.Table:
-    """Order results by what `checked_order` has read; keep the first of them.
+def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | None, timezone: str) -> pa.Table:
+    """Order results by names or expressions, each ``ascending`` or ``descending``; keep the first of them.
 
     Raises ``ValueError`` for what is no result, and for what has no order.
     """
@@ -157,13 +154,11 @@ def ordered(results: pa.Table, order: Sequence[tuple[str, str]], limit: int | No
         if pa.types.is_nested(columns[str(i)].type):
             raise ValueError(f"cannot order by {shown(name)}, which is a list; order by a number, a text or a time")
         sorting.append((str(i), way))
-    if sorting:
-        order = pc.sort_indices(pa.table(columns), sort_keys=sorting)  # nulls come last
-        results = results.take(order)
+    results = results.take(pc.sort_indices(pa.table(columns), sort_keys=sorting))  # nulls come last
     return results if limit is None else results.slice(0, limit)
 
 
-def limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
+def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
     """Pass the first rows on, and read no further; at least one table."""
     for results in slices:
         yield results.slice(0, limit)

@@ -1,5 +1,7 @@
 """within: a range of time, as people write it: two moments, a day, ``-24h``, or a pattern ``2018-01-** **:**:**``.
 
+A query writes its range as text, whatever it was given as: ``START,END``, of which one may be left out.
+
 Local times that a zone's clock shows twice, or never: a time is the *first* instant at which the clock shows it, or
 a later one. So a repeated time is the earlier of the two (write an offset for the other), and one that is skipped is
 the instant at which the clock jumps over it. That is where `windows` begin as well, and a pattern is one of them:
@@ -20,11 +22,12 @@ import numpy as np
 
 from aggr.arguments import shown
 from aggr.iso8601 import read_time
+from tiltframe.store.ranges import EVER, Range, as_text
 from windows import check_timezone, window
 from windows.timezone import clock
 
 Moment: TypeAlias = "dt.datetime | dt.date | np.datetime64 | str | int | np.integer"
-Within: TypeAlias = "str | dt.date | Sequence[Moment]"
+Within: TypeAlias = "str | dt.date | Sequence[Moment | None]"
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _EPOCH = dt.datetime(1970, 1, 1)
@@ -40,7 +43,7 @@ _A_PATTERN = "'2024-05-** **:**:**' or '2024-05-01 12:00:** +05:30'"
 _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 or Z, or Unix milliseconds"
 
 
-def read_time_range(within: Within, timezone: str, now: int | None = None) -> tuple[int, int]:
+def read_time_range(within: Within, timezone: str, now: int | None = None, open_ends: bool = False) -> Range:
     """Read a range of time: start inclusive, end exclusive.
 
     Parameters
@@ -58,10 +61,12 @@ def read_time_range(within: Within, timezone: str, now: int | None = None) -> tu
         An IANA name, for moments and patterns without an offset.
     now : int, optional
         Microseconds UTC; the clock's time unless given.
+    open_ends : bool
+        Whether one of two moments may be None or, in text, left out: ``2024-05-01,``.
 
     Returns
     -------
-    (start, end) in microseconds UTC
+    (start, end) in microseconds UTC; an open end is that of `tiltframe.store.ranges.EVER`
 
     Raises
     ------
@@ -78,22 +83,72 @@ def read_time_range(within: Within, timezone: str, now: int | None = None) -> tu
     """
     check_timezone(timezone)
     now = int(time.time() * 1e6) if now is None else now
+    ends = _ends(within)
+    if isinstance(ends, str):
+        return _read_pattern(_as_pattern(ends), timezone)
+    if None in ends and not open_ends:
+        raise ValueError(f"the range {shown(within)} is open at one end; here it must have both")
+    start, end = (
+        ever if moment is None else read_moment(moment, timezone, now) for moment, ever in zip(ends, EVER, strict=True)
+    )
+    if end <= start:
+        raise ValueError(f"the range {shown(within)} is empty: its end must come after its start")
+    return start, end
+
+
+def closed(within: Range, ends: Range) -> Range:
+    """Close the open ends of a range by others."""
+    low, high = (end if at in EVER else at for at, end in zip(within, ends, strict=True))
+    return low, high
+
+
+def check_time_range(within: Within, timezone: str | None) -> None:
+    """Raise ``ValueError`` for a range of a query that cannot be read, or, if the zone is known, is empty."""
+    ends = _ends(within)
+    if timezone is not None or isinstance(ends, str):
+        read_time_range(within, timezone or "UTC", open_ends=True)
+        return
+    for moment in ends:
+        if moment is not None:
+            read_moment(moment, "UTC")
+
+
+def range_text(within: Within) -> Within:
+    """Write a range that can be read as text that is read as the same; a naive time with ``fold=1`` has none."""
+    ends = within.strip() if isinstance(within, str) else _ends(within)
+    if isinstance(ends, str) or any(getattr(end, "fold", 0) and getattr(end, "tzinfo", 0) is None for end in ends):
+        return ends
+    return ",".join("" if moment is None else moment_text(moment) for moment in ends)
+
+
+def moment_text(moment: object) -> str:
+    """Write a moment as text that is read as the same moment, in any zone; raises ``ValueError`` for what is none.
+
+    >>> moment_text(1_714_521_600_000), moment_text(dt.date(2024, 5, 1))
+    ('2024-05-01T00:00:00Z', '2024-05-01T00:00:00')
+    """
+    at = read_moment(moment, "UTC")
+    if isinstance(moment, str):
+        return moment.strip().replace(",", ".")  # a comma of fractions of a second
+    local = isinstance(moment, dt.date | np.datetime64) and getattr(moment, "tzinfo", None) is None
+    return as_text(at).removesuffix("Z") if local else as_text(at)
+
+
+def _ends(within: Within) -> str | list[Moment | None]:
+    """Take a range apart: its two ends, or the text of a unit of the calendar, or of a pattern."""
     if isinstance(within, dt.date) and not isinstance(within, dt.datetime):
         within = within.isoformat()
     if isinstance(within, str) and _AGO.fullmatch(within.strip()):
-        within = (within, "now")
+        return [within.strip(), "now"]
     if isinstance(within, str) and "," not in within:
-        return _read_pattern(_as_pattern(within.strip()), timezone)
-    parts = [part.strip() for part in within.split(",")] if isinstance(within, str) else within
-    if not isinstance(parts, tuple | list) or len(parts) != 2:
+        return within.strip()
+    ends = [part.strip() or None for part in within.split(",")] if isinstance(within, str) else within
+    if not isinstance(ends, tuple | list) or len(ends) != 2 or list(ends) == [None, None]:
         raise ValueError(
             f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
             f"(start, end), a day such as 2024-05-01, or write a pattern such as {_A_PATTERN}"
         )
-    start, end = (read_moment(part, timezone, now) for part in parts)
-    if end <= start:
-        raise ValueError(f"the range {shown(within)} is empty: its end must come after its start")
-    return start, end
+    return list(ends)
 
 
 def _as_pattern(text: str) -> str:

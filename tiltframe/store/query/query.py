@@ -1,0 +1,334 @@
+"""A query as a value: all that is asked of a store, checked before there is one, as Python, JSON and options say it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from aggr import Measure, from_description, sql
+from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
+from tiltframe.store.query.time_range import check_time_range, moment_text, range_text
+from windows import TimeWindow, as_window, check_timezone, read_window
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Per: TypeAlias = "str | TimeWindow | Sequence[str | TimeWindow] | None"
+Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
+
+
+@dataclass(frozen=True)
+class Query:
+    """What is asked of a store: everything that can be checked without one is checked when it is made.
+
+    Parameters
+    ----------
+    per : str or window, or a list of these, optional
+        A level; a coarser window that levels can make, ``1d`` of ``1h``; ``hopping("1h", "10m")``; None or ``all`` for
+        one result over the whole range. A list gives the results of each, one after the other, as the column
+        ``level`` tells.
+    within : (start, end), str or date, optional
+        Windows that start in this range, end exclusive: datetimes, ISO 8601 text, Unix milliseconds; one end may be
+        None, or left out in text, ``2026-03-28,``; a day, month or year, ``2026-03-28``, ``2026-03``; until now,
+        ``-24h``; or a pattern such as ``2018-01-** **:**:**``. Without an offset in ``timezone``.
+    where : str, optional
+        A condition in SQL on the keys.
+    measures : names, or name -> measure or expression, optional
+        Which; new ones are read from states that are there, such as other quantiles of an old sketch; expressions in
+        SQL are computed from results, ``{"rate": "errors / requests"}``.
+    keys : names, optional
+        The keys that results are kept apart by; the others are merged over.
+    fill : bool
+        Give windows without events too, with nulls and counts of 0, for each key that has any event.
+    order_by : str or list of str, optional
+        Results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors / requests
+        desc``; by default window, then keys.
+    limit : int, optional
+        At most so many rows.
+    now : moment, optional
+        For `partial` and for times ago; the clock's.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+    having : str, optional
+        A condition in SQL on the results, by their flat names: ``requests > 100 AND latency_p99 > 0.5``.
+    points : int, optional
+        In place of ``per``, what a plot asks for: the finest level of which the range has at most so many windows, and
+        which holds it from its start on; if the coarsest has more, hours, days, weeks, months, quarters or years.
+    timezone : str, optional
+        The zone that ``within``, ``now`` and times in conditions are read in, whose windows ``per`` and ``points``
+        name (``1d`` are its days, merged from the coarsest level whose windows make them up), and that starts and ends
+        are given in. By default the frame's.
+    latest : bool
+        Of each key only the window that begins last in the range, whatever ``having`` says of it then.
+
+    Raises
+    ------
+    ValueError
+        For what no store can be asked.
+
+    Examples
+    --------
+    >>> query = Query("1h", within="2026-03", measures={"rate": "errors / requests"}, order_by="rate desc", limit=10)
+    >>> Query.from_json(query.to_json()) == query
+    True
+    """
+
+    per: Per = None
+    within: Any = None
+    where: str | None = None
+    measures: Measures = None
+    keys: Sequence[str] | None = None
+    fill: bool = False
+    order_by: str | Sequence[str] = ()
+    limit: int | None = None
+    now: Any = None
+    flat: bool = False
+    having: str | None = None
+    points: int | None = None
+    timezone: str | None = None
+    latest: bool = False
+
+    def __post_init__(self) -> None:
+        """Check all members, and write each in one way."""
+        checked: dict[str, Any] = {
+            name: checked_truth(getattr(self, name), name) for name in ("fill", "flat", "latest")
+        }
+        if self.fill and self.latest:
+            raise ValueError(
+                "fill gives windows without events, and latest the last one with some; leave one of them out"
+            )
+        if self.timezone is not None:
+            check_timezone(self.timezone)
+        if self.now is not None:
+            checked["now"] = moment_text(self.now)
+        if self.within is not None:
+            check_time_range(self.within, self.timezone)
+            checked["within"] = range_text(self.within)
+        checked["per"] = self._checked_per()
+        _check_condition("a condition", "host = 'a'", self.where)
+        _check_condition("having", "requests > 100", self.having)
+        if self.measures is not None:
+            checked["measures"] = _checked_measures(self.measures)
+        if self.keys is not None:
+            checked["keys"] = checked_names(self.keys, "keys")
+        order_by = [self.order_by] if isinstance(self.order_by, str) else self.order_by
+        checked["order_by"] = checked_names(order_by, "order_by", "columns to order by")
+        if self.limit is not None:
+            checked["limit"] = checked_whole(self.limit, "limit")
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        _ = self.order  # refuses a name that stands twice
+
+    def _checked_per(self) -> Per:
+        if self.points is not None:
+            object.__setattr__(self, "points", checked_whole(self.points, "points", 1))
+            if self.per is not None:
+                raise ValueError(f"per={shown(self.per)} and points={self.points} contradict each other; give one")
+        several = tuple(None if window is None else self._written(window) for window in self.sizes)
+        if not several:
+            raise ValueError("per must name a level, or several; got an empty list")
+        return several if len(several) > 1 else several[0]  # type: ignore[return-value]
+
+    def _written(self, per: str | TimeWindow) -> str | TimeWindow:
+        """Write windows of the zone that is asked for, and of no zone, by their name."""
+        window = as_window(per, self.timezone or "UTC")
+        named = window.timezone in (None, self.timezone) and _is_read_as(window, self.timezone)
+        return window.name if named or isinstance(per, str) else window
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """What results are per, one after the other: text, windows, or None."""
+        return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
+
+    @property
+    def order(self) -> list[tuple[str, str]]:
+        """What results are ordered by, each ``ascending`` or ``descending``.
+
+        >>> Query(order_by=["latency.quantiles.0.99 desc", "n"]).order
+        [('latency.quantiles.0.99', 'descending'), ('n', 'ascending')]
+        """
+        order: dict[str, str] = {}
+        for text in self.order_by:
+            name, _, way = text.strip().rpartition(" ")
+            if not name or way.lower() not in ("asc", "desc"):
+                name, way = text.strip(), "asc"
+            if name.strip() in order:
+                raise ValueError(f"order_by names {shown(name.strip())} twice; give it once")
+            order[name.strip()] = "descending" if way.lower() == "desc" else "ascending"
+        return list(order.items())
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it as plain data, without what is left at its default; `from_dict` reads it back.
+
+        Raises ``ValueError`` for windows and times that have no text.
+        """
+        write: dict[str, Callable[[Any], Any]] = {
+            "per": self._described_per,
+            "within": self._described_within,
+            "measures": self._described_measures,
+        }
+        described = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if value != f.default:
+                value = write[f.name](value) if f.name in write else value
+                described[f.name] = list(value) if isinstance(value, tuple) else value
+        return described
+
+    def _described_per(self, per: Any) -> Any:
+        if isinstance(per, tuple):
+            return [self._described_per(each) for each in per]
+        if isinstance(per, str):
+            return per
+        if not _is_read_as(per, per.timezone):
+            raise ValueError(f"windows of {per.name} have no text that is read as they are; ask in Python")
+        return {"window": per.name, "timezone": per.timezone}
+
+    @staticmethod
+    def _described_within(within: Any) -> str:
+        if isinstance(within, str):
+            return within
+        raise ValueError(f"the range {shown(within)} has a time with fold=1, which has no text; give its offset")
+
+    @staticmethod
+    def _described_measures(measures: Mapping[str, Measure | str]) -> Any:
+        if all(name == text for name, text in measures.items()):
+            return list(measures)
+        return {name: m if isinstance(m, str) else m.describe() for name, m in measures.items()}
+
+    def to_json(self) -> str:
+        """Write it as JSON; `from_json` reads it back."""
+        return json.dumps(self.describe(), ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, described: Mapping[str, Any]) -> Query:
+        """Make a query from its description.
+
+        Parameters
+        ----------
+        described : mapping
+            As `describe` returns it; further members are refused.
+
+        Returns
+        -------
+        Query
+
+        Raises
+        ------
+        ValueError
+            For members that there are not, or that cannot be read, naming them.
+        """
+        members = dict(checked_mapping(described, "a query", "what is asked, by name"))
+        known = [f.name for f in fields(cls)]
+        for name in members:
+            if name not in known:
+                raise ValueError(f"a query has no {shown(name)}; {nearest(str(name), known)}")
+        per = members.get("per")
+        members["per"] = [_read_per(each) for each in per] if isinstance(per, list) else _read_per(per)
+        if isinstance(members.get("measures"), Mapping):
+            members["measures"] = {name: _read_measure(name, each) for name, each in members["measures"].items()}
+        defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+        return cls(**{name: defaults[name] if value is None else value for name, value in members.items()})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Query:
+        """Read a query from JSON.
+
+        Parameters
+        ----------
+        text : str or bytes
+            As `to_json` writes it: an object, of which every member may be left out.
+
+        Returns
+        -------
+        Query
+
+        Raises
+        ------
+        ValueError
+            For what is no JSON, and as `from_dict` raises it.
+
+        Examples
+        --------
+        >>> Query.from_json('{"per": "1h", "limits": 5}')
+        Traceback (most recent call last):
+        ValueError: a query has no 'limits'; did you mean 'limit'?
+        """
+        try:
+            described = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError(f'cannot read the query {shown(text)} as JSON; write an object: {{"per": "1h"}}') from None
+        return cls.from_dict(described)
+
+
+def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Callable[Concatenate[Any, P], T]]:
+    """Have a method that takes a query take its members, as `Query` does."""
+
+    def of(method: Callable[[Any, Query], T]) -> Callable[Concatenate[Any, P], T]:
+        @wraps(method)
+        def ask(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return method(self, make(*args, **kwargs))
+
+        signature = inspect.signature(make)
+        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        returns = inspect.signature(method).return_annotation
+        parameters = [own, *signature.parameters.values()]
+        ask.__signature__ = signature.replace(parameters=parameters, return_annotation=returns)  # type: ignore[attr-defined]
+        return ask
+
+    return of
+
+
+def _check_condition(what: str, example: str, condition: object) -> None:
+    if condition is None:
+        return
+    if not is_name(condition):
+        kind = "a condition on results" if what == "having" else "text"
+        raise ValueError(f"{what} must be {kind}, say {example!r}; got {shown(condition)}")
+    sql.columns_of(str(condition))
+
+
+def _checked_measures(measures: Any) -> dict[str, Measure | str]:
+    if not isinstance(measures, Mapping):
+        measures = {name: name for name in checked_names(measures, "measures", "names, or a dict of new ones by name")}
+    if not measures:
+        raise ValueError("no measure is asked for; leave measures out for those of the frame, or name one")
+    for name, measure in measures.items():
+        if not isinstance(measure, Measure | str):
+            raise ValueError(
+                f"cannot ask for {shown(measure)} as {shown(name)}; measures are made by aggr, say aggr.sum('x'), and "
+                "expressions of results are text, say 'errors / requests'"
+            )
+    return dict(measures)
+
+
+def _read_per(described: Any) -> Any:
+    if not isinstance(described, Mapping):
+        return described
+    if described.keys() != {"window", "timezone"} or not all(isinstance(text, str) for text in described.values()):
+        raise ValueError(f'a described window is {{"window": "1d", "timezone": "UTC"}}; got {shown(described)}')
+    return read_window(described["window"], described["timezone"])
+
+
+def _read_measure(name: str, described: Any) -> Measure | str:
+    """Read a new measure, as `aggr.Measure.describe` writes it, or an expression of results."""
+    if isinstance(described, Measure | str):
+        return described
+    try:
+        return from_description(described)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"cannot read {shown(described)} as the measure {shown(name)}; write it as aggr.Measure.describe gives "
+            f'it, say {{"function": "sum", "column": "bytes"}} ({error})'
+        ) from None
+
+
+def _is_read_as(window: TimeWindow, timezone: str | None) -> bool:
+    """Say whether the name of a window is read as the window itself."""
+    try:
+        return read_window(window.name, timezone or "UTC") == window
+    except ValueError:
+        return False
