@@ -120,10 +120,10 @@ def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, m
 class Full(MemoryBackend):
     """A disk that is full when so many parts are on it."""
 
-    def write(self, level, states, writer, commit):
+    def write(self, level, states):
         if len(self.tables.rows) >= 3:
             raise OSError(28, "No space left on device")
-        return super().write(level, states, writer, commit)
+        return super().write(level, states)
 
 
 def test_what_was_written_before_a_disk_was_full_is_removed():
