@@ -73,7 +73,6 @@ class Fixed(Period):
 
     @property
     def length(self) -> float:
-        """The size."""
         return float(self.size)
 
     @property
@@ -82,16 +81,13 @@ class Fixed(Period):
         return self.offset + (_MONDAY if self.unit == "w" else 0)
 
     def index(self, local: Instants) -> Instants:
-        """Divide by the size."""
         return (local - self.shift) // self.size
 
     def local(self, index: Instants) -> Instants:
-        """Multiply by the size."""
         return index * self.size + self.shift
 
     def edges(self, times: Instants, ahead: int, after: int) -> Instants:
-        """Find them in as few passes as it takes: there may be a million times."""
-        shift = self.shift - ahead
+        shift = self.shift - ahead  # in as few passes as it takes: there may be a million times
         edges: Instants = (times - shift if shift else times) // self.size
         edges *= self.size
         shift += self.size * after
@@ -114,22 +110,18 @@ class Months(Period):
 
     @property
     def length(self) -> float:
-        """Months of 30 days."""
         return self.size * 30.0 * DAY
 
     @property
     def shortest(self) -> int:
-        """Months as short as February."""
         return self.size * SHORTEST_MONTH
 
     def index(self, local: Instants) -> Instants:
-        """Count months by the calendar."""
         months = (local - self.offset).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
         index: Instants = months // self.size
         return index
 
     def local(self, index: Instants) -> Instants:
-        """Find the first of a month by the calendar."""
         months = (index * self.size).astype("datetime64[M]")
         local: Instants = months.astype("datetime64[us]").astype(np.int64)
         return local + self.offset

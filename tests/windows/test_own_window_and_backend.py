@@ -125,7 +125,7 @@ def test_a_window_of_ones_own_is_a_level_of_a_store(tmp_path, registered):
         again = FrameStore(str(tmp_path / "s"))
         assert again.frame == kept
         assert of_results(again.query("retail_month")) == by_hand(rows)
-        assert again.check().problems == ()
+        assert again.verify().problems == ()
         store.compact()
     end = month_of(FIRST + 100 * DAY)[0]
     asked = again.query("retail_month", within=(FIRST // 1000, end // 1000), fill=True)

@@ -24,7 +24,6 @@ class AllTime(TimeWindow):
     kind: ClassVar[str] = "all"
 
     def assign(self, times: Instants) -> Intervals:
-        """Put every time into the one interval, from `windows.MIN_INSTANT` to `windows.MAX_INSTANT`."""
         n = len(checked_instants(times, "times"))
         if n and (times.min() < MIN_INSTANT or times.max() >= MAX_INSTANT):
             raise ValueError(

@@ -77,18 +77,15 @@ class Hopping(TimeWindow):
 
     @property
     def name(self) -> str:
-        """What `windows.read_window` reads, ``hopping(1h, 10m)``."""
         offset = f", offset={duration_text(self.hop.offset)}" if self.hop.offset else ""
         return f"hopping({self.size.name}, {self.hop.count}{self.hop.unit}{offset})"
 
     @property
     def timezone(self) -> str:
-        """The zone of size and hop, an IANA name."""
         return self.hop.timezone
 
     @cached_property
     def pane(self) -> Tumbling:
-        """The longest window that both size and hop are whole multiples of, and that every hop begins with."""
         period = self.hop.period.common(self.size.period)
         assert period is not None  # checked
         return Tumbling(period.count, period.unit, self.timezone, period.offset)
@@ -100,22 +97,18 @@ class Hopping(TimeWindow):
 
     @property
     def length(self) -> float:
-        """The length of the size in microseconds; a month counts as 30 days."""
         return self.size.length
 
     @property
     def sort_key(self) -> tuple[float, float]:
-        """The lengths of size and hop in microseconds; to compare by."""
         return self.size.length, self.hop.length
 
     @property
     def max_overlap(self) -> int:
-        """How many windows a time lies in at most, a UTC-offset transition left aside."""
         return math.ceil(self.size.length / self.hop.length)
 
     @property
     def resolution(self) -> str:
-        """That of the hop."""
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
@@ -155,21 +148,17 @@ class Hopping(TimeWindow):
         return Intervals(rows, starts, ends)
 
     def starts(self, times: Instants) -> Instants:
-        """Find the start of the latest window that begins at each time or before it."""
         return self.hop.starts(times)
 
     def ends(self, starts: Instants) -> Instants:
-        """Find where the windows that begin at ``starts`` end, exclusive; microseconds UTC."""
         if not len(checked_instants(starts, "starts")):
             return starts
         return _ends(starts, *self._numberings(starts), self.panes)
 
     def starts_between(self, start: int, end: int) -> Instants:
-        """List the windows that begin in ``[start, end)``, as `Tumbling.between` does."""
         return self.hop.starts_between(start, end)
 
     def first_start_from(self, at: int) -> int:
-        """Find where the first window begins that does not begin before ``at``, microseconds UTC."""
         return self.hop.first_start_from(at)
 
     def _numberings(self, times: Instants) -> tuple[WindowNumbering, WindowNumbering]:
@@ -181,7 +170,6 @@ class Hopping(TimeWindow):
         return self.pane.numbering(low, high, reach), self.hop.numbering(low, high, reach)
 
     def __repr__(self) -> str:
-        """Write it as short as it reads back."""
         zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
         sizes = f"{self.size.name!r}, {f'{self.hop.count}{self.hop.unit}'!r}"
         return f"Hopping({sizes}{zoned}{offset_shown(self.hop.offset)})"

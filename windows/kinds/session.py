@@ -60,20 +60,16 @@ class Session(TimeWindow):
 
     @property
     def name(self) -> str:
-        """What `windows.read_window` reads, ``session(30m)``."""
         return f"session({duration_text(self.gap)})"
 
     @property
     def length(self) -> float:
-        """The gap, the shortest that a session can be, in microseconds."""
         return float(self.gap)
 
     def assign(self, times: Instants) -> Intervals:
-        """Give each time the interval from it to a gap later."""
         return Intervals(np.arange(len(checked_times(times))), times, times + self.gap)
 
     def merge(self, keys: NDArray[np.integer], starts: Instants, ends: Instants) -> Merged:
-        """Unite the intervals of a key that overlap or touch."""
         check_intervals(keys, starts, ends)
         order = np.lexsort((starts, keys))
         keys, begins = keys[order], starts[order]
@@ -82,7 +78,6 @@ class Session(TimeWindow):
         return number_windows(order, np.append(True, apart)[: len(order)], starts, ends)
 
     def __repr__(self) -> str:
-        """Write it as short as it reads back."""
         return f"Session({duration_text(self.gap)!r})"
 
 

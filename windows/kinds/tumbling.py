@@ -93,33 +93,27 @@ class Tumbling(TimeWindow):
 
     @property
     def name(self) -> str:
-        """What `windows.read_window` reads, ``10m`` or ``tumbling(1d, offset=6h)``."""
         size = f"{self.count}{self.unit}"
         return f"tumbling({size}, offset={duration_text(self.offset)})" if self.offset else size
 
     @property
     def length(self) -> float:
-        """The length in microseconds; a month counts as 30 days."""
         return self.period.length
 
     @property
     def resolution(self) -> str:
-        """The unit of the size, or of the offset."""
         if not self.offset:
             return self.unit
         return next((unit for unit in "dhms" if self.offset % LENGTH[unit] == 0), "s")
 
     def assign(self, times: Instants) -> Intervals:
-        """Find the one window of each time; see `windows.contract.TimeWindow.assign`."""
         count = len(checked_instants(times, "times"))
         return Intervals(np.arange(count), self._edges(times, 0), self._edges(times, 1))
 
     def starts(self, times: Instants) -> Instants:
-        """Find the start of the window that each time falls into, microseconds UTC."""
         return self._edges(checked_instants(times, "times"), 0)
 
     def ends(self, starts: Instants) -> Instants:
-        """Find where the windows that begin at ``starts`` end, exclusive; microseconds UTC."""
         return self._edges(checked_instants(starts, "starts"), 1)
 
     def _edges(self, times: Instants, after: int) -> Instants:
@@ -167,7 +161,6 @@ class Tumbling(TimeWindow):
         return zone.without_whole_shifts(size, self.offset) if size < DAY else zone
 
     def __repr__(self) -> str:
-        """Write it as short as it reads back."""
         zoned = "" if self.timezone == "UTC" else f", {self.timezone!r}"
         return f"Tumbling({f'{self.count}{self.unit}'!r}{zoned}{offset_shown(self.offset)})"
 

@@ -42,14 +42,12 @@ class Count(OrderedWindow):
         check_size(self.n, "count")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Close a window at every n-th row; see `OrderedWindow.ranges`."""
         last = positions(rows, carry) + 1
         row = np.flatnonzero(last % self.n == 0)
         done = carry.position + rows.lengths
         return non_overlapping(row, last[row] - self.n, last[row], rows), next_carry(carry, rows, done - done % self.n)
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         return f"count({self.n})"
 
 
@@ -77,11 +75,9 @@ class WeightedCount(OrderedWindow):
 
     @property
     def reads(self) -> tuple[Weight, ...]:
-        """The weight."""
         return (Weight(self.weight),)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Close a window where the weight is reached, at one row one window at most; see `OrderedWindow.ranges`."""
         total = _total(rows.inputs[Weight(self.weight)], carry.numbers["surplus"], rows)
         # of the windows that the weight so far is enough for, row i has closed what the row before has, and one more
         place = np.arange(len(total)) - np.repeat(rows.heads, rows.lengths)
@@ -95,7 +91,6 @@ class WeightedCount(OrderedWindow):
         return ranges, next_carry(carry, rows, opened, surplus=surplus)
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         return f"weighted_count({self.n}, {self.weight!r})"
 
 

@@ -44,18 +44,15 @@ class EmitWhen(OrderedWindow):
 
     @property
     def reads(self) -> tuple[Condition, ...]:
-        """The condition."""
         return (Condition(self.condition),)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Close a window at every row that makes the condition true; see `OrderedWindow.ranges`."""
         row = np.flatnonzero(rows.inputs[Condition(self.condition)])
         last = positions(rows, carry)[row] + self.include
         ranges = non_overlapping(row, previous(last, row, carry.open_starts, rows), last, rows)
         return ranges, next_carry(carry, rows, last_by_key(row, last, carry.open_starts, rows))
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         return f"emit_when({self.condition!r}{'' if self.include else ', include=False'})"
 
 

@@ -42,7 +42,6 @@ class Interval(OrderedWindow):
         check_length(self.length, "the length of an interval", "interval('15s')")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Close a window with the first row that is a length later than its first one; see `OrderedWindow.ranges`."""
         ends = rows.heads + rows.lengths
         fresh = carry.numbers["open"] == 0
         begin = np.arange(len(rows.times))
@@ -63,7 +62,6 @@ class Interval(OrderedWindow):
         return non_overlapping(opening[cut], first[cut], position[cut], rows), next_carry(carry, rows, marks, **numbers)
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         return f"interval({duration_text(self.length)!r})"
 
 

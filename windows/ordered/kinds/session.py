@@ -66,11 +66,9 @@ class OrderedSession(OrderedWindow):
 
     @property
     def reads(self) -> tuple[Condition, ...]:
-        """The conditions."""
         return tuple(Condition(text) for text in (self.start_condition, self.end_condition) if text is not None)
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Close a session at its gap, its longest length or its end; see `OrderedWindow.ranges`."""
         n, ends = len(rows.times), rows.heads + rows.lengths
         broken = self._broken(rows, carry)
         each, each_end = np.arange(n), np.repeat(ends, rows.lengths)
@@ -139,7 +137,6 @@ class OrderedSession(OrderedWindow):
         return Carry(position, np.ones(len(ends), np.int64), marks, numbers)
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         given = [repr(duration_text(self.gap))]
         given += [f"max={duration_text(self.longest)!r}"] if self.longest is not None else []
         given += [f"start={self.start_condition!r}"] if self.start_condition is not None else []

@@ -56,18 +56,15 @@ class Sliding(OrderedWindow):
 
     @property
     def least_rows(self) -> int:
-        """`min_rows`."""
         return self.min_rows
 
     @property
     def reads(self) -> tuple[Input, ...]:
-        """The condition and the tick."""
         conditions = () if self.condition is None else (Condition(self.condition),)
         given: tuple[Input, ...] = conditions if self.tick is None else (*conditions, self.tick)
         return given or (() if self.n is None else (EVERY_ROW,))
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
-        """Give every row the range from its n-th last reset; see `OrderedWindow.ranges`."""
         key, position = rows.keys, positions(rows, carry)
         resets = np.flatnonzero(self._resets(rows))
         # all places at which ranges may begin, by key: those known before, then those behind this batch's resets
@@ -92,7 +89,6 @@ class Sliding(OrderedWindow):
         return flags
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         given = ([repr(self.condition)] if self.condition is not None else []) + ([str(self.tick)] if self.tick else [])
         least = [f"min_rows={self.min_rows}"] if self.min_rows else []
         if self.n is None:
