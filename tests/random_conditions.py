@@ -142,7 +142,8 @@ class Conditions:
     def nothing(self, kind) -> str:
         """Write a value of a kind that is null in every row, or in most."""
         if kind == self.text:
-            given = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)"]
+            given = ["NULL", "nullif(s, s)", "substr(nullif(t, t), 1, 2)", "CAST(NULL AS STRING)", "lower(NULL)"]
+            given += ["s || NULL", "trim(NULL)", "left(NULL, 2)", "reverse(nullif('a', 'a'))", "replace(s, NULL, 'a')"]
             return self.rng.choice([*given, "regexp_replace(nullif(t, t), 'a', 'b')"])
         if kind in (self.time, self.date, self.fine):
             return self.rng.choice(
@@ -154,7 +155,13 @@ class Conditions:
                     "TRY_CAST('x' AS DATE)",
                 ]
             )
-        given = ["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))"]
+        given = ["NULL", "nullif(i32, i32)", "length(nullif(s, s))", "abs(nullif(i16, i16))", "-CAST(NULL AS INT)"]
+        given += [
+            "f + NULL",
+            "round(CAST(NULL AS DECIMAL(9, 2)), 1)",
+            "year(CAST(NULL AS DATE))",
+            "CAST(NULL AS INT) % 7",
+        ]
         return self.rng.choice([*given, "TRY_CAST(nullif(s, s) AS DOUBLE)", "TRY_CAST('x' AS INT)"])
 
     def choice(self, kind) -> str:
@@ -213,7 +220,18 @@ class Conditions:
                 "{b} * {a}",
                 "{a} + {b} - {a}",
                 "greatest({a}, {b})",
+                "quarter(ts)",
+                "second(zone)",
+                "year(day)",
+                "least({a}, NULL, {b})",
+                "sign({a})",
+                "length(concat(s, {b}))",
+                "TRY_CAST('1e3' AS DECIMAL(9, 2))",
             ]
+            forms += ["u64 % 7", "u64 % u8", "abs(u64)", "-u32"] if not self.spark else []
+            forms += [f"extract({part} from {ts})" for part in ("dow", "isodow") for ts in ("ms", "ns", "day")] * (
+                not self.spark
+            )
             form = self.rng.choice(forms)
             if self.rng.random() < 0.15:
                 missing = self.rng.choice(["year(nullif(ts, ts))", "CAST(NULL AS INT)", "nullif(i32, i32)"])
@@ -321,7 +339,7 @@ class Conditions:
             ["^a", "c$", "a.c", "[a-c]+", "^.{2}$", "a|b", "(ab)*c", "^$", "[0-9]", "^[^a]", "(?i)a"]
         )
         forms += [f"{'NOT ' if negated else ''}s RLIKE '{regex}'"]
-        fixed = self.quoted(self.rng.choice(["a", "ab", "c", "", "日", "'"]))
+        fixed = self.rng.choice([*map(self.quoted, ["a", "ab", "c", "", "日", "'"]), "NULL"])
         forms += [f"{negated}{function}({value}, {fixed})" for function in ("contains", "startswith", "endswith")]
         return self.rng.choice(forms)
 

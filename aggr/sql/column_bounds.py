@@ -159,14 +159,13 @@ def _either(each: Sequence[Bound]) -> Bound:
 
 
 def _of_comparison(node: exp.Expr, compiler: Compiler) -> dict[str, Bound]:
-    kind = type(node)
-    if kind is exp.In and node.expressions:
+    if isinstance(node, exp.In):
         return _bounded(compiler, node.this, node.expressions, Bound.of)
-    if kind is exp.Between:
+    if isinstance(node, exp.Between):
         return _bounded(compiler, node.this, [node.args["low"], node.args["high"]], _range)
-    if kind not in _READ:
+    if type(node) not in _READ:
         return {}
-    left, right = node.this.unnest(), node.expression.unnest()
+    left, right, kind = node.this.unnest(), node.expression.unnest(), type(node)
     if not isinstance(left, exp.Column):
         left, right, kind = right, left, _MIRRORED.get(kind, kind)
     return _bounded(compiler, left, [right], _READ[kind])
@@ -208,10 +207,6 @@ def _range(ends: list[Any]) -> Bound:
     return Bound(low=ends[0]) & Bound(high=ends[1])
 
 
-def _same(values: list[Any]) -> Bound:
-    return Bound.of(values)
-
-
 def _from(values: list[Any]) -> Bound:
     return Bound(low=values[0])
 
@@ -221,5 +216,6 @@ def _to(values: list[Any]) -> Bound:
 
 
 _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
-    **{exp.EQ: Bound.of, exp.NullSafeEQ: _same, exp.LT: _to, exp.LTE: _to, exp.GT: _from, exp.GTE: _from},
+    **{exp.EQ: Bound.of, exp.LT: _to, exp.LTE: _to, exp.GT: _from, exp.GTE: _from},
+    exp.NullSafeEQ: lambda values: Bound.of(values),  # unlike Bound.of itself, it takes no null
 }

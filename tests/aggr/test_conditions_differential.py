@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import random
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,6 +20,8 @@ from aggr.sql import rows_where, to_expression
 from tests.random_conditions import Conditions, for_duckdb, table
 from tiltframe import TiltFrame, finish, rollup
 
+TRIALS = int(os.environ.get("TRIALS", "4000"))
+SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 MOST_REFUSED = 0.05
 BATCH = 20
 
@@ -30,7 +33,7 @@ def duck():
     connection.execute("SET threads = 1")
     # It turns -f <= 'nan' into f >= -'nan' AND NOT isnan(f), which is another answer than its own of the values
     connection.execute("SET disabled_optimizers = 'expression_rewriter'")
-    connection.register("given", table())
+    connection.register("given", table(SEED))
     connection.execute("CREATE TABLE t AS SELECT * FROM given")
     yield connection
     connection.close()
@@ -73,12 +76,12 @@ def chosen_by_us(text, rows):
 
 @pytest.mark.slow
 def test_random_conditions_choose_the_rows_that_duckdb_chooses(duck):
-    """20,000 conditions; ``CONDITIONS=100000`` makes it so many, ``CONDITIONS_SEED`` begins elsewhere.
+    """``TRIALS`` says how many conditions, ``TILTFRAME_SEED`` which.
 
     DuckDB works on the next batches meanwhile, in a thread.
     """
-    count, seed = int(os.environ.get("CONDITIONS", "20000")), int(os.environ.get("CONDITIONS_SEED", "1"))
-    make, rows = Conditions(seed), table()
+    make, rows, count = Conditions(SEED), table(SEED), TRIALS
+    print(f"seed {SEED}")
     compared, refused, different = 0, Counter(), []
     batches = [[make.condition(depth=1 + i % 3) for i in range(BATCH)] for _ in range(0, count, BATCH)]
     with ThreadPoolExecutor(1) as beside:
@@ -119,7 +122,7 @@ def test_null_beside_a_number_beyond_bigint_is_null(duck):
         for number in (2**63, -(2**63) - 1, 2**64):
             for text in (f"i32 {sign} {number}", f"NOT (i64 {sign} {number})"):
                 (wanted,) = chosen_by_duckdb(duck, [text])
-                assert np.array_equal(chosen_by_us(text, table()), wanted), text
+                assert np.array_equal(chosen_by_us(text, table(SEED)), wanted), text
 
 
 def test_constants_of_a_type_among_others(duck):
@@ -141,7 +144,7 @@ def test_constants_of_a_type_among_others(duck):
         "i64 NOT IN (9007199254740993, 1.5e0)",
     ):
         (wanted,) = chosen_by_duckdb(duck, [text])
-        assert np.array_equal(chosen_by_us(text, table()), wanted), text
+        assert np.array_equal(chosen_by_us(text, table(SEED)), wanted), text
 
 
 def values_of(make, count):
@@ -197,9 +200,8 @@ def same(found, wanted):
 
 @pytest.mark.slow
 def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
-    """3,000 expressions; ``EXPRESSIONS`` and ``CONDITIONS_SEED`` change that."""
-    count, make = int(os.environ.get("EXPRESSIONS", "3000")), Conditions(int(os.environ.get("CONDITIONS_SEED", "5")))
-    rows, texts = table().append_column("ts0", pa.array([0] * table().num_rows)), values_of(make, count)
+    count, make = TRIALS // 4, Conditions(SEED)
+    rows, texts = table(SEED).append_column("ts0", pa.array([0] * table().num_rows)), values_of(make, count)
     compared, refused = 0, 0
 
     def compare(some):
@@ -227,7 +229,7 @@ def test_random_expressions_as_inputs_have_the_values_of_duckdb(duck):
 
 @pytest.mark.slow
 def test_random_expressions_as_keys_make_the_groups_of_duckdb(duck):
-    make, rows = Conditions(9), table().append_column("ts0", pa.array([0] * table().num_rows))
+    make, rows = Conditions(SEED), table(SEED).append_column("ts0", pa.array([0] * table().num_rows))
     compared = 0
     for text in values_of(make, 300):
         wanted = by_duckdb(duck, lambda t: f"SELECT {for_duckdb(t)} k, count(*) n FROM t GROUP BY 1", text)

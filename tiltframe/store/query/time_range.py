@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from aggr.arguments import shown
+from aggr.duration import LENGTH, MONTHS
 from aggr.iso8601 import read_time
 from tiltframe.store.ranges import EVER, Range, as_text
 from windows import check_timezone, window
@@ -36,8 +37,6 @@ _OFFSET = r"(?P<offset>[Zz]|[+-]\d\d:?[0-5]\d)?"
 _PATTERN = re.compile(rf"(\d{{4}})-(\d\d|\*\*)-(\d\d|\*\*) (\d\d|\*\*):(\d\d|\*\*):(\d\d|\*\*)\s*{_OFFSET}", re.ASCII)
 _PLAIN = re.compile(rf"(\d{{4}})(?:-(\d\d)(?:-(\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d))?)?)?\s*{_OFFSET})?)?", re.ASCII)
 _AGO = re.compile(r"-(\d{1,6})(s|m|h|d|w|mo|q|y)", re.ASCII)
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_MONTHS = {"mo": 1, "q": 3, "y": 12}
 _UNITS = ("y", "mo", "d", "h", "m", "s")
 _A_PATTERN = "'2024-05-** **:**:**' or '2024-05-01 12:00:** +05:30'"
 _A_MOMENT = "2024-05-01, 2024-05-01T12:00, either with an offset such as +05:30 or Z, or Unix milliseconds"
@@ -166,11 +165,11 @@ def _as_pattern(text: str) -> str:
 
 def _ago(count: int, unit: str, now: int, timezone: str) -> int:
     """Count back from a moment; months and years by the clock of the zone, a day that a month lacks is its last."""
-    if unit in _SECONDS:
-        return now - count * _SECONDS[unit] * 1_000_000
+    if unit in LENGTH:
+        return now - count * LENGTH[unit]
     zone = ZoneInfo(timezone)
     local = (_EPOCH + dt.timedelta(microseconds=now)).replace(tzinfo=dt.UTC).astimezone(zone)
-    months = local.year * 12 + local.month - 1 - count * _MONTHS[unit]
+    months = local.year * 12 + local.month - 1 - count * MONTHS[unit]
     if months < 24:
         raise ValueError
     year, month = divmod(months, 12)
