@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from aggr.arguments import because, shortened, shown
+from aggr.arguments import because, checked_type, shortened, shown
 from aggr.kernels.normalize import normalized_type
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
@@ -136,13 +136,16 @@ def _with_options(
     )
 
 
-def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str]) -> Any:
+def whole_or_batches(given: Any, what: str, time: str, keys: Sequence[str], reading: ReadOptions | None = None) -> Any:
     """Read one table whole, for its rows may come in any order; pass on what may be batches that follow each other."""
-    if isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
+    reading = checked_type(_NOTHING if reading is None else reading, ReadOptions, "reading")
+    reading.check(time, reading.types)
+    is_batches = isinstance(given, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or not (
         is_tabular(given) or _paths(given, what)
-    ):
+    )
+    if is_batches and reading == _NOTHING:
         return given
-    schema, batches = rows_of(given, what, None, time, keys)
+    schema, batches = rows_of(given, what, None, time, keys, reading=reading)
     return pa.Table.from_batches(batches, schema)
 
 

@@ -50,12 +50,12 @@ from tiltframe.names import COARSE
 from windows import TimeWindow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
 
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 
 
-def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str = "fail") -> DataFrame:
+def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str | Observation = "fail") -> DataFrame:
     """Roll up a DataFrame: the states of every level of a tilt frame.
 
     Parameters
@@ -63,8 +63,9 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str = "f
     df : DataFrame, or Parquet files as `scan_parquet` gives them
         Of classic Spark or Spark Connect, with the frame's time, keys and the columns of its measures.
     frame : TiltFrame
-    on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
+    on_null_time : str or `pyspark.sql.Observation`
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
+        observation skips them, and counts them as its ``rows``.
 
     Returns
     -------

@@ -29,7 +29,7 @@ from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Observation
 
 RECEIPTS = pa.schema([("receipt", pa.string())])
 
@@ -116,7 +116,7 @@ def rollup_into(
     writer: str,
     commit: int,
     recorded: Mapping[str, Any] | None = None,
-    on_null_time: str = "fail",
+    on_null_time: str | Observation = "fail",
 ) -> bool:
     """Roll up rows into a frame store: `append` of `rollup`, whose states never pass through the JVM.
 
@@ -132,8 +132,9 @@ def rollup_into(
         Grows from commit to commit of one writer.
     recorded : name -> plain data, optional
         What the store records with it, as for `tiltframe.FrameStore.append`.
-    on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
+    on_null_time : str or `pyspark.sql.Observation`
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
+        observation skips them, and counts them as its ``rows``.
 
     Returns
     -------

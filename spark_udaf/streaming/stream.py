@@ -92,7 +92,8 @@ def stream(
     beyond : str
         What becomes of rows of more keys: ``error``, or ``drop``, which counts them.
     on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
+        each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
 
     Returns
     -------

@@ -65,7 +65,8 @@ def stream_into(
     compact_every : int, optional
         The store is compacted after so many batches, open windows too; None leaves that to `FrameStore.compact`.
     on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them.
+        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
+        each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
 
     Returns
     -------

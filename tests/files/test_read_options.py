@@ -16,7 +16,17 @@ import pytest
 
 import aggr
 from tests.command_line import call
-from tiltframe import FrameStore, ReadOptions, TiltFrame, finish, rollup
+from tiltframe import (
+    FrameStore,
+    OrderedFrame,
+    ReadOptions,
+    TiltFrame,
+    finish,
+    finish_ordered,
+    ordered_rollup,
+    rollup,
+    running,
+)
 from tiltframe.cli.app import cli
 from tiltframe.files.json_arrays import ArrayLines
 from tiltframe.files.time_format import fractional, read_format
@@ -69,6 +79,22 @@ def test_a_file_of_a_german_excel_is_read_as_pandas_reads_it(tmp_path, capfd):
         stored.to_pylist()
         == finish(rollup(path, read, GERMAN), read).filter(pa.compute.field("level") == "1m").to_pylist()
     )
+
+
+def test_rows_in_order_are_read_so_too(tmp_path):
+    path = german(tmp_path / "a.csv")
+    measures, order = {"total": aggr.sum("bytes"), "n": aggr.count("ms")}, {"time": "ts", "keys": ["host"]}
+    names = ["ts", "host", "total", "n"]
+    wanted = running(of_pandas(path), measures, **order).select(names).to_pylist()
+    found = running(path, measures, **order, reading=GERMAN).select(names).to_pylist()
+    assert found == [row | {"ts": row["ts"].replace(tzinfo=dt.UTC)} for row in wanted]
+    frame = OrderedFrame(["count(3)"], "ts", measures, ["host"])
+    ordered = finish_ordered(ordered_rollup(of_pandas(path), frame), frame).to_pylist()
+    assert finish_ordered(ordered_rollup(path, frame, GERMAN), frame).to_pylist() == ordered
+    with pytest.raises(ValueError, match="of reading only time and where are of tables"):
+        running(of_pandas(path), measures, **order, reading=GERMAN)
+    chosen = running(of_pandas(path), measures, **order, reading=ReadOptions(where="ms > 0"))
+    assert chosen.num_rows == of_pandas(path).filter(pa.compute.field("ms") > 0).num_rows
 
 
 def test_the_command_line_has_an_option_for_each_field():

@@ -25,6 +25,7 @@ from aggr.kernels.normalize import with_nulls
 from aggr.state_plan import StateColumn, plan
 from aggr.states.grouped_tables import finish_by
 from aggr.states.keys import shown_keys
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer
 from tiltframe.ordered.aggregator import OrderedAggregator
@@ -220,13 +221,15 @@ class OrderedRollup(OrderedAggregator):
         return finish_ordered(emitted, self.query)
 
 
-def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
+def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None = None) -> pa.Table:
     """Roll up rows in the order of key and time: the states of every level of an ordered frame.
 
     Parameters
     ----------
     data : table, or whatever `tiltframe.rollup` takes for one, or batches that follow each other in time
     frame : OrderedFrame
+    reading : ReadOptions, optional
+        What files, or a table, do not say of themselves, as `tiltframe.rollup` takes it.
 
     Returns
     -------
@@ -251,7 +254,7 @@ def ordered_rollup(data: Any, frame: OrderedFrame) -> pa.Table:
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys)
+    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys, reading)
     if isinstance(given, (pa.Table, pa.RecordBatch)):
         return made.add(given)
     return pa.concat_tables([made.add(batch) for batch in some_batches(given)])

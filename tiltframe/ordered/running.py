@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr import Measure
+from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.batches import some_batches
 from tiltframe.tabular import whole_or_batches
@@ -24,6 +25,7 @@ def running(
     order: Sequence[str] = (),
     ticks: Tick | str | Sequence[Tick | str] = (),
     emit: str = "rows",
+    reading: ReadOptions | None = None,
 ) -> pa.Table:
     """Aggregate rows in the order of key and time: by default a result for every row.
 
@@ -50,6 +52,8 @@ def running(
         ``rows``: a result for each row and each tick; of windows that follow each other (count, weighted_count,
         interval, session, emit_when) one for each that is over. ``ticks``: those at ticks only. ``final``: one for each
         key, the last; of windows that follow each other the one that is still open, if there is one.
+    reading : ReadOptions, optional
+        What files, or a table, do not say of themselves, as `tiltframe.rollup` takes it.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    given = whole_or_batches(data, "data", time, list(keys))
+    given = whole_or_batches(data, "data", time, list(keys), reading)
     if isinstance(given, (pa.Table, pa.RecordBatch)):
         return made.finish(given)
     parts = [made.add(batch) for batch in some_batches(given)]
