@@ -8,20 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
 from tiltframe import FrameStore, Query
-from tiltframe.store import StoreError
+from tiltframe.store import PlannedQuery, StoreError
 from tiltframe.store.backends.open import absolute_uri
-from tiltframe.store.backends.protocol import Backend
-from tiltframe.store.manifest import Manifest
-from tiltframe.store.query.execution import finished, moment, plans_of, query_schema, read, states_of
-from tiltframe.store.query.plan import ALL, QueryPlan
-from tiltframe.store.query.results import present
-from tiltframe.store.recorded import snapshot_of
+from windows import AllTime
 
 STORAGE = "storage."
 _TRUTHS = ("fill", "flat", "latest")
@@ -30,50 +22,6 @@ _OF_STATES = ("per", "within", "where", "now")  # what may be asked of states
 KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task")
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
 _TABLE = {"owner", "provider"}  # options of a CREATE TABLE, with which Spark tells whose the table is
-
-
-@dataclass(frozen=True)
-class StoreQuery:
-    """A query of a store, planned; it pickles, for the tasks that run it.
-
-    Parameters
-    ----------
-    backend : Backend
-    manifest : Manifest
-    query : Query
-    plan : QueryPlan
-    states : bool
-        Give the states of a level in place of results.
-    rows_per_task : int
-        Rows of states, about.
-    """
-
-    backend: Backend
-    manifest: Manifest
-    query: Query
-    plan: QueryPlan
-    states: bool
-    rows_per_task: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether one task must see all: there is but one window, or what is given depends on the whole range."""
-        return self.query.fill or self.query.latest or self.plan.whole
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the results, for which nothing is read."""
-        if self.states:
-            return states_of(self.backend, self.manifest, self.plan).schema
-        return query_schema(self.manifest, self.plan, self.query)
-
-    def execute(self, plan: QueryPlan) -> pa.Table:
-        """Execute the plan, or one of a part of its range."""
-        if self.states:
-            return states_of(self.backend, self.manifest, plan).table()
-        states, held = read(self.backend, self.manifest, plan)
-        now = moment(self.query.now, plan.timezone)
-        return pa.concat_tables(present(finished(states, plan, self.query, held, now), self.query, plan.timezone))
 
 
 def to_options(
@@ -92,8 +40,11 @@ def to_options(
     return {"path": absolute_uri(os.fspath(uri))} | texts
 
 
-def from_options(options: Mapping[str, str]) -> StoreQuery:
-    """Read options, and look what is there; raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does."""
+def from_options(options: Mapping[str, str]) -> tuple[PlannedQuery, int]:
+    """Read options, and plan the query that they are of; return also how many rows of states a task reads, about.
+
+    Raises ``ValueError`` and `StoreError` as `tiltframe.FrameStore` does.
+    """
     if options.keys() >= _TABLE:  # its reader would get the columns alone (PySpark 4.3, PythonDataSourceV2.getTable)
         raise ValueError(
             "Spark's catalog loses the options of a table; use CREATE TEMPORARY VIEW … USING tiltframe OPTIONS "
@@ -111,20 +62,20 @@ def from_options(options: Mapping[str, str]) -> StoreQuery:
     store = _store(options["path"], options.get("name"), storage)
     if not {"per", "points"} & options.keys():
         levels = ", ".join(level.name for level in store.frame.levels)
-        raise ValueError(f"say what results are per, in the option per: {levels}, a whole multiple of these, or {ALL}")
+        raise ValueError(
+            f"say what results are per, in the option per: {levels}, a whole multiple of these, or {AllTime().name}"
+        )
     query = Query.from_dict({name: _member(name, options[name]) for name in _ASKED if name in options})
     states = _truth("states", options.get("states", "false"))
-    now = moment(query.now, query.timezone or store.frame.timezone)
-    plan, *others = plans_of(store.manifest, query, snapshot_of(store.backend), now)
-    if others:
+    if len(query.sizes) > 1:
         raise ValueError(f"a DataFrame has results per one kind of window; got per={options['per']}: read each")
     if states:
         beside = [name for name in _ASKED if name in options and name not in _OF_STATES]
         if beside:
             raise ValueError(f"states are given as the store keeps them, by level: leave out {beside[0]}")
-        store.frame.level(plan.per)
+        store.frame.level(query.sizes[0])
     rows = _whole("rows_per_task", options.get("rows_per_task", str(ROWS_PER_TASK)))
-    return StoreQuery(store.backend, store.manifest, query, plan, states, rows)
+    return store.plan(query, as_states=states), rows
 
 
 def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStore:

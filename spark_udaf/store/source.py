@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -34,12 +33,10 @@ from spark_udaf.jobs.task_errors import clear
 from spark_udaf.jobs.tune_worker import tune_worker
 from spark_udaf.store.options import (
     ROWS_PER_TASK,
-    StoreQuery,
     from_options,
     to_options,
 )
-from spark_udaf.store.partitions import held, slices
-from tiltframe.store import Query
+from tiltframe.store import PlannedQuery, Query
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.query.query import Measures
 from tiltframe.store.ranges import Range
@@ -61,17 +58,18 @@ class TiltframeSource(DataSource):
 
     def schema(self) -> StructType:
         """Tell the schema of the results, in types that the store keeps where Spark lacks theirs, or of states."""
-        return _spark_schema(from_options(self.options))
+        query, _ = from_options(self.options)
+        return _spark_schema(query)
 
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
-        query = from_options(self.options)
+        query, rows_per_task = from_options(self.options)
         given = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
         for f in schema:
             if given.get(f.name) != f.dataType.simpleString():
                 there = ", ".join(f"{name} {kind}" for name, kind in given.items())
                 raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
-        return TiltframeReader(query, to_arrow_schema(schema, timezone="UTC"))
+        return TiltframeReader(query, to_arrow_schema(schema, timezone="UTC"), rows_per_task)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Say that this is no source of streams, as soon as Spark listens."""
@@ -119,35 +117,28 @@ class Slice(InputPartition):
 class TiltframeReader(DataSourceReader):
     """The results of one query plan, partition by partition."""
 
-    def __init__(self, query: StoreQuery, schema: pa.Schema) -> None:
+    def __init__(self, query: PlannedQuery, schema: pa.Schema, rows_per_task: int) -> None:
         """Nothing is read yet."""
-        self.query, self.schema = query, schema
+        self.query, self.schema, self.rows_per_task = query, schema, rows_per_task
 
     def partitions(self) -> list[InputPartition]:
         """Cut the range into slices."""
-        query = self.query
-        if query.whole:
-            return [Slice(query.plan.within)]
-        return [Slice(span) for span in slices(query.backend, query.plan, query.rows_per_task)]
+        return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
-        query = self.query
-        within = partition.within if query.whole else held(query.backend, query.plan, partition.within)
-        if within is None or within[0] > within[1]:
-            return
-        results = query.execute(replace(query.plan, within=within))  # the column partial says what has expired
-        if not query.states:
+        results = self.query.read(partition.within)  # the column partial says what has expired
+        if not self.query.as_states:
             columns = [stored(one_array(column)) for column in results.columns]
             results = pa.table(columns, names=results.column_names)
         given = as_schema(results, self.schema)
         yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
 
 
-def _spark_schema(query: StoreQuery) -> StructType:
-    return spark_schema(query.schema if query.states else stored_schema(query.schema))
+def _spark_schema(query: PlannedQuery) -> StructType:
+    return spark_schema(query.schema if query.as_states else stored_schema(query.schema))
 
 
 def register_source(spark: SparkSession) -> None:

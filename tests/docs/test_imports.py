@@ -282,6 +282,23 @@ def test_knowing_the_inside_of_a_backend_is_seen(text):
         assert not list(inside_of_a_backend(inside, ast.parse(text)))
 
 
+DOORS = {  # what spark_udaf may know of a store: commits and plans that pickle, addresses, values
+    "tiltframe.store",
+    "tiltframe.store.commit",
+    "tiltframe.store.ranges",
+    "tiltframe.store.backends.open",
+    "tiltframe.store.backends.stored_types",
+    "tiltframe.store.query.query",
+}
+
+
+def test_spark_takes_a_store_by_its_doors():
+    for module, file in MODULES.items():
+        if module.startswith("spark_udaf"):
+            inner = {name for name in imported(file) if f"{name}.".startswith("tiltframe.store.")} - DOORS
+            assert not inner, f"{module} imports {inner}"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["aggr", "windows", "tiltframe", "tiltframe.cli"])
 def test_no_pyspark_without_spark(package):

@@ -193,7 +193,8 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
 
 def reader(store: FrameStore, per: str, rows_per_task: int = 100, **asked) -> TiltframeReader:
     options = to_options(store.uri, Query(per, **asked), None, rows_per_task=rows_per_task)
-    return TiltframeReader(from_options(options), from_options(options).schema)
+    query, rows = from_options(options)
+    return TiltframeReader(query, query.schema, rows)
 
 
 def answered(given: TiltframeReader) -> pa.Table:
@@ -258,7 +259,7 @@ def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
         store.append(rollup(rows.set_column(0, "ts", times), KEPT), "w", 500 + days)
     for each, partitions in before:
         found = pa.Table.from_batches([batch for p in partitions for batch in each.read(p)], each.schema)
-        assert same(found, store.query(each.query.plan.target))
+        assert same(found, store.query(each.query.plan.window))
 
 
 def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
@@ -315,7 +316,7 @@ def test_a_store_is_found_by_its_whole_path_wherever_a_task_runs(local, tmp_path
 def test_new_measures_of_several_inputs_are_options(local):
     asked = {name: KEPT.measures[name] for name in ("peak", "mean", "first")}
     options = to_options(local.uri, Query("1h", measures=asked), None)
-    assert from_options(options).plan.measures == {name: (name, measure) for name, measure in asked.items()}
+    assert from_options(options)[0].plan.measures == {name: (name, measure) for name, measure in asked.items()}
     with pytest.raises(
         ValueError, match="a described arg_max has no 'weight'; there are function, parameters, column, where, by"
     ):

@@ -10,6 +10,7 @@ from tiltframe.store.errors import (
 )
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.query.execution import Answer, Expired
+from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import Query
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "FrameStore",
     "MissingStore",
     "OtherFrame",
+    "PlannedQuery",
     "Query",
     "StoreError",
     "UnreachableStore",

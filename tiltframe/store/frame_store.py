@@ -25,6 +25,7 @@ from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
 from tiltframe.store.query.execution import Answer, Expired, ask, read, states_of
+from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query, asking
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
@@ -584,6 +585,38 @@ class FrameStore(Maintenance):
         3
         """
         return self._warned(self.ask(query)).slices
+
+    def plan(self, query: Query, as_states: bool = False) -> PlannedQuery:
+        """Plan a query per one kind of window, so that its parts run in other processes.
+
+        Parameters
+        ----------
+        query : Query
+        as_states : bool
+            Give the states of a level in place of results.
+
+        Returns
+        -------
+        PlannedQuery
+            It pickles. ``partitions(rows)`` cuts its range, and ``read(partition)`` gives the results of a part.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For what cannot be asked, and for a store that holds nothing or is damaged.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import Query, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000, 3_600_000]}), writer="docs", commit=1)
+        True
+        >>> plan = store.plan(Query(per="1m"))
+        >>> [row for part in plan.partitions(rows=1) for row in plan.read(part)["n"].to_pylist()]
+        [1, 1, 1]
+        """
+        return plan_of(self._backend, self.manifest, query, as_states)
 
     def ask(self, query: Query) -> Answer:
         """Answer a query that is a value.

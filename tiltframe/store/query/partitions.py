@@ -1,0 +1,157 @@
+"""Partitions: a query whose parts run in other processes, shared out by what the store says it would read.
+
+A query is planned once, however often it is read later. So the first and the last partition are open where the query
+is: who reads one finds out itself where the windows begin and end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.protocol import Backend
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import PartRanges
+from tiltframe.store.query.execution import (
+    finished,
+    moment,
+    planned_ranges,
+    plans_of,
+    query_schema,
+    read,
+    states_of,
+)
+from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.results import present
+from tiltframe.store.ranges import EVER, Range
+from tiltframe.store.recorded import snapshot_of
+from windows import TimeWindow
+
+
+@dataclass(frozen=True)
+class PlannedQuery:
+    """A query of a store, planned; `tiltframe.FrameStore.plan` gives it, and it pickles, for the tasks that run it.
+
+    Parameters
+    ----------
+    backend : Backend
+    manifest : Manifest
+    query : Query
+    plan : QueryPlan
+    as_states : bool
+        Give the states of a level in place of results.
+    """
+
+    backend: Backend
+    manifest: Manifest
+    query: Query
+    plan: QueryPlan
+    as_states: bool = False
+
+    @property
+    def is_indivisible(self) -> bool:
+        """Whether one task must see all: there is but one window, or what is given depends on the whole range."""
+        return self.query.fill or self.query.latest or self.plan.whole
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the results, or of the states, for which nothing is read."""
+        if self.as_states:
+            return states_of(self.backend, self.manifest, self.plan).schema
+        return query_schema(self.manifest, self.plan, self.query)
+
+    def partitions(self, rows: int) -> list[Range]:
+        """Cut the windows of the query into ranges of starts; reads no states.
+
+        Parameters
+        ----------
+        rows : int
+            Of states in each, about; a bucket of the store's is never cut.
+
+        Returns
+        -------
+        list of ranges, in order, that touch; at least one
+        """
+        if self.is_indivisible:
+            return [self.plan.within]
+        part_ranges = self._part_ranges()
+        begins, sizes = (
+            np.array(column, np.int64)
+            for column in ([low for _, (low, _) in part_ranges], [part.rows for part, _ in part_ranges])
+        )
+        buckets = bucket_of(self.plan.frame.levels[self.plan.level()]).starts(begins)
+        low, high = self.plan.within
+        cuts = (at for at in _cuts(self.plan.window.starts(buckets), sizes, rows) if low < at < high)
+        return list(pairwise([low, *cuts, high]))
+
+    def read(self, partition: Range) -> pa.Table:
+        """Read the results, or states, of the windows of a partition.
+
+        Parameters
+        ----------
+        partition : (int, int)
+            As `partitions` gave it, here or in another process.
+
+        Returns
+        -------
+        table
+            Perhaps without rows.
+        """
+        within = partition if self.is_indivisible else self._closed(partition)
+        if within is None:
+            return self.schema.empty_table()
+        plan = replace(self.plan, within=within)
+        if self.as_states:
+            return states_of(self.backend, self.manifest, plan).table()
+        states, held = read(self.backend, self.manifest, plan)
+        now = moment(self.query.now, plan.timezone)
+        return pa.concat_tables(present(finished(states, plan, self.query, held, now), self.query, plan.timezone))
+
+    def _closed(self, partition: Range) -> Range | None:
+        """Close a partition that is open, by the windows that there are now; None if there are none."""
+        low, high = partition
+        if low <= EVER[0] or EVER[1] <= high:
+            spans = [span for _, span in self._part_ranges()]
+            if not spans:
+                return None
+            low = max(low, first_with(self.plan.window, min(span[0] for span in spans)))
+            high = min(high, max(span[1] for span in spans))
+        return (low, high) if low < high else None
+
+    def _part_ranges(self) -> PartRanges:
+        part_ranges, _ = planned_ranges(self.plan, snapshot_of(self.backend))
+        return part_ranges
+
+
+def plan_of(backend: Backend, manifest: Manifest, query: Query, as_states: bool = False) -> PlannedQuery:
+    """Plan a query per one kind of window; raises ``ValueError`` for several."""
+    now = moment(query.now, query.timezone or manifest.frame.timezone)
+    plan, *others = plans_of(manifest, query, snapshot_of(backend), now)
+    if others:
+        raise ValueError(f"a planned query has results per one kind of window; got {1 + len(others)}: plan each")
+    return PlannedQuery(backend, manifest, query, plan, as_states)
+
+
+def first_with(target: TimeWindow, at: int) -> int:
+    """Find the first window that has a moment in it.
+
+    >>> from windows import hopping
+    >>> first_with(hopping("1h", "30m"), 3_600_000_000) // 60_000_000
+    30
+    """
+    return int(target.assign(np.array([at], np.int64)).starts.min())
+
+
+def _cuts(places: NDArray[np.int64], rows: NDArray[np.int64], rows_per_task: int) -> list[int]:
+    """Choose places to cut at, so that some rows lie between each two."""
+    places, of = np.unique(places, return_inverse=True)
+    each = np.bincount(of, rows).astype(np.int64)
+    before = np.cumsum(each) - each
+    cuts: list[int] = places[1:][np.diff(before // rows_per_task) > 0].tolist()
+    return cuts
