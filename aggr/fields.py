@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.damage import DamagedState, checked_type, refuse_nulls
+from aggr.kernels.damage import DamagedState, field_of_type, refuse_nulls
 from aggr.kernels.grouped import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.normalize import canonical
@@ -121,17 +121,17 @@ class Add(Field):
     """Whole numbers that add up; the identity is 0."""
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
-        return pa.array(sum_by_group(checked_type(column, pa.int64()).to_numpy(), groups))
+        return pa.array(sum_by_group(field_of_type(column, pa.int64()).to_numpy(), groups))
 
     def check(self, column: pa.Array) -> None:
-        checked_type(column, pa.int64())
+        field_of_type(column, pa.int64())
 
 
 class Counts(Add):
     """Counts, which add up and are never negative; the identity is 0."""
 
     def check(self, column: pa.Array) -> None:
-        numbers = checked_type(column, pa.int64()).to_numpy()
+        numbers = field_of_type(column, pa.int64()).to_numpy()
         if len(numbers) and numbers.min() < 0:
             raise DamagedState(f"counts {numbers.min()}")
 
@@ -147,7 +147,7 @@ class BitOr(Field):
         return pa.array(flags)
 
     def check(self, column: pa.Array) -> None:
-        checked_type(column, pa.int8())
+        field_of_type(column, pa.int8())
 
 
 @dataclass(frozen=True)

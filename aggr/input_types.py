@@ -32,20 +32,7 @@ class InputTypes:
     allows: Callable[[pa.DataType], bool]
 
     def check(self, function: str, dtype: pa.DataType) -> None:
-        """Refuse a type that the rule does not allow.
-
-        Parameters
-        ----------
-        function : str
-            Its name.
-        dtype : pa.DataType
-            Of the column, normalized.
-
-        Raises
-        ------
-        TypeError
-            Says what the function takes.
-        """
+        """Raise ``TypeError`` for a type that the rule does not allow; it says what the function of this name takes."""
         if not self.allows(dtype):
             cast = "; cast it to an integer" if pa.types.is_boolean(dtype) else ""
             raise unsupported_input(function, dtype, self.words, cast)

@@ -42,16 +42,7 @@ class CheckedStates:
     states: Any
 
     def column(self, name: str) -> CheckedStates:
-        """Choose a column of a table.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        CheckedStates
-        """
+        """Choose a column of a table."""
         return CheckedStates(self.states.column(name))
 
     def __reduce__(self) -> Any:
@@ -94,32 +85,12 @@ def made_here(states: Any) -> CheckedStates:
 
 
 def arrow_of(states: Any) -> Any:
-    """Return the Arrow column or table of states, checked or not.
-
-    Parameters
-    ----------
-    states : Arrow column or table, or CheckedStates
-
-    Returns
-    -------
-    Arrow column or table
-    """
+    """Return the Arrow column or table of states, checked or not."""
     return states.states if isinstance(states, CheckedStates) else states
 
 
 def checked_like(states: Any, derived: Any) -> Any:
-    """Take rows or columns chosen from states for as checked as these are.
-
-    Parameters
-    ----------
-    states : Arrow column or table, or CheckedStates
-    derived : Arrow column or table
-        Of these very states.
-
-    Returns
-    -------
-    CheckedStates of checked states, otherwise ``derived``
-    """
+    """Take rows or columns chosen from these very states, an Arrow column or table, for as checked as they are."""
     return CheckedStates(derived) if isinstance(states, CheckedStates) else derived
 
 

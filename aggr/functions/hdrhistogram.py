@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.arguments import shown
+from aggr.arguments import checked_whole, shown
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.input_types import NUMBERS
 from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.damage import DamagedState, field_of_type
 from aggr.kernels.grouped import Numbers
 from aggr.kernels.histogram.field import Buckets
 from aggr.kernels.jit import Int, compiled
@@ -159,8 +159,7 @@ class Hdr(Function):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
-        if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 1 <= self.digits <= 5:
-            raise ValueError(f"digits must be a whole number from 1 to 5; got {shown(self.digits)}")
+        checked_whole(self.digits, "digits", 1, 5)
         if self.unit is not None:
             if isinstance(self.unit, bool) or not isinstance(self.unit, int | float) or not 0 < self.unit < math.inf:
                 raise ValueError(f"unit must be a number above 0, say 0.001; got {self.unit!r}")
@@ -187,7 +186,7 @@ class Hdr(Function):
     def check_consistency(self, states: pa.StructArray) -> None:
         buckets, counts = states.field("buckets"), states.field("buckets").field("total").to_numpy()
         for name, end in (("min", "low"), ("max", "high")):
-            kept = checked_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
+            kept = field_of_type(pc.fill_null(states.field(name), 0), pa.int64()).to_numpy()
             empty = states.field(name).is_null().to_numpy(zero_copy_only=False)
             index = self.layout.index(np.maximum(kept, 0))
             if (empty != (counts == 0)).any() or (kept < 0).any() or (index != buckets.field(end).to_numpy()).any():

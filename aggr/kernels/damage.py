@@ -9,10 +9,10 @@ class DamagedState(ValueError):
     """A column of states holds what no function can have written: it was damaged, or is of another type."""
 
 
-def checked_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
+def field_of_type(column: pa.Array, dtype: pa.DataType) -> pa.Array:
     """Return a field of states as the type it has; raises `DamagedState` for one that cannot be, or that has nulls.
 
-    >>> checked_type(pa.array([1], pa.int32()), pa.int64()).type
+    >>> field_of_type(pa.array([1], pa.int32()), pa.int64()).type
     DataType(int64)
     """
     if column.type != dtype:

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from aggr.kernels.exponents import LEAST
 from aggr.kernels.grouped import Numbers
-from aggr.kernels.groups import Groups as Groups
 from aggr.kernels.jit import Int, compiled
 from aggr.kernels.superaccumulator import origins, to_arrow
 
@@ -44,6 +43,7 @@ def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
 
     Examples
     --------
+    >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]
     """

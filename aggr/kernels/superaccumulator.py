@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.damage import DamagedState, field_of_type
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.jit import compiled
 
@@ -47,7 +47,7 @@ class Limbs:
     @classmethod
     def of_arrow(cls, sums: pa.StructArray) -> Limbs:
         """Show a column of exact sums, one number a row."""
-        sums = checked_type(sums, EXACT_TYPE)
+        sums = field_of_type(sums, EXACT_TYPE)
         limbs = sums.field("limbs")
         places = limbs.offsets.to_numpy().astype(np.int64)  # of 64 bits for every loop, so that each is compiled once
         return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
@@ -104,7 +104,7 @@ def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
 
 def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
     """Return the exponents of exact sums, where each one's digits begin and end, and the digits."""
-    sums = checked_type(sums, EXACT_TYPE)
+    sums = field_of_type(sums, EXACT_TYPE)
     limbs = sums.field("limbs")
     return sums.field("exponent").to_numpy(), limbs.offsets.to_numpy(), limbs.values.to_numpy()
 

@@ -55,9 +55,7 @@ def variants_of(name: str) -> list[Function]:
 
 
 TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
-    name: [
-        (function, kind) for kind in kinds_of(aggr.get(name)()) for function in VARIANTS.get(name, [aggr.get(name)()])
-    ]
+    name: [(function, kind) for kind in kinds_of(aggr.get(name)()) for function in variants_of(name)]
     for name in aggr.names()
 }
 CASES = [

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.kernels import leb128
-from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.damage import DamagedState, field_of_type
 from aggr.kernels.grouped import sum_by_group
 from aggr.kernels.groups import Groups
 from aggr.kernels.jit import Int, compiled
@@ -94,7 +94,7 @@ def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR,
     least, greatest : int
         What keys lie between.
     """
-    column = checked_type(column, HISTOGRAM_TYPE)
+    column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
     data, places = of_arrow(column.field("counts"))
     none = np.zeros((0, len(low)), np.int64)

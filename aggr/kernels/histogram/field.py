@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.fields import Field
-from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.damage import DamagedState, field_of_type
 from aggr.kernels.groups import Groups, check_lengths
 from aggr.kernels.histogram.column import (
     DAMAGED,
@@ -116,7 +116,7 @@ class Buckets(Field):
 
     def _merge(self, column: pa.StructArray, groups: Groups, checked: bool) -> pa.StructArray:
         check_lengths(len(column), groups, "histograms")
-        column = checked_type(column, HISTOGRAM_TYPE)
+        column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         data, places = of_arrow(column.field("counts"))
         bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
@@ -140,7 +140,7 @@ class Buckets(Field):
         return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
 
     def check_first(self, column: pa.StructArray) -> None:
-        checked_type(column, HISTOGRAM_TYPE)
+        field_of_type(column, HISTOGRAM_TYPE)
 
     def check(self, column: pa.StructArray) -> None:
         check_histograms(column, self.most or FAR, self.least, self.greatest)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.damage import DamagedState, checked_type
+from aggr.kernels.damage import DamagedState, field_of_type
 from aggr.kernels.histogram.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
@@ -54,7 +54,7 @@ class Packed(NamedTuple):
 
         Raises ``OverflowError`` where a histogram counts beyond int64, `DamagedState` for a column of another type.
         """
-        column = checked_type(column, HISTOGRAM_TYPE)
+        column = field_of_type(column, HISTOGRAM_TYPE)
         low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
         if len(totals) and totals.max() == MOST:  # as a total beyond int64 is written
             totals = Histograms.of(column).totals()
