@@ -109,7 +109,7 @@ def drawn(draws: random.Random) -> tuple[FrameStore, Naive, str]:
         [("ts", pa.timestamp("us", "UTC")), ("host", pa.string()), ("code", pa.int64()), ("x", pa.int64())]
     )
     frame = TiltFrame(levels, "ts", MEASURES, ["host", "code"], timezone=zone)
-    store = FrameStore(MemoryBackend(f"random {draws.random()}"), frame, rows=schema)
+    store = FrameStore(MemoryBackend(f"random {draws.random()}"), frame, row_schema=schema)
     for commit in range(3):
         store.append(rollup(pa.Table.from_pylist(rows[commit::3], schema), frame), "w", commit)
     return store, Naive(rows, ["host", "code"]), zone
