@@ -305,6 +305,37 @@ def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
                     trial.check(relation, table, level.name, lambda n, t=table: n not in t.column_names)
 
 
+@pytest.mark.store
+def test_the_view_tells_both_zeros_apart(postgres):
+    measures = {
+        **{
+            "low": aggr.min("x"),
+            "high": aggr.max("x"),
+            "sketch": aggr.dds("x"),
+            "mean": aggr.weighted_avg("x", weight="w"),
+        },
+        **{"at_low": aggr.arg_min("i", by="x"), "at_high": aggr.arg_max("i", by="x"), "first": aggr.first("x")},
+    }
+    frame = TiltFrame(["1h"], "ts", measures, ["k"])
+    rows = pa.table(
+        {"ts": [0] * 5, "k": [0, 0, 1, 1, 2], "x": [0.0, -0.0, -0.0, 0.0, None], "i": [1, 2, 3, 4, 5], "w": [-1] * 5}
+    )
+    expected = finish(rollup(rows, frame), frame, flat=True)
+    store = FrameStore(postgres, frame)
+    for number in range(rows.num_rows):
+        store.append(rollup(rows.slice(number, 1), frame), "w", number)
+    with session(postgres) as db:
+        view = db.ask("SELECT * FROM frame_1h_current")
+    names = [*(set(measures) - {"sketch"}), "sketch_count", "sketch_min", "sketch_max"]
+    hours = expected.filter(pc.equal(expected["level"], "1h"))
+    both = [
+        {key: {name: row[name] for name in names} for key, row in answers(table, expected.schema, frame, "1h").items()}
+        for table in (hours, view)
+    ]
+    assert both[0] == both[1]
+    assert sorted(map(str, (row["at_low"] for row in both[1].values()))) == ["2", "3", "None"]  # where x is -0.0
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark(spark):
