@@ -225,11 +225,11 @@ class Conditions:
                 "year(day)",
                 "least({a}, NULL, {b})",
                 "sign({a})",
-                "length(concat(s, {b}))",
+                "length(s || CAST({b} AS STRING))",
                 "TRY_CAST('1e3' AS DECIMAL(9, 2))",
             ]
             forms += ["u64 % 7", "u64 % u8", "abs(u64)", "-u32"] if not self.spark else []
-            forms += [f"extract({part} from {ts})" for part in ("dow", "isodow") for ts in ("ms", "ns", "day")] * (
+            forms += [f"extract({part} from {ts})" for part in ("dow", "isodow") for ts in ("ms", "tz", "day")] * (
                 not self.spark
             )
             form = self.rng.choice(forms)
