@@ -11,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import aggr
+import tiltframe
 from tests.command_line import call
 
 BIG = 18_446_744_073_709_551_615
@@ -319,3 +321,11 @@ def test_random_keys_of_text_come_back_as_they_were(rollup, desk, capfd):
     wanted = {key: keys.count(key) for key in keys}
     assert rollup(quoted, "--text", "k")[2] == wanted
     assert rollup(lines, name="a.jsonl", store="j")[2] == wanted
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.csv", "ts,x\n0,{}\n"), ("a.jsonl", '{{"ts": 0, "x": {}}}\n')])
+def test_a_long_number_is_said_in_a_short_sentence(name, text, tmp_path):
+    (tmp_path / name).write_text(text.format("9" * 300))
+    with pytest.raises(ValueError, match="in the column 'x' would") as error:
+        tiltframe.rollup(tmp_path / name, tiltframe.TiltFrame(["1d"], "ts", {"s": aggr.sum("x")}))
+    assert len(str(error.value).replace(str(tmp_path), "")) <= 300

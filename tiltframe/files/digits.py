@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from aggr.arguments import shortened, shown
 from aggr.kernels import compute as pc
 from tiltframe.files.read_options import ReadOptions
 
@@ -110,7 +111,7 @@ def _rounds(text: str, exact: bool) -> bool:
 def _lost(text: str, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> ValueError:
     guessed = "float64" if kind == pa.float64() else str(kind)
     return ValueError(
-        f"{file}: {text!r} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
+        f"{file}: {shown(text)} in the column {name!r} would not be kept as it is written, if that is {guessed}; "
         f"say {reading.say(name, 'text')} to keep the text, or {reading.say(name, _number(text))}"
     )
 
@@ -151,6 +152,6 @@ def _look_for_whole(file: Path, name: str, reading: ReadOptions) -> None:
     for found in number.finditer(text):
         if _rounds(found[1], exact=False):
             raise ValueError(
-                f"{file}: {found[1]} in the column {name!r} would lose digits as float64; "
+                f"{file}: {shortened(found[1])} in the column {name!r} would lose digits as float64; "
                 f"say {reading.say(name, _number(found[1]))}"
             )
