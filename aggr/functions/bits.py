@@ -35,8 +35,8 @@ class Bits(Field):
         return pa.array(bits, column.type, mask=groups.counts() == 0)
 
     def check(self, column: pa.Array) -> None:
-        if not pa.types.is_integer(column.type):
-            raise DamagedState(f"has type {column.type}, not one of whole numbers")
+        if column.type not in (pa.int64(), pa.uint64()):
+            raise DamagedState(f"has type {column.type}, neither int64 nor uint64")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class BitAnd(Function):
     name = "bit_and"
     takes = INTEGERS
     keeps = "the bits"
-    returns = "the input's type; null where there is nothing"
+    returns = "int64, uint64 of uint64; null where there is nothing"
     guarantee = "exact"
     operation: ClassVar[np.ufunc] = np.bitwise_and
 
@@ -62,7 +62,8 @@ class BitAnd(Function):
         return {"bits": Bits(self.operation)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        return {"bits": Bits(self.operation).reduce(values)}
+        wide = values.array if values.array.type == pa.uint64() else values.array.cast(pa.int64())
+        return {"bits": Bits(self.operation).merge(wide, values.groups)}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         return states.field("bits")
