@@ -69,10 +69,10 @@ from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.weighted_avg import WeightedAvg
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
-from aggr.states.keys import each
+from aggr.tables.keys import each
 from aggr.testing.edge_cases import edge_cases
 
 

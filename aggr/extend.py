@@ -16,21 +16,21 @@ else it needs is imported from here, and from nowhere else in this package.
 [25.0]
 """
 
+from aggr.arrow.damaged_state import DamagedState
+from aggr.compiling.jit import compiled
+from aggr.exact.expression import ExactNumbers
+from aggr.exact.rounding import quotient
+from aggr.exact.row_sums import sum_exactly, sum_products, sum_squares
+from aggr.exact.superaccumulator import Limbs
 from aggr.fields import ADD, COUNT, EARLIEST, EXACT, GREATEST, LATEST, LEAST, OR, Exact, Field, MinOrMax, ValueBy
 from aggr.function import Function
 from aggr.functions.exact_family import ExactSums, Sums
 from aggr.functions.python_function import PerGroup
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+from aggr.histogram.buckets import Buckets
 from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_number import ExactNumbers
-from aggr.kernels.exact_sums import sum_exactly, sum_products, sum_squares
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.jit import compiled
-from aggr.kernels.rounding import quotient
-from aggr.kernels.superaccumulator import Limbs
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 __all__ = [
     "ADD",

@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.damage import DamagedState, field_of_type, refuse_nulls
-from aggr.kernels.grouped import Numbers, extreme_by_group, row_of_extreme, sum_by_group
-from aggr.kernels.groups import Groups, check_lengths
-from aggr.kernels.normalize import canonical
-from aggr.kernels.numbers import kept_type, unit_of
-from aggr.kernels.sort_keys import has_order, order_keys
-from aggr.kernels.superaccumulator import check_exact, merge_exactly
-from aggr.kernels.values import Values
+from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
+from aggr.arrow.normalize import canonical
+from aggr.arrow.sort_keys import has_order, order_keys
+from aggr.exact.number_columns import kept_type, unit_of
+from aggr.exact.superaccumulator import check_exact, merge_exactly
+from aggr.groups.groups import Groups, check_lengths
+from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
+from aggr.values import Values
 
 
 class Field(ABC):
@@ -236,7 +236,7 @@ class ValueBy(Field):
 
 @dataclass(frozen=True)
 class Exact(Field):
-    """An exact sum of floats (`aggr.kernels.superaccumulator`); the identity has no digits.
+    """An exact sum of floats (`aggr.exact.superaccumulator`); the identity has no digits.
 
     Parameters
     ----------

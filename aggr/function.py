@@ -17,14 +17,13 @@ from typing import Any, ClassVar, Self, final, overload
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
+from aggr.exact.weights import read_weights
 from aggr.fields import Field
+from aggr.groups.groups import Groups, check_groups, type_name
 from aggr.input_types import ANY, InputTypes, unsupported_input
-from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.groups import Groups, check_groups, type_name
-from aggr.kernels.normalize import normalize, normalized_type, one_array, with_nulls
-from aggr.kernels.values import Values
-from aggr.kernels.weights import read_weights
 from aggr.parameters import default_of, repeated
 from aggr.state_checks import (
     FUNCTION,
@@ -37,6 +36,7 @@ from aggr.state_checks import (
     note_readers,
     received,
 )
+from aggr.values import Values
 
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
@@ -61,7 +61,7 @@ class Function(ABC):
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
-    accessors : ``quantile`` and ``rank``, as far as `aggr.states.accessors` can read them of its states: by a parameter
+    accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
         ``quantiles``, and by `share_up_to`
     answers_for : names of functions whose states this one's state contains, for the same column
     version : of the state's layout
@@ -262,7 +262,7 @@ class Function(ABC):
         ----------
         values : array, shape (rows,)
             Nulls are skipped. For a function of several inputs, arrays in the order of `inputs`, or a struct of them;
-            a row is skipped that has a null in any input which is not in `nullable_inputs`. Or what `grouped` gives:
+            a row is skipped that has a null in any input which is not in `nullable_inputs`. Or what `numbers` gives:
             functions that are given the same `Values` share what they read of it.
         groups : Groups
             As many rows as ``values``.

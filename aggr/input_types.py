@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.kernels.normalize import is_number
-from aggr.kernels.numbers import kept_type
-from aggr.kernels.sort_keys import has_order
+from aggr.arrow.normalize import is_number
+from aggr.arrow.sort_keys import has_order
+from aggr.exact.number_columns import kept_type
 
 
 @dataclass(frozen=True)

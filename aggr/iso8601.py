@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 
 _LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 DATE = (  # of the calendar, for columns

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import checked_mapping, is_name, nearest, shown
+from aggr.arrow.normalize import filterable
+from aggr.exact.weights import check_weight_type
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
-from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import filterable
-from aggr.kernels.values import Values
-from aggr.kernels.weights import check_weight_type
+from aggr.groups.groups import Groups
 from aggr.parameters import as_written, default_of, described, read
 from aggr.registry import get, names
 from aggr.sql.inputs import columns_in, may_read, type_in, values_in
 from aggr.state_checks import FUNCTION
+from aggr.values import Values
 
 T = TypeVar("T")
 

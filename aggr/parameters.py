@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.kernels import compute as pc
-from aggr.kernels.digest import same_bits
+from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
 
 _TEXTS: dict[str, tuple[type, Any, Any]] = {  # tag in a description: type, to text, from text
     "$decimal": (Decimal, str, Decimal),

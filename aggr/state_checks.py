@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
+from aggr.arrow.constant_column import is_constant
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.normalize import normalize
 from aggr.fields import Field
-from aggr.kernels import compute as pc
-from aggr.kernels.constant import is_constant
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import type_name
-from aggr.kernels.normalize import normalize
+from aggr.groups.groups import type_name
 from aggr.parameters import distinct
 
 FUNCTION, VERSION = "function", "version"  # the fields of a state that say whose it is, and in which layout

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from aggr.compiling.jit import cache_folders, compile_at_once
 from aggr.function import EVENT_TIME, Function
-from aggr.kernels.groups import Groups
-from aggr.kernels.jit import cache_folders, compile_at_once
+from aggr.groups.groups import Groups
 from aggr.registry import get, names
 
 _ROWS, _GROUPS = 64, 4

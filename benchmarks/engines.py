@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 import aggr
-from aggr.kernels.groups import Groups, group_by
-from aggr.state_plan import plan
+from aggr.groups.groups import Groups, group_by
+from aggr.tables.state_plan import plan
 from benchmarks.samples import QUANTILES
 from benchmarks.sketches import ACCURACY, BY_ACCURACY, BY_DIGITS, DIGITS, UNIT, Promise
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.function import Function
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from aggr.state_checks import made_here
 from benchmarks.costs import Cost, show_grid
 from benchmarks.timing import alternate, one_core

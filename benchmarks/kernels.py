@@ -23,10 +23,10 @@ from rich.progress import track
 from rich.table import Table
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.function import Function
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
+from aggr.groups.groups import Groups
+from aggr.histogram.column import Histograms
 from benchmarks.finishing import finishing
 from benchmarks.timing import alternate, circumstances
 

@@ -158,7 +158,7 @@ def _batches(rng: Any, n: int | None) -> Iterator[tuple[Any, int]]:
 
 
 def _same(what: str, got: Any, wanted: Any) -> bool:
-    from aggr.kernels.digest import same_bits
+    from aggr.arrow.bit_equality import same_bits
 
     good = got.num_rows == wanted.num_rows and all(
         same_bits(got.column(name), wanted.column(name)) for name in wanted.column_names

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.function import Function
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
+from aggr.groups.groups import Groups
+from aggr.histogram.column import Histograms
 from benchmarks import sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import SEVEN

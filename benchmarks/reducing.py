@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from benchmarks import checks, engines, samples, sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import ALL_SEVEN, SEVEN

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from benchmarks import samples, sketches
 from benchmarks.costs import heading, show
 from benchmarks.samples import DISTRIBUTIONS

@@ -16,7 +16,7 @@ from ddsketch.pb.proto import DDSketchProto
 from hdrh.histogram import HdrHistogram
 
 import aggr
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from benchmarks.samples import Floats
 
 ACCURACY = 0.01  # α of every sketch that promises a relative accuracy

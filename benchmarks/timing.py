@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aggr.kernels.jit import compile_at_once
+from aggr.compiling.jit import compile_at_once
 
 Call = Callable[[], object]
 

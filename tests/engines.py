@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import aggr
-from aggr.kernels.digest import digest
-from aggr.state_plan import plan
-from aggr.states.grouped_tables import key_column, reduce_by
+from aggr.arrow.bit_equality import digest
+from aggr.tables.by_key import key_column, reduce_by
+from aggr.tables.state_plan import plan
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 
 FRAME = TiltFrame(

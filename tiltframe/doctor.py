@@ -142,9 +142,9 @@ def _memory() -> Finding:
 
 def _cache() -> Finding:
     """Look whether compiled loops can be kept, where numba keeps them."""
-    import aggr.kernels.jit
+    import aggr.compiling.jit
 
-    beside = Path(aggr.kernels.jit.__file__).parent
+    beside = Path(aggr.compiling.jit.__file__).parent
     named = os.environ.get("NUMBA_CACHE_DIR")
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     for folder in [Path(named)] if named else [beside, home]:

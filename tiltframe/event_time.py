@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize, one_array
 from aggr.iso8601 import read_times
-from aggr.kernels import compute as pc
-from aggr.kernels.normalize import normalize, one_array
 
 INSTANT = pa.timestamp("us", "UTC")
 _DAY = 86_400_000_000

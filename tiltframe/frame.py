@@ -21,11 +21,11 @@ from aggr.arguments import (
     shortened,
     shown,
 )
-from aggr.kernels.normalize import normalized_type
+from aggr.arrow.normalize import normalized_type
 from aggr.state_checks import checked
-from aggr.state_plan import StateColumn, plan
-from aggr.states.grouped_tables import check_rows, columns_read, states_fields
-from aggr.states.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
+from aggr.tables.by_key import check_rows, columns_read, states_fields
+from aggr.tables.keys import checked_keys, columns_keys_may_read, described_keys, read_keys, shown_keys
+from aggr.tables.state_plan import StateColumn, plan
 from tiltframe import provenance
 from tiltframe.event_time import INSTANT as INSTANT
 from tiltframe.names import END as END
@@ -52,7 +52,7 @@ class TiltFrame:
         As made by `aggr.count`, `aggr.dds` and the others.
     keys : column names, or name -> column or expression
         Windows are kept per key. Null is a legal key. ``{"route": "lower(route)"}`` keeps them per value of an
-        expression in SQL, ``{"tag": each("tags")}`` per element of a list, as `aggr.states.keys` describes.
+        expression in SQL, ``{"tag": each("tags")}`` per element of a list, as `aggr.tables.keys` describes.
     keyed_by : name -> column or expression
         What ``keys`` has become: by what each key is computed.
     timezone : str

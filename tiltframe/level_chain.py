@@ -18,14 +18,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_truth, checked_type
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import normalize
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize
+from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, checked_like, made_here
-from aggr.states import partial_aggregation
-from aggr.states.flat_results import flattened
-from aggr.states.grouped_tables import check_rows, finish_by, key_column, merge_by, reduce_by
-from aggr.states.keys import columns_keys_may_read, keyed, plain_keys
+from aggr.tables import partial_aggregation
+from aggr.tables.by_key import check_rows, finish_by, key_column, merge_by, reduce_by
+from aggr.tables.flat_results import flattened
+from aggr.tables.keys import columns_keys_may_read, keyed, plain_keys
 from tiltframe.event_time import event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
@@ -136,7 +136,7 @@ def partial_states(
 
     They are merged as they come, where that leaves fewer; a window may come more than once, a session in pieces.
 
-    ``max_bytes`` bounds the bytes that are held, as in `aggr.states.partial_aggregation.partial_states`.
+    ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
     """
     for _, states in adaptive_states(batches, frame, max_bytes, adaptive=False):
         yield states
@@ -147,7 +147,7 @@ def adaptive_states(
 ) -> Iterator[tuple[bool, pa.Table]]:
     """Reduce a stream of batches as `partial_states` does, or hand rows on as they are where hardly two share a state.
 
-    Pairs of whether these are states, and the table, as `aggr.states.partial_aggregation.adaptive_states` gives them.
+    Pairs of whether these are states, and the table, as `aggr.tables.partial_aggregation.adaptive_states` gives them.
     """
     checked: set[pa.Schema] = set()
 
@@ -196,7 +196,7 @@ def columns_to_reduce(rows: pa.Table, frame: TiltFrame) -> set[str]:
 def reduce_keyed(
     rows: pa.Table, keys: dict[str, pa.Array], frame: TiltFrame, times: Instants, placed: Instants | None = None
 ) -> pa.Table:
-    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.states.keys.keyed` gives them."""
+    """Reduce rows as `reduce_rows` does, whose keys and times are known, as `aggr.tables.keys.keyed` gives them."""
     placed = times if placed is None else placed
     if frame.panes.contiguous:  # a start tells the end: it is enough to find the ends of groups
         starts = _instants(frame.panes.starts(placed))
@@ -217,7 +217,7 @@ def merge_panes(states: pa.Table | CheckedStates, frame: TiltFrame, max_ratio: f
     """Merge partial states of the finest panes, as `reduce_rows` gives them: one row per pane and key.
 
     With ``max_ratio`` below 1 perhaps not at all, and checked states unchecked, as in
-    `aggr.states.grouped_tables.merge_by`.
+    `aggr.tables.by_key.merge_by`.
     """
     table = arrow_of(states)
     keys = _frame_keys(table, frame)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.extras import MissingExtra
-from aggr.states.flat_results import flattened
+from aggr.tables.flat_results import flattened
 from tiltframe.tabular import table_of
 
 _ROWS = 20  # that are shown

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.registry import get
-from aggr.state_plan import StateColumn
+from aggr.tables.state_plan import StateColumn
 
 KEY = b"tiltframe"  # of the field's metadata
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of, merge_level, merge_panes, partial_states

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from aggr.arguments import because, checked_type, shortened, shown
-from aggr.kernels.normalize import normalized_type
+from aggr.arrow.normalize import normalized_type
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, with_time

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from aggr.arrow import compute as pc
 from aggr.fields import Field, ValueBy
 from aggr.function import Function
 from aggr.input_types import ORDERED
-from aggr.kernels import compute as pc
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow.damaged_state import DamagedState
 from aggr.fields import Field
 from aggr.function import Function
+from aggr.groups.groups import Groups
 from aggr.input_types import INTEGERS
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.groups import Groups
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

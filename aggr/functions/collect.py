@@ -15,7 +15,7 @@ from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
 from aggr.input_types import ORDERED
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

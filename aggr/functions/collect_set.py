@@ -12,7 +12,7 @@ from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.value_lists import DEFAULT_MAX, ValueSet, check_max
 from aggr.input_types import ORDERED
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from aggr.fields import COUNT, Field
 from aggr.function import Function
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from aggr.arrow import compute as pc
 from aggr.functions.collect_set import CollectSet
-from aggr.kernels import compute as pc
 
 
 @dataclass(frozen=True)

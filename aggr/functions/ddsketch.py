@@ -16,24 +16,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
+from aggr.compiling.jit import Int, compiled
+from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
+from aggr.exact.rounding import quotient
+from aggr.exact.row_sums import sum_exactly, sum_products
+from aggr.exact.superaccumulator import Limbs
+from aggr.exact.weights import Weights
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function
+from aggr.groups.numbers import Numbers
+from aggr.histogram.buckets import Buckets
+from aggr.histogram.leb128 import FAR
+from aggr.histogram.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histogram.reading import Packed
 from aggr.input_types import NUMBERS
-from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_sums import sum_exactly, sum_products
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.histogram.reading import Packed
-from aggr.kernels.jit import Int, compiled
-from aggr.kernels.leb128 import FAR
-from aggr.kernels.logarithmic import Floats, LogarithmicMapping
-from aggr.kernels.numbers import NEGATIVE, POSITIVE, with_special
-from aggr.kernels.rounding import quotient
-from aggr.kernels.superaccumulator import Limbs
-from aggr.kernels.values import Values
-from aggr.kernels.weights import Weights
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

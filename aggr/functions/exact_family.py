@@ -18,17 +18,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow.damaged_state import DamagedState
+from aggr.exact.expression import ExactNumbers, cross
+from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
+from aggr.exact.possible_sums import all_possible, schwarz_holds
+from aggr.exact.row_sums import sum_powers, sum_products, sum_squares
+from aggr.exact.superaccumulator import Limbs, digits_of
 from aggr.fields import COUNT, OR, UNIT, Exact, Field
 from aggr.function import Function
+from aggr.groups.groups import Groups
 from aggr.input_types import SUMMABLE
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_number import ExactNumbers, cross
-from aggr.kernels.exact_sums import sum_powers, sum_products, sum_squares
-from aggr.kernels.groups import Groups
-from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
-from aggr.kernels.possible_sums import all_possible, schwarz_holds
-from aggr.kernels.superaccumulator import Limbs, digits_of
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.int8]

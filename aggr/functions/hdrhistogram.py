@@ -16,16 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole, shown
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
+from aggr.compiling.jit import Int, compiled
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
+from aggr.groups.numbers import Numbers
+from aggr.histogram.buckets import Buckets
 from aggr.input_types import NUMBERS
-from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState, field_of_type
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.jit import Int, compiled
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 Whole = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.input_types import ORDERED
-from aggr.kernels.values import Values
+from aggr.values import Values
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.exact.number_columns import NAN, decimal_results, float_results, scale_of, whole_results, with_special
+from aggr.exact.rounding import as_integers, quotient, whole_number
+from aggr.exact.superaccumulator import Limbs
 from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
 from aggr.input_types import SUMMABLE_OR_TIMES
-from aggr.kernels import compute as pc
-from aggr.kernels.numbers import NAN, decimal_results, float_results, scale_of, whole_results, with_special
-from aggr.kernels.rounding import as_integers, quotient, whole_number
-from aggr.kernels.superaccumulator import Limbs
 
 
 @dataclass(frozen=True)

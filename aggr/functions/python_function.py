@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from aggr.arrow.damaged_state import DamagedState
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.groups import Groups
-from aggr.kernels.values import Values
+from aggr.groups.groups import Groups
+from aggr.values import Values
 
 
 class PerGroup(Function):
@@ -33,7 +33,7 @@ class PerGroup(Function):
     Examples
     --------
     >>> from dataclasses import dataclass
-    >>> from aggr.kernels.groups import Groups
+    >>> from aggr.groups.groups import Groups
     >>> @dataclass(frozen=True)
     ... class Product(PerGroup):
     ...     name, keeps, returns, guarantee = "product", "the product", "int64", "exact"

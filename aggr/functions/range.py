@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.normalize import canonical, is_number
+from aggr.arrow.sort_keys import order_keys
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.functions.min_max import Min
 from aggr.input_types import InputTypes
-from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.normalize import canonical, is_number
-from aggr.kernels.sort_keys import order_keys
 
 _SUBTRACTABLE = InputTypes(
     "integers, floats and decimals of up to 37 digits",

@@ -14,12 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState, refuse_nulls
+from aggr.arrow.normalize import canonical, normalize
+from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
-from aggr.kernels import compute as pc
-from aggr.kernels.damage import DamagedState, refuse_nulls
-from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import canonical, normalize
-from aggr.kernels.sort_keys import has_order, order_keys
+from aggr.groups.groups import Groups
 
 ALL, EARLIEST, LATEST = "all", "earliest", "latest"
 KEEPS = (ALL, EARLIEST, LATEST)

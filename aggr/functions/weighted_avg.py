@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
 from aggr.functions.exact_family import ExactSums
-from aggr.kernels.numbers import NAN, NEGATIVE, POSITIVE
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrow.damaged_state import DamagedState
+from aggr.arrow.normalize import normalize, with_nulls
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
+from aggr.groups.groups import Groups
+from aggr.histogram.buckets import Buckets
+from aggr.histogram.column import Histograms
+from aggr.histogram.logarithmic_mapping import Floats
 from aggr.interchange.ddsketch_summary import derived, filled
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
-from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.logarithmic import Floats
-from aggr.kernels.normalize import normalize, with_nulls
 from aggr.state_checks import checked
 
 Keys = Literal["upper", "lower"]

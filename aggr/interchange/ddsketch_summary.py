@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.kernels.exact_sums import sum_exactly
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
-from aggr.kernels.logarithmic import Floats, LogarithmicMapping
-from aggr.kernels.normalize import normalize
-from aggr.kernels.ragged import Ragged
-from aggr.kernels.superaccumulator import EXACT_TYPE
+from aggr.arrow.normalize import normalize
+from aggr.exact.row_sums import sum_exactly
+from aggr.exact.superaccumulator import EXACT_TYPE
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+from aggr.histogram.column import Histograms
+from aggr.histogram.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histogram.ragged import Ragged
 
 
 def derived(

@@ -25,11 +25,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrow.normalize import normalize, with_nulls
 from aggr.functions.hdrhistogram import Hdr, Layout, Whole
-from aggr.kernels import leb128
-from aggr.kernels.histogram.column import Histograms
-from aggr.kernels.normalize import normalize, with_nulls
-from aggr.kernels.ragged import Ragged
+from aggr.histogram import leb128
+from aggr.histogram.column import Histograms
+from aggr.histogram.ragged import Ragged
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
@@ -61,7 +61,7 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
 
     Examples
     --------
-    >>> from aggr.kernels.groups import Groups
+    >>> from aggr.groups.groups import Groups
     >>> from hdrh.histogram import HdrHistogram
     >>> texts = to_hdr_v2(Hdr().reduce(pa.array([3, 5, 8]), Groups.single(3)), Hdr())
     >>> HdrHistogram.decode(texts[0].as_py()).get_value_at_percentile(50)
@@ -106,7 +106,7 @@ def from_hdr_v2(texts: pa.Array, function: Hdr) -> pa.StructArray:
 
     Examples
     --------
-    >>> from aggr.kernels.groups import Groups
+    >>> from aggr.groups.groups import Groups
     >>> states = Hdr(digits=2).reduce(pa.array([3, 5000]), Groups.single(2))
     >>> again = from_hdr_v2(to_hdr_v2(states, Hdr(digits=2)), Hdr(digits=2))
     >>> again.field("buckets").equals(states.field("buckets")), again.field("max")[0].as_py()

@@ -31,9 +31,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from aggr.arguments import because, checked_type, is_name, nearest, shown
+from aggr.arrow.normalize import normalize
 from aggr.functions.hdrhistogram import Hdr
 from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
-from aggr.kernels.normalize import normalize
 
 START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
 Micros = NDArray[np.int64]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
-from aggr.kernels.normalize import is_number
+from aggr.arrow.normalize import is_number
 from aggr.sql.function_table import DOUBLE, NUMBER, SKIP, Argument, Compiler, computes, maybe, reads, whole
 from aggr.sql.term import Kernel, Term, Value, apply, constant, false_if_null, null
 from aggr.sql.types import caster, coerce, common_type, decimal_type, named_type

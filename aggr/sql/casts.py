@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import shown
+from aggr.arrow.normalize import is_number
 from aggr.iso8601 import DATE
-from aggr.kernels.normalize import is_number
 from aggr.sql.arithmetic import HALF_AWAY_FROM_ZERO
 from aggr.sql.function_table import ANY, RAW, Argument, Compiler, maybe, reads
 from aggr.sql.literals import text_as

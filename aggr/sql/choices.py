@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sqlglot import expressions as exp
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from aggr.sql.comparisons import compare, comparison
 from aggr.sql.function_table import ANY, CONDITION, MANY, SKIP, Argument, Compiler, as_boolean, maybe, reads
 from aggr.sql.term import Fields, Source, Term, Value, apply, false_if_null, null

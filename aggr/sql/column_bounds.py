@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from sqlglot import expressions as exp
 
-from aggr.kernels.normalize import normalized_type
+from aggr.arrow.normalize import normalized_type
 from aggr.sql.comparisons import operands
 from aggr.sql.fields import name_of
 from aggr.sql.function_table import Compiler

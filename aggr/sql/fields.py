@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from sqlglot import expressions as exp
 
 from aggr.arguments import nearest, shown
-from aggr.kernels.normalize import normalize, normalized_type
+from aggr.arrow.normalize import normalize, normalized_type
 from aggr.sql.term import Kernel, Term, Value, apply, column
 from aggr.sql.zones import in_zone
 

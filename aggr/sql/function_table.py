@@ -17,7 +17,7 @@ import pyarrow as pa
 from sqlglot import ErrorLevel
 from sqlglot import expressions as exp
 
-from aggr.kernels.normalize import is_number
+from aggr.arrow.normalize import is_number
 from aggr.sql.fields import name_of, named
 from aggr.sql.literals import number
 from aggr.sql.term import BOOL, Kernel, Term, apply, constant, null

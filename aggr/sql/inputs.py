@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import nearest, shown
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 
 _WORDS = re.compile(r"\w+(\.\w+)*")  # what is a name however it is read, or, with digits and such, a constant
 

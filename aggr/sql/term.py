@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from aggr.kernels.normalize import filterable, normalize
+from aggr.arrow.normalize import filterable, normalize
 
 Value = Any  # an Arrow array, a scalar, or a pyarrow.compute.Expression
 Kernel = Callable[..., Value]

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aggr.kernels.normalize import is_number
+from aggr.arrow.normalize import is_number
 from aggr.sql.literals import text_as
 from aggr.sql.term import NULL, Term, Value, apply, constant, null
 from aggr.sql.zones import UTC, follows_clock, from_local

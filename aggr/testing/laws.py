@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aggr.arrow.bit_equality import digest, same_bits
 from aggr.function import Function
-from aggr.kernels.digest import digest, same_bits
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from aggr.parameters import some
 from aggr.state_checks import FUNCTION, VERSION
 from aggr.testing.edge_cases import edge_cases

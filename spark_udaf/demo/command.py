@@ -17,7 +17,7 @@ import pyarrow as pa
 import aggr
 import spark_udaf as su
 from aggr.arguments import is_name, shown
-from aggr.kernels.digest import digest, same_bits
+from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
 from spark_udaf.jobs.session import local_session
 from tiltframe import FrameStore, TiltFrame, rollup

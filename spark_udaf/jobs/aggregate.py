@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr import Measure
-from aggr.kernels.groups import group_by
+from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
-from aggr.state_plan import plan
-from aggr.states.grouped_tables import (
+from aggr.tables.by_key import (
     check_rows,
     columns_read,
     finish_by,
@@ -22,9 +21,10 @@ from aggr.states.grouped_tables import (
     reduce_by,
     states_fields,
 )
-from aggr.states.identify import class_of, function_of
-from aggr.states.keys import checked_keys, keyed, plain_keys
-from aggr.states.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
+from aggr.tables.identify import class_of, function_of
+from aggr.tables.keys import checked_keys, keyed, plain_keys
+from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
+from aggr.tables.state_plan import plan
 from spark_udaf.jobs.rollup import plan_rollup
 from spark_udaf.jobs.scan import ParquetScan
 from spark_udaf.jobs.shard_messages import Content

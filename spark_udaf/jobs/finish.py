@@ -11,7 +11,7 @@ import pyarrow as pa
 import tiltframe
 from aggr import Measure
 from aggr.arguments import checked_truth
-from aggr.states.flat_results import flat_schema, flattened
+from aggr.tables.flat_results import flat_schema, flattened
 from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.scan import ParquetScan

@@ -19,7 +19,7 @@ Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
-_BATCH_ROWS = 1 << 19  # what is reduced at once, as in `aggr.states.partial_aggregation`
+_BATCH_ROWS = 1 << 19  # what is reduced at once, as in `aggr.tables.partial_aggregation`
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 

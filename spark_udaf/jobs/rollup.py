@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.state_checks import made_here
-from aggr.states.keys import keyed, plain_keys
+from aggr.tables.keys import keyed, plain_keys
 from spark_udaf.jobs.exclusive_times import Span
 from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.scan import ParquetScan

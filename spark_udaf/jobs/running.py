@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from aggr import Measure
-from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import normalize
-from aggr.states.keys import key_column, key_fields, keyed
+from aggr.arrow.normalize import normalize
+from aggr.groups.groups import group_by
+from aggr.tables.keys import key_column, key_fields, keyed
 from spark_udaf.jobs.columns import arrow_schema
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import prepare

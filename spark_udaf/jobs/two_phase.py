@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from aggr.kernels.groups import type_name
-from aggr.kernels.normalize import normalize, one_array
-from aggr.states.keys import key_type
+from aggr.arrow.normalize import normalize, one_array
+from aggr.groups.groups import type_name
+from aggr.tables.keys import key_type
 from spark_udaf.jobs.attachments import attach, attached
 from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
 from spark_udaf.jobs.exclusive_times import Span
@@ -208,7 +208,7 @@ def as_states(tables: Iterator[pa.Table]) -> Iterator[tuple[Content, pa.Table]]:
 
 
 def as_contents(tables: Iterator[tuple[bool, pa.Table]]) -> Iterator[tuple[Content, pa.Table]]:
-    """Say of each table what it is of, as `aggr.states.partial_aggregation.adaptive_states` says whether of states."""
+    """Say of each table what it is of, as `aggr.tables.partial_aggregation.adaptive_states` says whether of states."""
     return ((Content(reduced), table) for reduced, table in tables)
 
 

@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from spark_udaf.jobs.schema import as_schema, spark_schema
 from spark_udaf.jobs.session import check_session
 from spark_udaf.jobs.task_errors import clear

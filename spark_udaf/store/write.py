@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from aggr.states.grouped_tables import key_column
+from aggr.tables.by_key import key_column
 from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.rollup import Levels, plan_rollup, with_coarsest
 from spark_udaf.jobs.scan import ParquetScan

@@ -14,9 +14,9 @@ from functools import cached_property
 import pyarrow as pa
 from pyspark.sql import Row
 
-from aggr.kernels.normalize import normalize
-from aggr.states.flat_results import flat_schema, flattened
-from aggr.states.keys import key_fields, keyed
+from aggr.arrow.normalize import normalize
+from aggr.tables.flat_results import flat_schema, flattened
+from aggr.tables.keys import key_fields, keyed
 from spark_udaf.jobs.running import computed
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.shard_messages import Content, read_message, shard_messages

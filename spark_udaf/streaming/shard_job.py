@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Row
 
-from aggr.kernels.normalize import one_array
-from aggr.states.flat_results import flat_schema, flattened
-from aggr.states.keys import keyed
+from aggr.arrow.normalize import one_array
+from aggr.tables.flat_results import flat_schema, flattened
+from aggr.tables.keys import keyed
 from spark_udaf.jobs.hash_partition import shard_numbers
 from spark_udaf.jobs.schema import as_schema
 from spark_udaf.jobs.shard_messages import MESSAGE, Content, read_message, shard_messages

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
-from aggr.states.keys import plain_keys
-from aggr.states.result_names import check_having
+from aggr.tables.keys import plain_keys
+from aggr.tables.result_names import check_having
 from spark_udaf.jobs.columns import check_distinct
 from spark_udaf.jobs.null_times import with_times
 from spark_udaf.jobs.rollup import check_frame

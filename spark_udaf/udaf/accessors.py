@@ -10,7 +10,7 @@ from pyspark.sql import Column
 
 from aggr.asked_quantiles import check_quantiles
 from aggr.functions.moments import Stdev
-from aggr.states import accessors
+from aggr.tables import accessors
 from spark_udaf.udaf.typed_udf import arrow_udf, column
 
 

@@ -23,8 +23,8 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from aggr import Function, Groups
+from aggr.arrow.normalize import normalized_type, with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
-from aggr.kernels.normalize import normalized_type, with_nulls
 from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe.event_time import event_times
 

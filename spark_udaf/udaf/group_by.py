@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
 from aggr import Measure, sql
 from aggr.arguments import is_name, shown
-from aggr.kernels.groups import type_name
+from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
 from spark_udaf.jobs.aggregate import aggregate
 from spark_udaf.jobs.columns import check_distinct

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from aggr import Dds, Function, Hdr
 from aggr.interchange import ddsketch_proto, hdr_v2
 from aggr.interchange.ddsketch_proto import Keys
-from aggr.states.identify import function_of
+from aggr.tables.identify import function_of
 from spark_udaf.udaf.typed_udf import arrow_udf, column
 
 

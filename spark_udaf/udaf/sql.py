@@ -24,8 +24,8 @@ import aggr
 from aggr import Function, Groups
 from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
-from aggr.states.accessors import ACCESSORS, accessors_of
-from aggr.states.identify import function_of
+from aggr.tables.accessors import ACCESSORS, accessors_of
+from aggr.tables.identify import function_of
 from spark_udaf.jobs.session import check_session
 from spark_udaf.store.source import register_source
 from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds

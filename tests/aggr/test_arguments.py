@@ -12,7 +12,7 @@ import pytest
 
 import aggr
 from aggr.arguments import because, checked_list, checked_names, checked_whole, is_name, nearest, shown
-from aggr.states.grouped_tables import check_rows
+from aggr.tables.by_key import check_rows
 from tests.bad_inputs.world import FRAME, STATES
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.cli.app import main

@@ -12,10 +12,10 @@ import pytest
 
 import aggr
 from aggr.function import Function
+from aggr.groups.groups import Groups
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
-from aggr.kernels.groups import Groups
-from aggr.states import accessors
+from aggr.tables import accessors
 
 INTERNALS = (
     "object is not", "has no attribute", "object has", "__init__", "positional argument", "not supported between",

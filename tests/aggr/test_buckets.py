@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggr.kernels.digest import same_bits
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
-from aggr.kernels.histogram.field import Buckets
+from aggr.arrow.bit_equality import same_bits
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+from aggr.histogram.buckets import Buckets
+from aggr.histogram.column import HISTOGRAM_TYPE, Histograms
 from tests.fuzzing import TIMES, inputs
 
 NEAR, APART, FAR = st.integers(-300, 300), st.integers(-5000, 5000), st.integers(-(2**31), 2**31 - 1)

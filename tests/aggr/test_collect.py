@@ -12,7 +12,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.state_plan import plan
+from aggr.tables.state_plan import plan
 from tests.conftest import cases_of
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from

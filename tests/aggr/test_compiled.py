@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from aggr.kernels.jit import compiled
+from aggr.compiling.jit import compiled
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,7 +57,7 @@ def test_ctrl_c_while_a_loop_runs():
 @pytest.mark.slow
 def test_ctrl_c_while_a_loop_is_compiled(tmp_path):
     """LLVM calls back into Python, where an interrupt would be lost."""
-    text = "import numpy as np\nfrom aggr.kernels.jit import compiled\n"
+    text = "import numpy as np\nfrom aggr.compiling.jit import compiled\n"
     for i in range(11):
         text += f"@compiled\ndef sort_{i}(x):\n    return np.sort(x) + np.argsort(x) * {i}\n"
     (tmp_path / "sorts.py").write_text(text)
@@ -95,7 +95,7 @@ def test_one_calls_another():
 
 
 def test_arrays_of_all_kinds_share_one_compilation():
-    from aggr.kernels.jit import _machine_code
+    from aggr.compiling.jit import _machine_code
 
     numbers = np.arange(6)
     for given in (numbers, pa.array(numbers).to_numpy(), numbers[::2], numbers[1:3], np.zeros(0, np.int64)):
@@ -115,7 +115,7 @@ def test_without_the_compiler_the_loops_give_the_same():
     """The loops are plain Python: run as such, every kernel gives the same bits."""
     script = """
 import hashlib, numpy as np, pyarrow as pa, aggr
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 rng = np.random.default_rng(5)
 x = np.concatenate([rng.lognormal(3, 1, 400), -rng.lognormal(0, 2, 100), [0.0, -0.0, 1e300, 5e-324, 2**60, 1.0]])
 ids, halves = Groups.of(rng.integers(0, 7, len(x)), 7), Groups.of([*range(7)] * 2, 7)
@@ -149,11 +149,11 @@ print(seen.hexdigest())
 def test_few_rows_wait_for_no_compiler():
     script = """
 import math, sys, numpy as np, pyarrow as pa, aggr
-from aggr.kernels.jit import _interpreter, compile_at_once
+from aggr.compiling.jit import _interpreter, compile_at_once
 x = np.random.default_rng(1).normal(0, 1e9, 1000)
 states = aggr.Sum().reduce(pa.array(x), aggr.Groups.single(1000))
 print(aggr.Sum().finish(states)[0].as_py() == math.fsum(x), "numba" in sys.modules)
-from aggr.kernels.superaccumulator import _balanced
+from aggr.exact.superaccumulator import _balanced
 loop, other = _balanced.__compiled_loop__, lambda x: x
 print(_interpreter.takes(loop, [x]), _interpreter.takes(loop, [np.zeros(10**6)]), _interpreter.takes(loop, [7]))
 _interpreter.spent |= {loop: 1.0, other: 1.0}
@@ -179,7 +179,7 @@ print(_interpreter.takes(other, [x]))
 
 
 def test_what_is_kept_on_disk_knows_what_it_calls():
-    from aggr.kernels.jit import _fingerprint
+    from aggr.compiling.jit import _fingerprint
 
     def outer(x):
         return inner(x) + 1  # noqa: F821

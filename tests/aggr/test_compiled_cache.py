@@ -12,9 +12,9 @@ import pytest
 from numba.core import caching
 
 ROOT = Path(__file__).parents[2]
-INNER = "from aggr.kernels.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
+INNER = "from aggr.compiling.jit import compiled\nSTEP = {step}\n@compiled\ndef inner(x):\n    return x {sign} 1\n"
 OUTER = """
-from aggr.kernels.jit import compiled
+from aggr.compiling.jit import compiled
 from loops_inner import STEP, inner
 @compiled
 def constant(x):
@@ -28,7 +28,7 @@ def twice_removed(x):
 """
 ASK = """
 import loops_outer, numpy as np
-from aggr.kernels.jit import _machine_code
+from aggr.compiling.jit import _machine_code
 print(loops_outer.constant(7), loops_outer.calling(7), loops_outer.twice_removed(7))
 made = [_machine_code(getattr(loops_outer, n).__compiled_loop__) for n in ("constant", "calling", "twice_removed")]
 print(sum(sum(f.stats.cache_hits.values()) for f in made))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggr.kernels.constant import is_constant
+from aggr.arrow.constant_column import is_constant
 
 TYPES = {
     pa.string(): ["", "a", "aa", "ab", "é", None],

@@ -11,10 +11,10 @@ import pytest
 from ddsketch.mapping import LogarithmicMapping as Theirs
 
 import aggr
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
-from aggr.kernels.histogram.reading import Packed
-from aggr.kernels.logarithmic import LogarithmicMapping
+from aggr.groups.groups import Groups
+from aggr.histogram.column import Histograms
+from aggr.histogram.logarithmic_mapping import LogarithmicMapping
+from aggr.histogram.reading import Packed
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(5)

@@ -15,11 +15,11 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.exact_sums import sum_powers
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.rounding import fraction
-from aggr.kernels.superaccumulator import Limbs
+from aggr.arrow.damaged_state import DamagedState
+from aggr.exact.rounding import fraction
+from aggr.exact.row_sums import sum_powers
+from aggr.exact.superaccumulator import Limbs
+from aggr.groups.numbers import Numbers
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 DATA_SETS = int(os.environ.get("TILTFRAME_TRIALS", 60))
@@ -139,14 +139,14 @@ def poisoned_type(function) -> pa.DataType:
 
 def test_one_state_serves_all_functions_of_two_columns():
     measures = {name: aggr.caller(name)("price", x="area") for name in ("covar", "corr", "slope", "intercept", "r2")}
-    from aggr.state_plan import plan
+    from aggr.tables.state_plan import plan
 
     assert len(plan(measures)) == 1
     assert len(plan({"a": aggr.skewness("x"), "b": aggr.kurtosis("x"), "c": aggr.avg("x"), "d": aggr.stdev("x")})) == 1
 
 
 def test_powers_of_wide_decimals_are_summed_in_slices(monkeypatch):
-    monkeypatch.setattr("aggr.kernels.exact_sums._ROWS_OF_PARTS", 7)
+    monkeypatch.setattr("aggr.exact.row_sums._ROWS_OF_PARTS", 7)
     rng = random.Random(SEED)
     numbers = [rng.randrange(-(2**126), 2**126) for _ in range(50)]
     parts = [np.array([float((x >> shift) & 0xFFFFFFFF) * 2.0**shift for x in numbers]) for shift in (0, 32, 64)]

@@ -14,9 +14,9 @@ import pytest
 
 import aggr
 from aggr import each
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from aggr.sql.inputs import columns_in, is_column
-from aggr.states.keys import keyed, read_keys
+from aggr.tables.keys import keyed, read_keys
 from tiltframe import FrameStore, OrderedFrame, RunningAggregation, TiltFrame, finish, ordered_rollup, rollup, running
 from tiltframe.cli.app import main
 from tiltframe.text.measures import keys_from, measure_from

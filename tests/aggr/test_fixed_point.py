@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggr.kernels.exact_sums import sum_exactly, sum_squares
-from aggr.kernels.fixed_point import NEAR, sum_near
-from aggr.kernels.grouped import Numbers
-from aggr.kernels.groups import Groups
+from aggr.exact.fixed_point import NEAR, sum_near
+from aggr.exact.row_sums import sum_exactly, sum_squares
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
 
 SUMS = {"numbers": (sum_exactly, False), "squares": (sum_squares, True)}
 

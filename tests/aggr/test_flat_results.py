@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.states.flat_results import flattened
+from aggr.tables.flat_results import flattened
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.cli.output import write_results
 from tiltframe.store.backends.postgres.session import session

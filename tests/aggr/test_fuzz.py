@@ -20,14 +20,14 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.fields import EXACT
 from aggr.function import Function
+from aggr.groups.groups import Groups
+from aggr.histogram.buckets import Buckets
+from aggr.histogram.column import HISTOGRAM_TYPE, Histograms
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import HISTOGRAM_TYPE, Histograms
-from aggr.kernels.histogram.field import Buckets
 from tests.fuzzing import TIMES, inputs
 
 RNG = np.random.default_rng(20)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
+from aggr.arrow.bit_equality import same_bits
+from aggr.groups.groups import Groups
 from tests.golden.make import CASES, IDS
 
 GOLDEN = Path(__file__).parents[1] / "golden"

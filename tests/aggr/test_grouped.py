@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.damage import DamagedState
-from aggr.kernels.grouped import Numbers, sum_by_group
-from aggr.kernels.groups import Groups
+from aggr.arrow.damaged_state import DamagedState
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers, sum_by_group
 
 WHOLE = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
 SHAPES = st.tuples(st.integers(0, 6), st.sampled_from([0, 1, 5, 300]))  # groups, and rows on average: few and many

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.exact.row_sums import sum_exactly
 from aggr.fields import ADD, GREATEST, LEAST, OR
-from aggr.kernels.exact_sums import sum_exactly
-from aggr.kernels.grouped import Numbers, row_of_extreme
-from aggr.kernels.groups import Groups, group_by
-from aggr.kernels.histogram.field import Buckets
-from aggr.kernels.logarithmic import LogarithmicMapping
+from aggr.groups.groups import Groups, group_by
+from aggr.groups.numbers import Numbers, row_of_extreme
+from aggr.histogram.buckets import Buckets
+from aggr.histogram.logarithmic_mapping import LogarithmicMapping
 
 WRONG_IDS = {
     "an id that is too large": (np.array([0, 5]), 2, ValueError, r"must lie in \[0, 2\); got 0 … 5"),

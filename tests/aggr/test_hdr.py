@@ -12,9 +12,9 @@ from hdrh.histogram import HdrHistogram
 
 import aggr
 from aggr.functions.hdrhistogram import Layout, _indices
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
-from aggr.state_plan import plan
+from aggr.groups.groups import Groups
+from aggr.histogram.column import Histograms
+from aggr.tables.state_plan import plan
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(9)

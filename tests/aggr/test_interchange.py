@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from aggr.functions.ddsketch import Dds
 from aggr.functions.hdrhistogram import Hdr
+from aggr.groups.groups import Groups
+from aggr.histogram import leb128
+from aggr.histogram.column import Histograms
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
-from aggr.kernels import leb128
-from aggr.kernels.groups import Groups
-from aggr.kernels.histogram.column import Histograms
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(17)

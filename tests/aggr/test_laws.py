@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field
 from aggr.function import EVENT_TIME, Function
-from aggr.kernels.normalize import normalized_type
-from aggr.kernels.values import Values
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
+from aggr.values import Values
 
 NUMBERS = [
     pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 20),

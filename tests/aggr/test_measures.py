@@ -10,9 +10,9 @@ import pytest
 
 import aggr
 import aggr.function
+from aggr.arrow.bit_equality import same_bits
 from aggr.fields import ADD
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from aggr.sql import columns_of, rows_where
 from tiltframe.text.measures import measure_from, measures_from
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from tests.conftest import cases_of
 
 

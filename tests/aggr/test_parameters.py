@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.fields import ADD, GREATEST
 from aggr.function import Function
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 from aggr.parameters import described, read
-from aggr.states.accessors import count
-from aggr.states.identify import function_of
+from aggr.tables.accessors import count
+from aggr.tables.identify import function_of
 from aggr.testing.laws import check
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from

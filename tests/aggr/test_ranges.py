@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.fields import Counts
-from aggr.kernels.digest import same_bits
-from aggr.kernels.groups import Groups
-from aggr.states.ranges import merge_runs, runs_of, scan
+from aggr.groups.groups import Groups
+from aggr.tables.ranges import merge_runs, runs_of, scan
 
 VALUES = pa.array([float(v) if v % 7 else None for v in np.random.default_rng(3).integers(1, 99, 200).tolist()])
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.states.flat_results import flattened
+from aggr.tables.flat_results import flattened
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows

@@ -15,7 +15,7 @@ import pytest
 import aggr
 from aggr import Function, Groups
 from aggr.fields import ADD
-from aggr.states.identify import function_of
+from aggr.tables.identify import function_of
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.text.measures import measure_from
 

@@ -12,7 +12,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.kernels.damage import DamagedState
+from aggr.arrow.damaged_state import DamagedState
 from aggr.testing.edge_cases import edge_cases
 
 IDS = Groups.of(np.arange(200) * 7 % 60 // 3, 20)

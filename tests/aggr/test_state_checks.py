@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent.parent
 SUM, ALL = aggr.Sum(), aggr.Groups.single(2)
 STATES = SUM.reduce(pa.array([1.0, 2.0]), aggr.Groups.each(2))
 WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes from elsewhere is checked
-    *("aggr/function.py", "aggr/state_checks.py", "aggr/states/ranges.py"),
+    *("aggr/function.py", "aggr/state_checks.py", "aggr/tables/ranges.py"),
     *("tiltframe/level_chain.py", "tiltframe/spilled_states.py", "tiltframe/store/closed_windows.py"),
     "tiltframe/store/checked_states.py",
     *("tiltframe/store/query/results.py", "tiltframe/streaming/open_windows.py"),

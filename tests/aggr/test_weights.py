@@ -13,7 +13,7 @@ import pytest
 
 import aggr
 from aggr import Groups
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from aggr.testing.edge_cases import edge_cases
 from tiltframe import FrameStore, TiltFrame, finish, rollup, running
 from tiltframe.cli.app import main

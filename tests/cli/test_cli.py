@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
 

@@ -21,7 +21,7 @@ import pytest
 
 import aggr
 import tiltframe.cli as cli
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.conftest import CONFORMANCE  # noqa: F401  the profile of hypothesis
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.streaming import OpenWindows

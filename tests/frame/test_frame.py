@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
@@ -273,7 +273,7 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 
 
 def test_many_partial_states_are_merged_as_they_come(monkeypatch):
-    module = importlib.import_module("aggr.states.partial_aggregation")
+    module = importlib.import_module("aggr.tables.partial_aggregation")
     monkeypatch.setattr(module, "_REDUCE_ROWS", 100)
     monkeypatch.setattr(module, "_FIRST_ROWS", 100)
     monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
@@ -362,8 +362,8 @@ def test_keys_may_come_as_dictionaries_of_any_kind():
 
 
 def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
-    monkeypatch.setattr("aggr.states.partial_aggregation._REDUCE_ROWS", 10)
-    monkeypatch.setattr("aggr.states.partial_aggregation._FIRST_ROWS", 10)
+    monkeypatch.setattr("aggr.tables.partial_aggregation._REDUCE_ROWS", 10)
+    monkeypatch.setattr("aggr.tables.partial_aggregation._FIRST_ROWS", 10)
     batch = pa.RecordBatch.from_pydict({"ts": [0] * 10, "x": [1.5] * 10})
     frame, fetched = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()}), []
 
@@ -375,7 +375,7 @@ def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
             yield batch
 
     given = partial_states(batches(None), frame, max_bytes=1)
-    monkeypatch.setattr("aggr.states.partial_aggregation._MERGE_BYTES", 1)
+    monkeypatch.setattr("aggr.tables.partial_aggregation._MERGE_BYTES", 1)
     next(given)
     given.close()
     assert 1 <= len(fetched) <= 3

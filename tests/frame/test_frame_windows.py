@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.level_chain import climb, joined, merge_panes, partial_states, rollup_batches
 from windows import AllTime, Intervals, TimeWindow, hopping, session, window

@@ -15,8 +15,8 @@ import pytest
 
 import aggr
 import tiltframe.spilled_states as spilled_states
-from aggr.kernels.digest import same_bits
-from aggr.states import partial_aggregation
+from aggr.arrow.bit_equality import same_bits
+from aggr.tables import partial_aggregation
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli import main
 from tiltframe.level_chain import joined

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import aggr
 from aggr.function import Function
-from aggr.kernels.groups import Groups
+from aggr.groups.groups import Groups
 
 IDS = Groups.of([0, 1, 0, 1, 3, 3, 0, 1, 3, 0], 4)
 FLOATS = pa.array([1.5, -2.25, 1e16, None, float("nan"), 3.0, -1e16, 1e-300, float("inf"), 0.1])

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.bit_equality import digest
 from aggr.fields import Exact
-from aggr.kernels.digest import digest
 from tiltframe import OrderedFrame, RunningAggregation, TiltFrame, finish_ordered, ordered_rollup, running
 from windows import ordered
 

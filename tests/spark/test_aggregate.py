@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest, same_bits
-from aggr.state_plan import plan
-from aggr.states.grouped_tables import key_column, reduce_by
+from aggr.arrow.bit_equality import digest, same_bits
+from aggr.tables.by_key import key_column, reduce_by
+from aggr.tables.state_plan import plan
 from tests import engines
 from tiltframe import TiltFrame, rollup
 

@@ -266,7 +266,7 @@ def test_rows_that_travel_meet_the_states_of_other_tasks(spark, tmp_path):
 @pytest.mark.parametrize("full", [(), (0,), (1,), (0, 1)])
 def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full):
     import spark_udaf as su
-    from aggr.states import partial_aggregation
+    from aggr.tables import partial_aggregation
     from spark_udaf.jobs import rollup as module
     from spark_udaf.jobs.two_phase import plan_of
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
-from aggr.state_plan import plan
-from aggr.states.grouped_tables import key_column, reduce_by
+from aggr.arrow.bit_equality import digest
+from aggr.tables.by_key import key_column, reduce_by
+from aggr.tables.state_plan import plan
 from tests import engines
 from tiltframe import TiltFrame, finish, rollup
 
@@ -95,7 +95,7 @@ def test_shards_are_spread_evenly_by_the_hash_of_spark(spark):
 
 
 def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
-    from aggr.states.partial_aggregation import adaptive_states
+    from aggr.tables.partial_aggregation import adaptive_states
 
     spread, dense = pa.table({"k": range(1000)}), pa.table({"k": [1] * 1000})
 
@@ -106,7 +106,7 @@ def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
     def reduce(table):
         return table.group_by("k").aggregate([])
 
-    import aggr.states.partial_aggregation as module
+    import aggr.tables.partial_aggregation as module
 
     before = module._REDUCE_ROWS, module._MOST_ROWS
     module._REDUCE_ROWS = module._MOST_ROWS = 1000

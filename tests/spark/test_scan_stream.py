@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from spark_udaf.streaming.scan_stream import Arriving, _located, share_of
 from tiltframe import FrameStore, TiltFrame, rollup
 

@@ -6,10 +6,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
-from aggr.state_plan import plan
-from aggr.states.grouped_tables import reduce_by
-from aggr.states.keys import keyed
+from aggr.arrow.bit_equality import digest
+from aggr.tables.by_key import reduce_by
+from aggr.tables.keys import keyed
+from aggr.tables.state_plan import plan
 from tests.aggr.test_expressions import KEYS, MEASURES, table
 from tiltframe import FrameStore, OrderedFrame, TiltFrame, ordered_rollup, rollup, running
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tiltframe import OrderedFrame, ordered_rollup, running
 from windows import ordered
 

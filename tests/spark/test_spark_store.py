@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import aggr
 import spark_udaf as su
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from spark_udaf.jobs.task_errors import clear
 from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader, TiltframeSource

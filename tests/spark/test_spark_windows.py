@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.frame.test_frame_windows import MEASURES, events
 from tiltframe import TiltFrame, finish, rollup
 

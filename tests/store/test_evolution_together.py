@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, GENERATIONS, RETENTION, CrashProcesses, evolved_frame, last_of, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import LEVEL, START

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from aggr.sql import bounds, rows_where
 from benchmarks.narrowing import bytes_read, month_of_hours, share_of_a_key
 from spark_udaf.store.options import from_options, to_options

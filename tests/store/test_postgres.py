@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tests.engines import FRAME, ORDER, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START

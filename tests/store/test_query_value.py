@@ -234,7 +234,7 @@ def test_the_greatest_of_a_sketch_in_every_form(store):
     expected = [max(row["ms"] for row in rows().to_pylist() if row["host"] == host) for host in "abc"]
     found = store.query("all", flat=True, having="ms_max >= 100 AND ms.min = 0", order_by=["ms_max desc", "host"])
     assert found["ms_max"].to_pylist() == expected
-    from aggr.states import accessors
+    from aggr.tables import accessors
 
     states = pa.concat_arrays(store.states("1d")["ms"].chunks)
     days = store.query("1d", flat=True)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tests.engines import FRAME as UGLY
 from tests.engines import rows as ugly_rows

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tests.bad_inputs.check import ACCIDENTS
 from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tests.crash_processes import rows
 from tests.fuzzing import TIMES, inputs
 from tests.store.test_store_check import at_most

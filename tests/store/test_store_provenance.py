@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.store.commit import KEPT

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tests.crash_processes import FRAME, RETENTION, CrashProcesses, last_of, replaced, rows
 from tiltframe import FrameStore, finish, rollup
 from tiltframe.frame import LEVEL, START

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from aggr.states.flat_results import flattened
-from aggr.states.grouped_tables import merge_by
+from aggr.tables.by_key import merge_by
+from aggr.tables.flat_results import flattened
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.store.backends.postgres.session import session
 from tiltframe.streaming import OpenWindows

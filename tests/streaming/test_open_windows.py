@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance
 from tiltframe import TiltFrame, rollup
 from tiltframe.level_chain import climb, merge_panes, reduce_rows

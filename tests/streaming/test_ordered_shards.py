@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.ordered.test_running import MEASURES, WINDOWS, rows
 from tests.streaming.test_ordered_stream import MINUTE, without
 from tests.streaming.test_stream_shards import BothClocks, Shards

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.kernels.digest import same_bits
+from aggr.arrow.bit_equality import same_bits
 from tests.ordered.test_running import MEASURES, STARTS, WINDOWS, expected, rows
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation, TiltFrame, ordered_rollup
 from tiltframe.streaming import OpenWindows, OrderedStream

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aggr
-from aggr.kernels.digest import same_bits
-from aggr.states.grouped_tables import merge_by
+from aggr.arrow.bit_equality import same_bits
+from aggr.tables.by_key import merge_by
 from tiltframe import TiltFrame, rollup
 from tiltframe.level_chain import reduce_rows
 from tiltframe.streaming import Drop, OpenWindows, TrueWindow, read_emit, window_table

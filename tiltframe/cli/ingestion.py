@@ -12,9 +12,9 @@ from typing import TypeVar
 import click
 import pyarrow as pa
 
-from aggr.kernels import compute as pc
-from aggr.kernels.digest import same_bits
-from aggr.states.keys import plain_keys
+from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
+from aggr.tables.keys import plain_keys
 from tiltframe.cli.ingested_files import KnownFile, note, to_record, unchanged
 from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.progress import progress_bar

@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aggr.kernels import compute as pc
-from aggr.states.flat_results import flattened
+from aggr.arrow import compute as pc
+from aggr.tables.flat_results import flattened
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store.report import Report
 from tiltframe.text.results import iso_times, json_lines, json_text, plain

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from aggr.arguments import shown
-from aggr.states.keys import columns_keys_may_read
+from aggr.tables.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from aggr.states.keys import columns_keys_may_read
+from aggr.tables.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import file_digest
 from tiltframe.cli.types_from_store import settled
 from tiltframe.event_time import event_times

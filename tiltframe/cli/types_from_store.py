@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from aggr.states.keys import key_columns, key_type, plain_keys
+from aggr.tables.keys import key_columns, key_type, plain_keys
 from tiltframe.frame import TiltFrame
 from tiltframe.store import FrameStore
 

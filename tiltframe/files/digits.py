@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from aggr.arguments import shortened, shown
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from tiltframe.files.read_options import ReadOptions
 
 NO_NUMBER = ["", "NA", "N/A", "null", "NULL"]  # read as null where a number, a time or a truth is expected

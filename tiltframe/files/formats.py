@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
-from aggr.kernels import compute as pc
-from aggr.kernels.normalize import is_number
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import is_number
 from tiltframe.files.digits import NO_NUMBER, canonical, check_digits, check_floats, from_text
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.read_options import ReadOptions

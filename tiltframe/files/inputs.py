@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aggr.kernels import compute as pc
-from aggr.kernels.normalize import normalize, normalized_type
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize, normalized_type
 from aggr.sql.inputs import columns_in
 from tiltframe.event_time import INSTANT
 from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, read

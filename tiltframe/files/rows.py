@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import nearest, shown
-from aggr.kernels import compute as pc
-from aggr.kernels.normalize import filterable, is_number
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import filterable, is_number
 from aggr.sql.inputs import columns_in, values_in
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 
 from aggr.arguments import is_unicode, shown
+from aggr.arrow import compute as pc
 from aggr.iso8601 import cast_extended
-from aggr.kernels import compute as pc
 
 _MONTHS = [name.lower() for name in calendar.month_abbr[1:]]
 _SHORT = {"T": "%H:%M:%S", "F": "%Y-%m-%d", "D": "%m/%d/%y", "R": "%H:%M"}

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.files.digits import from_text
 from tiltframe.files.formats import delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions

@@ -9,9 +9,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import Measure, count
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import one_array, with_nulls
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import one_array, with_nulls
+from aggr.groups.groups import Groups
 from tiltframe.frame import INSTANT
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import ROWS, TICK, Part, RunningQuery, running_query

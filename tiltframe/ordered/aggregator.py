@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.ordered.batches import as_table
 from tiltframe.ordered.query import POSITION, OrderedQuery
 from tiltframe.ordered.sequence import Keys, no_keys

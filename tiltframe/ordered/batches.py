@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.kernels.normalize import filterable
+from aggr.arrow.normalize import filterable
 
 _ROWS = "rows come as a pyarrow.Table, or as batches one after the other"
 

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from aggr import Measure
 from aggr.arguments import checked_name, checked_type, shown
-from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import with_nulls
-from aggr.state_plan import StateColumn, plan
-from aggr.states.grouped_tables import finish_by
-from aggr.states.keys import shown_keys
+from aggr.arrow.normalize import with_nulls
+from aggr.groups.groups import Groups
+from aggr.tables.by_key import finish_by
+from aggr.tables.keys import shown_keys
+from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import INSTANT, LEVEL
 from tiltframe.ordered.aggregation import reducer

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
-from aggr.state_plan import StateColumn, plan
-from aggr.states.grouped_tables import check_rows, columns_read
-from aggr.states.keys import checked_keys, columns_keys_may_read
+from aggr.tables.by_key import check_rows, columns_read
+from aggr.tables.keys import checked_keys, columns_keys_may_read
+from aggr.tables.state_plan import StateColumn, plan
 from tiltframe.ordered.sequence import Order, check_inputs
 from tiltframe.provenance import describe_states
 from windows.ordered import Condition, Input, OrderedWindow, Tick, Weight, as_ordered, read_tick, running

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import shown
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import normalize
-from aggr.states.keys import key_fields, keyed
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize
+from aggr.groups.groups import group_by
+from aggr.tables.keys import key_fields, keyed
 from tiltframe.event_time import event_times
 from windows.ordered import Condition, Input, Rows, Tick, Weight
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import Function
-from aggr.kernels.groups import Groups
-from aggr.states.ranges import merge_runs
+from aggr.groups.groups import Groups
+from aggr.tables.ranges import merge_runs
 from windows.ordered import Carry, OrderedWindow, Ranges, Rows
 from windows.ordered.jumps import first_at_least
 

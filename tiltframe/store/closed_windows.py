@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_name, checked_whole
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame

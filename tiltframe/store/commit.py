@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 import pyarrow as pa
 
 from aggr.arguments import checked_whole, is_name, shown
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable, checked

@@ -12,9 +12,9 @@ from dataclasses import replace
 import pyarrow as pa
 
 from aggr import Measure
-from aggr.kernels.groups import Groups
-from aggr.state_plan import StateColumn, holder, plan
-from aggr.states.grouped_tables import check_rows
+from aggr.groups.groups import Groups
+from aggr.tables.by_key import check_rows
+from aggr.tables.state_plan import StateColumn, holder, plan
 from tiltframe.frame import INSTANT, START, TiltFrame
 from tiltframe.store.manifest import Manifest, check_levels, check_states_names
 

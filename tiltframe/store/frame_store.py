@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import labelled, row_batches

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from aggr.arguments import checked_names, checked_truth, shown
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.protocol import Backend

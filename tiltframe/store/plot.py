@@ -15,8 +15,8 @@ from aggr import Measure
 from aggr.arguments import nearest, shown
 from aggr.asked_quantiles import check_quantiles
 from aggr.extras import MissingExtra
-from aggr.kernels.groups import group_by
-from aggr.states.grouped_tables import key_column
+from aggr.groups.groups import group_by
+from aggr.tables.by_key import key_column
 from tiltframe.frame import TiltFrame
 from tiltframe.names import END, LEVEL, PARTIAL, RESERVED, START
 

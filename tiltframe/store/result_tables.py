@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from aggr.states.flat_results import flattened
+from aggr.tables.flat_results import flattened
 from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL

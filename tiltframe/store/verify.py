@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from aggr.kernels.digest import digest
-from aggr.kernels.groups import Groups
-from aggr.kernels.normalize import one_array
+from aggr.arrow.bit_equality import digest
+from aggr.arrow.normalize import one_array
+from aggr.groups.groups import Groups
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable

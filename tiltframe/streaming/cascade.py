@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.groups import group_by
+from aggr.groups.groups import group_by
 from tiltframe.streaming.open_level import OpenLevel
 from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import HIGHEST, WindowTable, as_parts_of, concat

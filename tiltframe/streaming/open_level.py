@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.groups import group_by
-from aggr.states.keys import key_column
-from aggr.states.result_names import check_having, results_where
+from aggr.groups.groups import group_by
+from aggr.tables.keys import key_column
+from aggr.tables.result_names import check_having, results_where
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules

@@ -20,10 +20,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type, checked_whole, shown
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import group_by
+from aggr.arrow import compute as pc
+from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
-from aggr.states.keys import key_column, keyed
+from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_type
-from aggr.kernels.groups import group_by
-from aggr.states.keys import key_column, keyed
+from aggr.groups.groups import group_by
+from aggr.tables.keys import key_column, keyed
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of
 from tiltframe.streaming.stream_rules import ROWS, StreamRules

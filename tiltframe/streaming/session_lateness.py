@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from aggr.kernels.jit import compiled
+from aggr.compiling.jit import compiled
 from windows.timezone import Instants
 
 Keys = NDArray[np.integer]

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 import aggr
 from aggr import Function, Measure
-from aggr.kernels import compute as pc
-from aggr.kernels.normalize import one_array
-from aggr.state_plan import holder, plan
-from aggr.states.grouped_tables import finish_by
-from aggr.states.result_names import check_having_names
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import one_array
+from aggr.tables.by_key import finish_by
+from aggr.tables.result_names import check_having_names
+from aggr.tables.state_plan import holder, plan
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.policies import EmitPolicy, HeldWindows, LatePolicy

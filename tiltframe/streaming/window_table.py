@@ -15,10 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr import Function
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import Groups, group_by
+from aggr.arrow import compute as pc
+from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import made_here
-from aggr.states.keys import key_column
+from aggr.tables.keys import key_column
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.streaming.stored import StoredTable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 
 
 def json_lines(table: pa.Table) -> str:

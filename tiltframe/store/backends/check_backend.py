@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import aggr
-from aggr.kernels.digest import digest
+from aggr.arrow.bit_equality import digest
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.level_chain import instants_of, rollup
 from tiltframe.store.backends.buckets import bucket_of

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
-from aggr.state_plan import holder
+from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, LEVEL, START, check_names
 from tiltframe.store.query.other_zone import is_made_of

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from aggr import sql
 from aggr.arguments import shown
-from aggr.kernels import compute as pc
-from aggr.kernels.groups import Groups, group_by
+from aggr.arrow import compute as pc
+from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
-from aggr.states.flat_results import flattened
-from aggr.states.grouped_tables import finish_by, key_column, merge_by
-from aggr.states.result_names import result_values, results_where
+from aggr.tables.by_key import finish_by, key_column, merge_by
+from aggr.tables.flat_results import flattened
+from aggr.tables.result_names import result_values, results_where
 from tiltframe.frame import END, INSTANT, LEVEL, START
 from tiltframe.level_chain import instants_of, taken
 from tiltframe.names import PARTIAL

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import aggr
 from aggr.arguments import checked_name, checked_truth
-from aggr.kernels import compute as pc
+from aggr.arrow import compute as pc
 from tiltframe.streaming.policies.emit import ByClock, Mask
 from tiltframe.streaming.policies.held_windows import HeldWindows
 from tiltframe.streaming.policies.policy import LONGER_THAN_0, micros

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.regular_files import not_a_file

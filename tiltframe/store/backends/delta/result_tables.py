@@ -13,7 +13,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.frame import START
 from tiltframe.level_chain import instants_of
 from tiltframe.store.backends.stored_types import stored, stored_schema

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from aggr.kernels.groups import group_by
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
+from aggr.groups.groups import group_by
 from tiltframe.level_chain import instants_of
 
 _GROUP_BYTES = 1 << 19  # of states in a row group, about; a few hundredths of what describes it in the footer

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import LEVEL

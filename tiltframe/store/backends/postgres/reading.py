@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.frame import START
 from tiltframe.names import LEVEL
 from tiltframe.store.backends.key_bounds import KeyBound

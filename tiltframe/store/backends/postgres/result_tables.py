@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from aggr.kernels.normalize import one_array
-from aggr.states.flat_results import flat_schema
+from aggr.arrow.normalize import one_array
+from aggr.tables.flat_results import flat_schema
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.names import PARTIAL
 from tiltframe.store.backends.postgres.session import Session

@@ -56,7 +56,7 @@ def of(*path: str) -> str:
 
 
 def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
-    """Order values as `aggr.kernels.sort_keys` does: -0.0, which PostgreSQL takes as equal to 0.0, comes before it."""
+    """Order values as `aggr.arrow.sort_keys` does: -0.0, which PostgreSQL takes as equal to 0.0, comes before it."""
     sign = f", float8send({value}){'' if down else ' DESC'}" if pa.types.is_floating(dtype) else ""
     return value + (" DESC" if down else "") + sign
 
@@ -81,7 +81,7 @@ def rounded(value: str) -> str:
 
 
 def with_special(value: str, flags: str) -> str:
-    """Let NaN and the infinities win, as in `aggr.kernels.numbers`."""
+    """Let NaN and the infinities win, as in `aggr.exact.number_columns`."""
     return (
         f"CASE WHEN ({flags} & 1) <> 0 OR ({flags} & 6) = 6 THEN 'NaN'::float8 "
         f"WHEN ({flags} & 2) <> 0 THEN 'Infinity'::float8 WHEN ({flags} & 4) <> 0 THEN '-Infinity'::float8 "

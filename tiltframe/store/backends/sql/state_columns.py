@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
-from aggr.kernels.normalize import one_array
+from aggr.arrow.normalize import one_array
 from tiltframe.store.errors import StoreError
 
 _LONGEST = 63  # bytes of an identifier; PostgreSQL cuts off the rest without a word

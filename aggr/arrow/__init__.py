@@ -1,0 +1,1 @@
+"""Plain helpers on Arrow columns."""

@@ -1,0 +1,64 @@
+"""Bit equality: whether two columns of states are the same, NaN for NaN and -0.0 for -0.0."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize
+
+
+def same_bits(a: pa.Array, b: pa.Array) -> bool:
+    """Say whether two columns hold the same bits; what stands under a null does not count.
+
+    >>> same_bits(pa.array([0.0]), pa.array([-0.0]))
+    False
+    """
+    return digest(a) == digest(b)
+
+
+def digest(column: pa.Array | pa.ChunkedArray) -> str:
+    """Return a SHA-256 over the bits of a column, however it is chunked, sliced or padded."""
+    total = hashlib.sha256()
+    for piece in _pieces(normalize(column)):
+        total.update(piece)
+    return total.hexdigest()
+
+
+def _pieces(column: pa.Array) -> Iterator[bytes]:
+    dtype = column.type
+    if pa.types.is_map(dtype):
+        entries = pa.StructArray.from_arrays([column.keys, column.items], names=["key", "value"])
+        column = (
+            pa.ListArray.from_arrays(column.offsets, entries, mask=column.is_null()) if len(column) else pa.array([])
+        )
+        dtype = column.type
+    lists = pa.types.is_list(dtype) or pa.types.is_large_list(dtype) or pa.types.is_fixed_size_list(dtype)
+    name = "struct" if pa.types.is_struct(dtype) else "list" if lists else str(dtype)
+    yield f"{len(column)} {name};".encode()
+    valid = column.is_valid()
+    yield np.packbits(valid.to_numpy(zero_copy_only=False)).tobytes()
+    if pa.types.is_struct(dtype):
+        for i in range(dtype.num_fields):
+            yield dtype.field(i).name.encode()
+            yield from _pieces(normalize(pc.struct_field(column, [i])))
+        return
+    column = column.drop_null() if column.null_count else column
+    if lists:
+        yield pc.list_value_length(column).cast(pa.int32()).to_numpy().tobytes()
+        yield from _pieces(column.flatten())
+    elif pa.types.is_string(dtype) or pa.types.is_binary(dtype):
+        yield pc.binary_length(column).to_numpy().tobytes()
+        yield b"".join(column.cast(pa.binary()).to_pylist())
+    elif pa.types.is_null(dtype):
+        return
+    elif pa.types.is_boolean(dtype):
+        yield np.packbits(column.to_numpy(zero_copy_only=False)).tobytes()
+    else:
+        width = dtype.bit_width // 8
+        data = column.buffers()[1]
+        yield (data[column.offset * width : (column.offset + len(column)) * width].to_pybytes() if data else b"")

@@ -1,0 +1,23 @@
+"""Arrow's functions, loaded when the first of them is called: ``pyarrow.compute`` takes longer than all of aggr.
+
+Modules that ``import tiltframe`` or the command line loads take them from here (``tests/docs/test_import_costs.py``).
+
+>>> import pyarrow as pa
+>>> from aggr.arrow import compute as pc
+>>> pc.sum(pa.array([1, 2])).as_py()
+3
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """Find a function of ``pyarrow.compute``, and keep it."""
+    if name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pyarrow.compute
+
+    found = globals()[name] = getattr(pyarrow.compute, name)
+    return found

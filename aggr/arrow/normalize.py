@@ -1,0 +1,112 @@
+"""Normalized arrays: one form for the many in which Arrow can hold the same values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+
+
+def normalize(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Give one array of a plain type.
+
+    Chunks are joined, dictionaries and runs decoded; an extension type, such as JSON or UUID, is its storage; strings
+    and bytes have one type each; decimals have 128 bits and no negative scale; timestamps are in UTC; times of day and
+    timestamps in milliseconds or finer, dates in days, as Parquet keeps them; floats have 32 or 64 bits, and a column
+    of nothing but nulls counts as floats.
+    """
+    values = one_array(values)
+    if isinstance(values.type, pa.BaseExtensionType):
+        return normalize(values.storage)
+    if pa.types.is_dictionary(values.type):
+        plain = normalize(values.dictionary)  # Arrow cannot choose among views, which polars has
+        return normalize(pa.DictionaryArray.from_arrays(values.indices, plain).dictionary_decode())
+    if pa.types.is_run_end_encoded(values.type):
+        return normalize(pc.run_end_decode(values))
+    dtype = normalized_type(values.type)
+    return values if dtype == values.type else values.cast(dtype)
+
+
+def filterable(table: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Give columns plain types whose rows Arrow cannot choose: views, also as dictionaries, and runs."""
+    tests = (pa.types.is_string_view, pa.types.is_binary_view, pa.types.is_run_end_encoded)
+    for place, field in enumerate(table.schema):
+        held = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if any(test(held) for test in tests):
+            table = table.set_column(place, field.name, normalize(table.column(place)))
+    return table
+
+
+def one_array(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Join chunks, without a copy where there is but one."""
+    if not isinstance(values, pa.ChunkedArray):
+        return values
+    if values.num_chunks == 1:
+        return values.chunk(0)
+    return pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+
+
+def normalized_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the plain type that stands for a type; types without one stand for themselves."""
+    is_a = pa.types
+    if isinstance(dtype, pa.BaseExtensionType):
+        return normalized_type(dtype.storage_type)
+    if is_a.is_dictionary(dtype) or is_a.is_run_end_encoded(dtype):
+        return normalized_type(dtype.value_type)
+    if is_a.is_large_string(dtype) or is_a.is_string_view(dtype):
+        return pa.string()
+    if is_a.is_large_binary(dtype) or is_a.is_binary_view(dtype):
+        return pa.binary()
+    if is_a.is_decimal(dtype):
+        precision, scale = dtype.precision - min(dtype.scale, 0), max(dtype.scale, 0)
+        return dtype if precision > 38 else pa.decimal128(precision, scale)
+    if is_a.is_timestamp(dtype):
+        return pa.timestamp("ms" if dtype.unit == "s" else dtype.unit, dtype.tz and "UTC")
+    if is_a.is_time32(dtype):
+        return pa.time32("ms")
+    if is_a.is_date64(dtype):
+        return pa.date32()
+    if is_a.is_float16(dtype):
+        return pa.float32()
+    return pa.float64() if is_a.is_null(dtype) else dtype
+
+
+def canonical(column: pa.Array) -> pa.Array:
+    """Give every NaN the same bits, so that what is equal is equal to the bit."""
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(float("nan"), column.type), column)
+    if pa.types.is_struct(column.type):
+        children = [canonical(column.field(i)) for i in range(column.type.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(column.type), mask=column.is_null())
+    return column
+
+
+def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
+    """Put what was computed of the valid rows back among the nulls.
+
+    Parameters
+    ----------
+    values : pa.Array
+        One for each true of ``valid``, in order.
+    valid : pa.Array of bool
+
+    Returns
+    -------
+    pa.Array
+        As long as ``valid``, null where it is false.
+
+    Examples
+    --------
+    >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
+    ['a', None, 'b']
+    """
+    if len(values) == len(valid):
+        return values
+    known = valid.to_numpy(zero_copy_only=False)
+    return values.take(pa.array(np.cumsum(known) - 1, mask=~known))
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Say whether a type is of numbers."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -1,0 +1,1 @@
+"""Loops over rows, compiled by numba once a machine."""

@@ -1,0 +1,214 @@
+"""compiled: loops over rows as plain Python, turned into machine code once there is enough to do.
+
+Whole-array operations make a pass over memory each; a loop that does all of a row's work at once makes one. Numba
+compiles it once for a machine and keeps the code beside the source, or in the user's cache folder.
+
+To compile takes a second, and to load numba and its code half of one: a loop over a thousand rows has run as the Python
+that it is long before that. So it does, until a process has spent `_PATIENCE` on it, or, once numba is loaded, `_SHORT`
+on a loop whose code is on disk. `TILTFRAME_COMPILE_FROM=0` in the environment compiles at the first call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, update_wrapper, wraps
+from types import CodeType, FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from aggr.compiling.one_process import compile_once
+
+Int = Any  # in a loop, a whole number of numpy's or of Python's
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_LOOP = "__compiled_loop__"
+_FOLDERS: set[str] = set()
+_MACHINE_CODE: dict[Any, Callable[..., Any]] = {}  # of each loop that has been compiled or loaded
+_PATIENCE = 0.6  # seconds of a process: what it takes to load numba and the code of a few loops
+_SHORT = 0.02  # seconds of a loop: what it takes to load its code
+
+
+class _Interpreter:
+    """Runs loops as the Python that they are, where they have few elements to go over, for `_PATIENCE` altogether."""
+
+    def __init__(self) -> None:
+        self.most = int(os.environ.get("TILTFRAME_COMPILE_FROM", 1 << 13))  # elements of all arrays
+        self.left = _PATIENCE
+        self.spent: dict[Any, float] = {}  # seconds of each loop
+
+    def takes(self, loop: Any, given: list[Any]) -> bool:
+        """Say whether a loop over these arrays and numbers is to be interpreted."""
+        if self.left <= 0.0 or self.most <= 0:
+            return False
+        arrays = [a.size for a in given if isinstance(a, np.ndarray)]
+        few = len(arrays) > 0 and sum(arrays) < self.most
+        return few and not (self.spent.get(loop, 0.0) > _SHORT and "numba" in sys.modules and _is_kept(loop))
+
+    def run(self, loop: Any, given: list[Any], kwargs: Any) -> Any:
+        """Interpret a loop; whole numbers wrap around and floats overflow without a word, as in machine code."""
+        begun = time.thread_time()
+        try:
+            with np.errstate(all="ignore"):
+                return _as_python(loop)(*given, **kwargs)
+        finally:
+            took = time.thread_time() - begun
+            self.left -= took
+            self.spent[loop] = self.spent.get(loop, 0.0) + took
+
+
+_interpreter = _Interpreter()
+
+
+@contextmanager
+def compile_at_once() -> Iterator[None]:
+    """Within this, compile each loop at its first call, however little there is to do.
+
+    >>> with compile_at_once():
+    ...     pass
+    """
+    most, _interpreter.most = _interpreter.most, 0
+    try:
+        yield
+    finally:
+        _interpreter.most = most
+
+
+def compiled(loop: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of arrays and numbers once it is called with enough of them.
+
+    Parameters
+    ----------
+    loop : function
+        Written in what numba compiles without Python's objects; it may call other compiled functions by their global
+        names. From Python it gets its arrays read-only, and returns new ones. Integers wrap around, and an index out
+        of bounds is not noticed.
+
+    Returns
+    -------
+    function
+        Of the same arguments. Of several processes one compiles (`aggr.compiling.one_process`); where nothing can be
+        kept on disk, each does for itself.
+
+    Examples
+    --------
+    >>> @compiled
+    ... def steps(x):
+    ...     count = 0
+    ...     for i in range(1, len(x)):
+    ...         count += x[i] != x[i - 1]
+    ...     return count
+    >>> steps(np.array([1, 1, 2]))
+    1
+    """
+
+    @wraps(loop)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = [_read_only(a) if isinstance(a, np.ndarray) else a for a in args]
+        code = _MACHINE_CODE.get(loop)
+        if code is None:
+            if _interpreter.takes(loop, given):
+                interpreted: R = _interpreter.run(loop, given, kwargs)
+                return interpreted
+            code = _MACHINE_CODE[loop] = _machine_code(loop)
+        try:
+            made: R = code(*given, **kwargs)
+        except SystemError as error:  # a signal, Ctrl-C say, that came while the loop ran
+            cause: BaseException = error
+            while isinstance(cause, SystemError) and cause.__cause__ is not None:
+                cause = cause.__cause__
+            raise cause from None
+        return made
+
+    setattr(call, _LOOP, loop)
+    return call
+
+
+@cache
+def _as_python(loop: Any) -> Callable[..., Any]:
+    """Return a loop that calls others as the Python that they are, and not as `compiled` wraps them."""
+    inner = {name: _as_python(other) for name, other in _called(loop).items()}
+    return FunctionType(loop.__code__, {**loop.__globals__, **inner}, closure=loop.__closure__)
+
+
+@cache
+def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
+    """Make the machine code of a loop; an ``inner`` one is called by other loops alone.
+
+    It goes without what turns Python's objects into its arguments, which takes a quarter of the time to compile.
+    """
+    import numba  # a fifth of a second, which a command that only prints help need not wait for
+
+    called = {name: _machine_code(other, True) for name, other in _called(loop).items()}
+    loop, given = FunctionType(loop.__code__, {**loop.__globals__, **called}, closure=loop.__closure__), loop
+    # numba keeps the code under this name, and looks whether its file has changed, but not those of what it calls, or
+    # of the constants it uses, which are part of the code as well; nor whether indices were checked
+    bounds = "-bounds" * bool(getattr(numba.config, "BOUNDSCHECK", 0))
+    update_wrapper(loop, given).__qualname__ += f"-{_fingerprint(given):08x}{bounds}{'-inner' * inner}"
+    how: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": inner, "no_cfunc_wrapper": True}
+    try:
+        dispatcher: Any = numba.njit(cache=True, **how)(loop)
+    except RuntimeError:  # no folder to write to
+        dispatcher = numba.njit(**how)(loop)
+    if not getattr(numba.config, "DISABLE_JIT", 0):
+        if dispatcher._cache.cache_path is not None:
+            _FOLDERS.add(str(dispatcher._cache.cache_path))
+        dispatcher = compile_once(dispatcher)
+    found: Callable[..., Any] = dispatcher
+    return found
+
+
+@cache
+def _is_kept(loop: Any) -> bool:
+    """Say whether a loop's code is on disk, of some types at least; numba is loaded."""
+    kept = getattr(getattr(_machine_code(loop), "_cache", None), "_cache_file", None)
+    return kept is not None and os.path.exists(kept._index_path)
+
+
+def cache_folders() -> list[str]:
+    """List where the code of the loops that this process has called is kept; a loop that no disk keeps has no folder.
+
+    >>> isinstance(cache_folders(), list)
+    True
+    """
+    return sorted(_FOLDERS)
+
+
+def _called(loop: Any) -> dict[str, Any]:
+    """Find the compiled functions that a loop calls."""
+    known = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
+    return {name: other for name, other in known.items() if other is not None}
+
+
+def _fingerprint(loop: Any) -> int:
+    """Tell a loop, all that it calls and all constants that it uses from other ones."""
+    inner = {name: _fingerprint(other) for name, other in _called(loop).items()}
+    constants = {name: _value(loop.__globals__.get(name)) for name in sorted(loop.__code__.co_names)}
+    cells = [_value(cell.cell_contents) for cell in loop.__closure__ or ()]
+    return zlib.crc32(repr((_code(loop.__code__), inner, constants, cells)).encode())
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    """Show what a function does, but not where it stands."""
+    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return code.co_code.hex(), constants, code.co_names, code.co_varnames, code.co_freevars
+
+
+def _value(value: Any) -> str:
+    """Show a constant; of what is none, such as a module, nothing."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {zlib.crc32(value.tobytes()):08x}"
+    return f"{type(value).__name__} {value!r}" if isinstance(value, bool | int | float | tuple | np.generic) else ""
+
+
+def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Make arrays of Arrow's, which nobody may write to, and of numpy's one type, compiled once."""
+    view = np.ascontiguousarray(array)[:]
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,180 @@
+"""Exact expressions: numbers of all groups at once: +, − and · without error; a quotient, or its root, is rounded once.
+
+    n·Σxy − Σx·Σy        every number is a `Limbs` over a power of ten; one loop computes n·p ± a·b
+
+A result that is a quotient of such numbers, or the root of one, is correctly rounded by `aggr.exact.rounding`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import Int, compiled
+from aggr.exact.rounding import Floats, quotient, ratios
+from aggr.exact.superaccumulator import BITS, HALF, Limbs
+
+Integers = NDArray[np.int64]
+_POWER = 18  # the greatest power of ten of an int64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExactNumbers:
+    """``n`` exact numbers, one a group.
+
+    Parameters
+    ----------
+    limbs : Limbs
+        Of ``n`` numbers.
+    scale : int
+        Decimal places: each number is that of ``limbs`` over ``10^scale``. Only numbers of one scale can be added.
+
+    Examples
+    --------
+    >>> two, three = (ExactNumbers.of(np.array([value])) for value in (2, 3))
+    >>> (two * two - three * three).over(three), (three * three * two).over(two, root=True)
+    (array([-1.66666667]), array([3.]))
+    """
+
+    limbs: Limbs
+    scale: int = 0
+
+    @classmethod
+    def of(cls, integers: Integers) -> ExactNumbers:
+        """Take integers as they are, shape (n,)."""
+        return cls(_combine(integers, _ones(len(integers)), 1, _zeros(len(integers)), _zeros(len(integers))))
+
+    def __mul__(self, other: ExactNumbers | int) -> ExactNumbers:
+        """Multiply by other numbers, or by one small integer."""
+        n = len(self.limbs.low)
+        if isinstance(other, int):
+            return ExactNumbers(_combine(np.full(n, other), self.limbs, 1, _zeros(n), _zeros(n)), self.scale)
+        product = _combine(np.zeros(n, np.int64), _zeros(n), 1, self.limbs, other.limbs)
+        return ExactNumbers(product, self.scale + other.scale)
+
+    def __add__(self, other: ExactNumbers | int) -> ExactNumbers:
+        """Add other numbers of the same scale, or one integer to each."""
+        return self._plus(other, 1)
+
+    def __sub__(self, other: ExactNumbers | int) -> ExactNumbers:
+        """Subtract other numbers of the same scale, or one integer from each."""
+        return self._plus(other, -1)
+
+    def _plus(self, other: ExactNumbers | int, sign: int) -> ExactNumbers:
+        if isinstance(other, int):
+            other = ExactNumbers.of(np.full(len(self.limbs.low), other))
+        if self.scale != other.scale:
+            raise ValueError(f"numbers of {self.scale} and of {other.scale} decimal places cannot be added")
+        n = len(self.limbs.low)
+        return ExactNumbers(_combine(np.ones(n, np.int64), self.limbs, sign, other.limbs, _ones(n)), self.scale)
+
+    def signs(self) -> NDArray[np.int32]:
+        """Return -1, 0 or 1 of each number, shape (n,)."""
+        return self.limbs.signs()
+
+    def over(self, other: ExactNumbers, *, root: bool = False) -> Floats:
+        """Round the quotient, or its square root, correctly; NaN where the divisor is 0.
+
+        Parameters
+        ----------
+        other : ExactNumbers
+            Divisors; for the root, none of the numbers may be negative.
+        root : bool
+            Round the root in the place of the quotient.
+
+        Returns
+        -------
+        array of float64, shape (n,)
+        """
+        top, scale = self, self.scale - other.scale
+        while scale < 0:
+            step = min(_POWER, -scale)
+            top, scale = top * 10**step, scale + step
+        return ratios(top.limbs, other.limbs, scale, root)
+
+    def over_integers(self, *divisors: Integers, root: bool = False) -> Floats:
+        """Round the quotient by positive integers, each of shape (n,), or its square root, correctly."""
+        return quotient(self.limbs, *divisors, scale=self.scale, root=root)
+
+
+def cross(counts: Integers, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
+    """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance; of a number with itself, the variance."""
+    return ExactNumbers(_combine(counts, product.limbs, -1, left.limbs, right.limbs), product.scale)
+
+
+def _zeros(n: int) -> Limbs:
+    return Limbs(np.zeros(0, np.int32), np.zeros(n + 1, np.int64), np.zeros(n, np.int64))
+
+
+def _ones(n: int) -> Limbs:
+    return Limbs(np.ones(n, np.int32), np.arange(n + 1), np.zeros(n, np.int64))
+
+
+def _combine(factors: Integers, number: Limbs, sign: int, left: Limbs, right: Limbs) -> Limbs:
+    """Compute ``factor · number ± left · right`` of each group."""
+    return Limbs(*_combined(factors, *number.parts, sign, *left.parts, *right.parts))
+
+
+@compiled
+def _combined(
+    factors: Integers,
+    digits: NDArray[np.int32],
+    places: Integers,
+    low: Integers,
+    sign: Int,
+    left_digits: NDArray[np.int32],
+    left_places: Integers,
+    left_low: Integers,
+    right_digits: NDArray[np.int32],
+    right_places: Integers,
+    right_low: Integers,
+) -> tuple[NDArray[np.int32], Integers, Integers]:
+    n = len(factors)
+    first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
+    for i in range(n):
+        size = places[i + 1] - places[i]
+        left_size, right_size = left_places[i + 1] - left_places[i], right_places[i + 1] - right_places[i]
+        lowest, end = low[i], low[i] + size
+        if left_size and right_size:
+            product_low = left_low[i] + right_low[i]
+            product_end = product_low + left_size + right_size
+            lowest, end = (min(lowest, product_low), max(end, product_end)) if size else (product_low, product_end)
+        first[i] = lowest
+        room[i + 1] = room[i] + end - lowest + 3
+    cells = np.zeros(room[n], np.int64)
+    for i in range(n):
+        high = ((factors[i] >> (BITS - 1)) + 1) >> 1  # and the lower digit, between -2^31 and 2^31
+        factor = factors[i] - (high << BITS)
+        at = room[i] + low[i] - first[i]
+        for j in range(places[i], places[i + 1]):
+            _add_product(cells, at, np.int64(digits[j]) * factor)
+            _add_product(cells, at + 1, np.int64(digits[j]) * high)
+            at += 1
+        at = room[i] + left_low[i] + right_low[i] - first[i]
+        for j in range(left_places[i], left_places[i + 1]):
+            for k in range(right_places[i], right_places[i + 1]):
+                product = sign * np.int64(left_digits[j]) * np.int64(right_digits[k])
+                _add_product(cells, at + j + k - left_places[i] - right_places[i], product)
+    balanced, until, used = np.empty(len(cells), np.int32), np.zeros(n + 1, np.int64), np.int64(0)
+    for i in range(n):
+        carry, end = np.int64(0), used
+        for j in range(room[i], room[i + 1]):
+            total = cells[j] + carry
+            carry = (total + HALF) >> BITS
+            balanced[used] = total - (carry << BITS)
+            used += 1
+            if balanced[used - 1]:
+                end = used
+        used = end  # without the zeros above
+        until[i + 1] = used
+    return balanced[:used].copy(), until, first
+
+
+@compiled
+def _add_product(cells: Integers, at: Int, product: Int) -> None:
+    """Add a product of two balanced digits as two digits."""
+    carry = (product + HALF) >> BITS
+    cells[at] += product - (carry << BITS)
+    cells[at + 1] += carry

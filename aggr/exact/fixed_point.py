@@ -1,0 +1,122 @@
+"""Exact sums of numbers that lie near each other: as whole numbers of 96 bits, group after group.
+
+    x = ± m · 2^e, with m below 2^53        of a group with e from low to low + 43: ± (m · 2^(e - low)) · 2^low
+
+The whole number is three digits of 32 bits; those of a group, or of their squares, are added up in a few registers,
+several rows at once. Nothing is ever rounded: it is `row_sums` where no number of a group is some 2^43 times another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import Int, compiled
+from aggr.exact.superaccumulator import origins, to_arrow
+from aggr.groups.exponents import LEAST
+from aggr.groups.numbers import Numbers
+
+NEAR = 43  # powers of two that the numbers of a group may lie apart: 53 bits and as many more are 96
+_MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
+_WORD = (1 << 32) - 1
+_HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
+_ONE, _TOP = np.uint64(1), np.uint64(63)
+_SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
+
+Whole = NDArray[np.int64]
+
+
+def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
+    """Sum finite floats per group, or their squares, without error; None where they lie too far apart, or are too few.
+
+    Parameters
+    ----------
+    numbers : Numbers
+        Of at most 2^24 doubles.
+    squares : bool
+        Whether their squares are summed.
+
+    Returns
+    -------
+    column of `aggr.exact.superaccumulator.EXACT_TYPE`, shape (groups.n,), or None
+
+    Examples
+    --------
+    >>> from aggr import Groups
+    >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
+    [{'exponent': 0, 'limbs': [70]}]
+    """
+    if not numbers.groups.prefers_group_loops:
+        return None
+    low, high = numbers.sorted_exponents
+    if (high - low > NEAR).any():
+        return None
+    level = (1 + squares) * (low - 1 + LEAST) >> 5
+    origin = origins(level, level + (_SQUARES if squares else _SUM))
+    add = _add_squares if squares else _add
+    bits, offsets = numbers.sorted_by_group.view(np.int64), numbers.groups.offsets
+    return to_arrow(add(bits, offsets, low, level, origin), origin, level)
+
+
+@compiled
+def _add(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
+    """Add up each group's numbers; ``level`` is that of its lowest digit."""
+    digits = np.zeros(origin[-1], np.int64)
+    for group in range(len(low)):
+        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
+        first, second, third = np.int64(0), np.int64(0), np.int64(0)
+        for i in range(len(mine)):
+            (lower, upper), sign = _shifted(mine[i], least), mine[i] >> 63
+            first += (np.int64(lower & _UWORD) ^ sign) - sign
+            second += (np.int64(lower >> _UBITS) ^ sign) - sign
+            third += (np.int64(upper) ^ sign) - sign
+        _put((first, second, third), least - 1 + LEAST, digits, origin[group] + level[group])
+    return digits
+
+
+@compiled
+def _add_squares(bits: Whole, offsets: Whole, low: Whole, level: Whole, origin: Whole) -> Whole:
+    """Add up the squares of each group's numbers; ``level`` is that of its lowest digit."""
+    digits = np.zeros(origin[-1], np.int64)
+    for group in range(len(low)):
+        mine, least = bits[offsets[group] : offsets[group + 1]], low[group]
+        zero, one, two = np.uint64(0), np.uint64(0), np.uint64(0)
+        three, four, five = np.uint64(0), np.uint64(0), np.uint64(0)
+        for i in range(len(mine)):
+            lower, c = _shifted(mine[i], least)
+            a, b = lower & _UWORD, lower >> _UBITS
+            # (a + 2^32·b + 2^64·c)², digit by digit; what occurs twice is doubled
+            aa, ab, ac, bb, bc, cc = a * a, a * b, a * c, b * b, b * c, c * c
+            zero += aa & _UWORD
+            one += (aa >> _UBITS) + ((ab & _UWORD) << _ONE)
+            two += ((ab >> _UBITS) << _ONE) + ((ac & _UWORD) << _ONE) + (bb & _UWORD)
+            three += ((ac >> _UBITS) << _ONE) + (bb >> _UBITS) + ((bc & _UWORD) << _ONE)
+            four += ((bc >> _UBITS) << _ONE) + (cc & _UWORD)
+            five += cc >> _UBITS
+        sums = np.int64(zero), np.int64(one), np.int64(two), np.int64(three), np.int64(four), np.int64(five)
+        _put(sums, 2 * (least - 1 + LEAST), digits, origin[group] + level[group])
+    return digits
+
+
+@compiled
+def _shifted(bits: Int, least: Int) -> tuple[Int, Int]:
+    """Show the size of a double as a whole number, in units of the least exponent: its lower 64 bits and its upper."""
+    biased = (bits >> 52) & _EXPONENT
+    mantissa = np.uint64(bits & _MANTISSA) | (np.uint64(biased != 0) << _HIDDEN)
+    shift = np.uint64(max(biased - least, 0))
+    return mantissa << shift, (mantissa >> _ONE) >> (_TOP - shift)
+
+
+@compiled
+def _put(sums: tuple[Int, ...], exponent: Int, digits: Whole, at: Int) -> None:
+    """Write a number given by sums of digits, below 2^60 in magnitude, times 2^exponent, from a digit on."""
+    carry, shift = np.int64(0), exponent & 31
+    for total in sums:
+        carry += total
+        moved = (carry & _WORD) << shift
+        digits[at] += moved & _WORD
+        digits[at + 1] += moved >> 32
+        carry >>= 32
+        at += 1
+    digits[at] += carry << shift

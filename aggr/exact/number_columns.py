@@ -1,0 +1,173 @@
+"""Number columns: those that can be summed, as exact float parts, and the way back from sums to the column's type.
+
+A state of sums carries one ``unit`` of its input, a value of the input's type: 1, 1.0, 0.01 for decimals of
+scale 2, one microsecond. So the state's type tells what the results will be, and a state that was cast to
+another scale on its way is noticed.
+"""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+from aggr.arrow.constant_column import is_constant
+from aggr.exact.rounding import as_integers, quotient, whole_number
+from aggr.exact.row_sums import sum_exactly
+from aggr.exact.superaccumulator import Limbs
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+
+NAN, POSITIVE, NEGATIVE = 1, 2, 4  # the bits of a state's special flags
+
+_INT64 = np.iinfo(np.int64)
+_WORD = np.uint64(0xFFFFFFFF)
+
+
+def kept_type(dtype: pa.DataType) -> pa.DataType | None:
+    """Return the type that stands for a type of numbers in a state; None for what is no number."""
+    if pa.types.is_integer(dtype):
+        return pa.int64()
+    if pa.types.is_floating(dtype):
+        return pa.float64()
+    if pa.types.is_decimal(dtype) and not pa.types.is_decimal256(dtype):
+        return pa.decimal128(dtype.precision, dtype.scale)
+    return dtype if pa.types.is_timestamp(dtype) else None
+
+
+def unit_of(dtype: pa.DataType, n: int) -> pa.Array:
+    """Repeat one unit of a kept type ``n`` times."""
+    return pa.repeat(_one_unit(dtype)[0], n)
+
+
+@lru_cache(maxsize=64)
+def _one_unit(dtype: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(dtype):
+        return pa.array([Decimal((0, (1,), -dtype.scale))], dtype)
+    return pa.array([1], pa.int64()).cast(dtype)
+
+
+def scale_of(dtype: pa.DataType) -> int:
+    """Return the decimal places of a kept type."""
+    return int(dtype.scale) if pa.types.is_decimal(dtype) else 0
+
+
+def check_unit(units: pa.Array) -> None:
+    """Raise ``ValueError`` where states were cast to another scale than they were summed at."""
+    expected = _one_unit(units.type)
+    if is_constant(units, expected):
+        return
+    others = [unit for unit in pc.unique(units).drop_null() if unit != expected[0]]
+    if others:
+        raise ValueError(
+            f"states that count in units of {others[0].as_py()} were cast to {units.type}; "
+            "sum columns of one type, or cast the values before they are summed"
+        )
+
+
+def exact_float_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+    """Split integers, decimals and timestamps into doubles that add up to them exactly, each of shape (rows,).
+
+    Decimals and timestamps count in their unit; no value is null.
+    """
+    dtype = values.type
+    if pa.types.is_decimal(dtype):
+        return _decimal_parts(values)
+    if pa.types.is_timestamp(dtype):
+        values = values.view(pa.int64())
+    whole = values.to_numpy()
+    if whole.dtype == np.uint64:
+        return [_halves(whole >> np.uint64(32), 32), _halves(whole & _WORD, 0)]
+    return _integer_parts(whole.astype(np.int64, copy=False))
+
+
+def special_flags(x: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Flag the doubles that are NaN or infinite."""
+    flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
+    special: NDArray[np.int8] = flags.astype(np.int8)
+    return special
+
+
+def as_floats(values: pa.Array) -> NDArray[np.float64]:
+    """Read numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
+    floats: NDArray[np.float64]
+    if not pa.types.is_decimal(values.type):
+        floats = values.to_numpy().astype(np.float64, copy=False)
+        return floats
+    parts, scale = _decimal_parts(values), values.type.scale
+    if len(parts) == 1 and scale <= 22:  # both exact, so that one division rounds once
+        floats = parts[0] / 10.0**scale
+        return floats
+    each = Groups.each(len(values))
+    return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, each) for part in parts])), scale=scale)
+
+
+def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:
+    """Read exact sums as int64, null where nothing is present; beyond int64 raises ``OverflowError``."""
+    low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
+    if not (fits | ~present).all():
+        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        raise OverflowError(
+            f"{what} {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+        )
+    return pa.array(low.view(np.int64), mask=~present)
+
+
+def decimal_results(limbs: Limbs, present: NDArray[np.bool_], dtype: pa.Decimal128Type) -> pa.Array:
+    """Read exact sums as decimals, ten digits wider than the input as in Spark; too wide raises ``OverflowError``."""
+    wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
+    most = 10**wider.precision - 1
+    low, high, fits = as_integers(limbs, -most, most)
+    if not (fits | ~present).all():
+        given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
+        total = Decimal(given).scaleb(-dtype.scale, Context(prec=80))
+        more = "" if wider.precision == 38 else "dtype='decimal' or "
+        raise OverflowError(f"the sum {total} does not fit into {wider}; ask for it with {more}dtype='float64'")
+    words = np.stack([low, high.view(np.uint64)], axis=1)
+    mask = pa.array(present).buffers()[1] if len(present) else None
+    return pa.Array.from_buffers(wider, len(low), [mask, pa.py_buffer(np.ascontiguousarray(words))])
+
+
+def float_results(limbs: Limbs, special: NDArray[np.int8], present: NDArray[np.bool_], scale: int = 0) -> pa.Array:
+    """Round exact sums of a scale, null where nothing is present."""
+    return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
+
+
+def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Let NaN and the infinities win over the finite part of a sum."""
+    if not special.any():
+        return results
+    infinite = np.where(special & POSITIVE, np.inf, -np.inf)
+    mixed = (special & NAN != 0) | (special & (POSITIVE | NEGATIVE) == POSITIVE | NEGATIVE)
+    results = np.where(special != 0, infinite, results)
+    return np.where(mixed, np.nan, results)
+
+
+def _integer_parts(whole: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+    if not len(whole) or (whole.max() < 2**53 and whole.min() > -(2**53)):
+        return [whole.astype(np.float64)]
+    return [_halves(whole >> 32, 32), _halves(whole.view(np.uint64) & _WORD, 0)]
+
+
+def _decimal_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+    words = np.frombuffer(values.buffers()[1] or b"", np.int64, 2 * len(values), 16 * values.offset).reshape(-1, 2)
+    low, high = words[:, 0], words[:, 1]
+    if (high == low >> 63).all():
+        return _integer_parts(low)
+    unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
+    return [
+        _halves(high >> 32, 96),
+        _halves(top, 64),
+        _halves(unsigned >> np.uint64(32), 32),
+        _halves(unsigned & _WORD, 0),
+    ]
+
+
+def _halves(whole: NDArray[Any], shift: int) -> NDArray[np.float64]:
+    """Turn 32-bit numbers into floats at their place."""
+    return whole.astype(np.float64) * 2.0**shift

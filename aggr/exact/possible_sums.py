@@ -1,0 +1,96 @@
+"""Possible sums: whether a count, an exact sum and one of squares can be those of the same numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import Int, compiled
+from aggr.exact.rounding import leading
+from aggr.exact.superaccumulator import Limbs
+
+Sums = tuple[NDArray[np.int16], Any, NDArray[np.int32]]  # exponents, where digits begin and end, digits
+
+_FLAGS = 7  # all special values
+# two digits are below 2^64, so that a square times 2^864 is a double; times 2^-1984 it is 0
+_LEAST, _MOST = -62, 27
+_SCALES = tuple(2.0 ** (32 * levels) for levels in range(_LEAST, _MOST + 1))
+
+
+def all_possible(
+    counts: NDArray[np.int64], special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
+) -> bool:
+    """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
+
+    Parameters
+    ----------
+    counts, special : arrays of int64 and of int8, shape (n,)
+    sums, squares : exact sums as `aggr.exact.superaccumulator.digits_of` gives them; squares may be missing
+    fractions : bool
+        Whether numbers may have digits below 1, and special values.
+
+    Guarantee
+    ---------
+    No state that rows were reduced to is refused: sizes are compared with a margin of 2^-30.
+    """
+    return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
+
+
+def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
+    """Say whether ``(Σab)² ≤ Σa²·Σb²`` of all sums, within a margin of 2^-30, which refuses none that rows have."""
+    (ab, ab_power), (aa, aa_power), (bb, bb_power) = map(_float_and_power, (products, left, right))
+    with np.errstate(over="ignore", under="ignore"):
+        return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())
+
+
+def _float_and_power(limbs: Limbs) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Return about each number, as a float below 1 times a power of two."""
+    high, _, power = leading(limbs)
+    mantissas, exponents = np.frexp(high)
+    return mantissas, power + exponents
+
+
+@compiled
+def _all_possible(
+    counts: Any,
+    special: Any,
+    exponents: Any,
+    places: Any,
+    digits: Any,
+    square_exponents: Any,
+    square_places: Any,
+    square_digits: Any,
+    squared: bool,
+    fractions: bool,
+) -> bool:
+    for i in range(len(counts)):
+        size, square_size = places[i + 1] - places[i], square_places[i + 1] - square_places[i]
+        if special[i] < 0 or special[i] > _FLAGS or (special[i] and not fractions):
+            return False
+        if counts[i] == 0 and (size or square_size or special[i]):
+            return False
+        if not fractions and (exponents[i] < 0 or square_exponents[i] < 0):
+            return False
+        if squared and square_size and square_digits[square_places[i + 1] - 1] < 0:
+            return False
+        if squared and size:
+            if square_size == 0:
+                return False
+            sum_, place = _leading(digits, places[i], places[i + 1])
+            square, square_place = _leading(square_digits, square_places[i], square_places[i + 1])
+            apart = 2 * (exponents[i] + place) - square_exponents[i] - square_place
+            least = sum_ * sum_ * _SCALES[max(min(apart, _MOST), _LEAST) - _LEAST]
+            # two digits leave 2^-32 of a number, of which a square has two: a margin of 2^-30 refuses nothing true
+            if least > square * counts[i] * (1.0 + 2.0**-30):
+                return False
+    return True
+
+
+@compiled
+def _leading(digits: NDArray[np.int32], at: Int, end: Int) -> tuple[float, Int]:
+    """Return the two leading digits of a sum as a float, and the level of the last of them."""
+    if end - at == 1:
+        return float(digits[at]), 0
+    return digits[end - 1] * 2.0**32 + digits[end - 2], end - 2 - at

@@ -1,0 +1,233 @@
+"""From exact sums to results that are rounded once, correctly: sums, quotients, variances, roots.
+
+Each result is first computed as a double-double (about 100 bits, all groups at once). Where both ends of its
+error interval round to the same double, that double is the correctly rounded result (Ziv's test, 1991).
+The few others, exact ties among them, are decided by Python's whole numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import compiled
+from aggr.exact.double_double import fast_two_sum, two_product
+from aggr.exact.superaccumulator import BITS, Limbs
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+# Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
+# quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
+_SAFE = 2.0**-88
+_LEAST = -960  # well above 2^-1022, below which `ldexp` would round again: smaller results are left to whole numbers
+_WORDS = 4  # digits of a whole number of 128 bits
+
+
+class Pair(NamedTuple):
+    """Double-doubles times a power of two: ``(high + low) · 2^exponent``, each field of shape (n,)."""
+
+    high: Floats
+    low: Floats
+    exponent: NDArray[np.int64]
+
+
+def quotient(limbs: Limbs, *divisors: NDArray[np.int64], scale: int = 0, root: bool = False) -> Floats:
+    """Round ``number / (divisors · 10^scale)``, or its square root; beyond the largest double, infinity.
+
+    Parameters
+    ----------
+    limbs : Limbs
+        Of ``n`` numbers; for the root, from 0.
+    *divisors : arrays of int64, shape (n,)
+        Positive.
+    scale : int
+        From 0.
+    root : bool
+        Round the square root in the place of the quotient.
+    """
+    pair = leading(limbs)
+    for divisor in divisors:
+        pair = _divide_by(pair, _whole_pair(divisor))
+    if scale:
+        pair = _divide_by(pair, _whole_pair_of(10**scale))
+    rounding = root_of if root else ratio
+    return _decide(
+        _root(pair) if root else pair,
+        lambda i: rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale),
+    )
+
+
+def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
+    """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
+
+    Parameters
+    ----------
+    tops, bottoms : Limbs
+        For the root, tops from 0 and bottoms above.
+    scale : int
+        From 0.
+    root : bool
+        Ask for the square root.
+    """
+    nothing = bottoms.signs() == 0
+    by = leading(bottoms)
+
+    def exactly(i: int) -> float:
+        (top, low), (bottom, other) = fraction(tops, i), fraction(bottoms, i)
+        sign = -1 if bottom < 0 else 1
+        rounding = root_of if root else ratio
+        return rounding(sign * top, low - other, sign * bottom * 10**scale) if bottom else math.nan
+
+    pair = _divide_by(leading(tops), (np.where(nothing, 1.0, by.high), by.low))
+    if scale:
+        pair = _divide_by(pair, _whole_pair_of(10**scale))
+    high = np.where(nothing, np.nan, pair.high + 0.0)  # 0 by a negative number is 0.0
+    pair = Pair(high, pair.low, pair.exponent - by.exponent)
+    return _decide(_root(pair) if root else pair, exactly)
+
+
+def ratio(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round ``top · 2^exponent / bottom`` correctly; beyond the largest double, infinity."""
+    top, bottom = (top << exponent, bottom) if exponent >= 0 else (top, bottom << -exponent)
+    try:
+        return top / bottom  # Python divides whole numbers with one correct rounding
+    except OverflowError:
+        return math.inf if top > 0 else -math.inf
+
+
+def root_of(top: int, exponent: int, bottom: int = 1) -> float:
+    """Round the square root of ``top · 2^exponent / bottom`` correctly."""
+    shift = max(0, 140 + bottom.bit_length() - top.bit_length())  # 140 bits or more, so that the root has 70 of them
+    shift += (exponent - shift) % 2
+    whole, remainder = divmod(top << shift, bottom)
+    root = math.isqrt(whole)
+    sticky = int(root * root != whole or remainder != 0)
+    return ratio(2 * root + sticky, (exponent - shift) // 2 - 1)
+
+
+def whole_number(limbs: Limbs, i: int) -> int:
+    """Read number ``i`` as a whole number; it must be one."""
+    top, exponent = fraction(limbs, i)
+    return top << exponent if exponent >= 0 else top >> -exponent
+
+
+def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
+    """Read number ``i`` exactly, as ``(top, exponent)`` of ``top · 2^exponent``."""
+    top = 0
+    for digit in limbs.digits[limbs.places[i] : limbs.places[i + 1]][::-1].tolist():
+        top = (top << BITS) + digit
+    return top, BITS * int(limbs.low[i])
+
+
+def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
+    """Round double-doubles, and ask for the exact result where their error leaves a doubt."""
+    high, low, exponent = pair
+    margin = np.abs(high) * _SAFE
+    with np.errstate(over="ignore"):
+        result: Floats = np.ldexp(high, exponent)
+    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _LEAST)
+    doubt |= ~np.isfinite(high)
+    for i in np.flatnonzero(doubt).tolist():
+        result[i] = exactly(i)
+    return result
+
+
+def leading(limbs: Limbs) -> Pair:
+    """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
+    return Pair(*_digits(*limbs.parts))
+
+
+@compiled
+def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole]:
+    n = len(low)
+    high, rest, exponent = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+    for i in range(n):
+        first, top = places[i], places[i + 1] - 1
+        total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
+        for step in range(4):
+            if top - step >= first:
+                added = digits[top - step] * scale
+                after = total + added
+                shown = after - total
+                error += (total - (after - shown)) + (added - shown)
+                total, scale = after, scale * 2.0**-BITS
+        after = total + error
+        high[i], rest[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
+    return high, rest, exponent
+
+
+def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:
+    """Divide by double-doubles, none of them 0; integers above 2^53 and powers of ten above 10^22 are such too."""
+    high, low, exponent = pair
+    first = high / divisor[0]
+    times, error = two_product(first, divisor[0])
+    rest = ((high - times) - error) + low - first * divisor[1]
+    return Pair(*fast_two_sum(first, rest / divisor[0]), exponent)
+
+
+def _root(pair: Pair) -> Pair:
+    """Take the square root; only a rounding-free zero or a positive number comes in."""
+    odd = pair.exponent % 2
+    high, low = pair.high * (1.0 + odd), pair.low * (1.0 + odd)
+    root = np.sqrt(np.maximum(high, 0.0))
+    times, error = two_product(root, root)
+    rest = ((high - times) - error) + low
+    correction = np.divide(rest, 2.0 * root, out=np.zeros_like(root), where=root > 0)
+    return Pair(*fast_two_sum(root, correction), (pair.exponent - odd) // 2)
+
+
+def _whole_pair(values: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    high = values.astype(np.float64)
+    near = np.minimum(high, 2.0**62)
+    return near, (values - near.astype(np.int64)).astype(np.float64)
+
+
+def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
+    high = float(value)
+    return np.array([high]), np.array([float(value - int(high))])
+
+
+def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Read whole numbers as 128-bit two's complement halves.
+
+    Returns
+    -------
+    low : array of uint64, shape (n,)
+    high : array of int64, shape (n,)
+    fits : array of bool, shape (n,)
+        Whether the number lies in ``[least, most]``, themselves within 127 bits.
+    """
+    low, high = _words(*limbs.parts)
+    with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
+        near = np.ldexp(*leading(limbs)[::2])
+    # off by 2^-88 at most: a number within 99.9 % of both ends fits, and the others are compared exactly
+    fits = (near > least * 0.999) & (near < most * 0.999)
+    for i in np.flatnonzero(~fits).tolist():
+        fits[i] = least <= whole_number(limbs, i) <= most
+    return low, high, fits
+
+
+@compiled
+def _words(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[NDArray[np.uint64], Whole]:
+    """Read the lower 128 bits of whole numbers, as two's complement halves."""
+    n = len(low)
+    lower, upper = np.zeros(n, np.uint64), np.zeros(n, np.int64)
+    words = np.zeros(_WORDS, np.int64)
+    for i in range(n):
+        for level in range(_WORDS):
+            place = places[i] + level - low[i]
+            words[level] = digits[place] if places[i] <= place < places[i + 1] else 0
+        borrow = np.int64(0)
+        for level in range(_WORDS):
+            total = words[level] + borrow
+            borrow = total >> BITS
+            words[level] = total - (borrow << BITS)
+        lower[i] = np.uint64(words[0] | (words[1] << BITS))
+        upper[i] = words[2] | (words[3] << BITS)
+    return lower, upper

@@ -1,0 +1,205 @@
+"""Exact sums of rows, of their squares and of products: the digits of each double, added up in a `superaccumulator`.
+
+    x = ± m · 2^e, with m below 2^53        e = 32 · level + shift        m · 2^shift: the digits of three levels
+
+A product of two doubles is one of two whole numbers, of 106 bits: the digits of five levels. Nothing is ever rounded.
+
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import compiled
+from aggr.exact.double_double import two_product
+from aggr.exact.fixed_point import sum_near
+from aggr.exact.superaccumulator import BITS, merge_exactly, origins, to_arrow
+from aggr.groups.exponents import LEAST, exponent_range
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers
+
+_MANTISSA = (1 << 52) - 1
+_HIDDEN = 1 << 52
+_WORD = (1 << 32) - 1
+_NONE = 1 << 20  # beyond every exponent
+_ROWS_OF_PARTS = 1 << 20  # of numbers of three and four parts, whose fourth powers have 400 products
+_UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
+_ONE, _TWO, _THREE, _FOUR = (np.uint64(place) for place in (1, 2, 3, 4))
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+
+def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
+    """Sum finite floats per group without error.
+
+    Parameters
+    ----------
+    parts : Numbers of float64, of the same groups
+        A row's number is the sum of its parts; one part for plain floats, two for the halves of an int64. At most 2^24
+        rows, which `aggr.function.Function.reduce` sees to.
+
+    Returns
+    -------
+    column of `aggr.exact.superaccumulator.EXACT_TYPE`, shape (groups.n,)
+
+    Examples
+    --------
+    >>> sum_exactly([Numbers(np.array([1e16, 1.0, -1e16]), Groups.single(3))]).to_pylist()
+    [{'exponent': 0, 'limbs': [1]}]
+    """
+    near = sum_near(parts[0], squares=False) if len(parts) == 1 else None
+    if near is not None:
+        return near
+    low, high = _exponents(parts)
+    low, high = low >> 5, (high >> 5) + 2
+    origin = origins(low, high)
+    return to_arrow(_add(_bits(parts), parts[0].groups.ids, origin), origin, low)
+
+
+def sum_squares(parts: Sequence[Numbers]) -> pa.StructArray:
+    """Sum the squares of finite numbers per group without error; a number is the sum of its parts."""
+    near = sum_near(parts[0], squares=True) if len(parts) == 1 else None
+    if near is not None:
+        return near
+    low, high = _exponents(parts)
+    bits, ids, (low, high) = _bits(parts), parts[0].groups.ids, (2 * low >> 5, (2 * high >> 5) + 4)
+    origin = origins(low, high)
+    return to_arrow(_add_products(bits, bits, True, np.zeros(0, np.int64), ids, origin), origin, low)
+
+
+def sum_products(left: Sequence[Numbers], right: Sequence[Numbers], powers: Whole | None = None) -> pa.StructArray:
+    """Sum the products of two finite numbers of each row per group without error; a number is the sum of its parts.
+
+    Each product is multiplied by ``2^powers`` of its row, if there are powers.
+
+    >>> x, y = (Numbers(np.array(column), Groups.single(3)) for column in ([1e200, 3.0, -1e200], [1e200, 5.0, 1e200]))
+    >>> sum_products([x], [y]).to_pylist()
+    [{'exponent': 0, 'limbs': [15]}]
+    """
+    groups = left[0].groups
+    (low, high), (other_low, other_high) = _exponents(left), _exponents(right)
+    low, high = low + other_low, high + other_high
+    shifts = np.zeros(0, np.int64)
+    if powers is not None:
+        shifts, (least, most) = powers, _power_range(powers, groups.ids, groups.n)
+        low, high = low + least, high + most
+    low, high = low >> 5, (high >> 5) + 4
+    origin = origins(low, high)
+    return to_arrow(_add_products(_bits(left), _bits(right), False, shifts, groups.ids, origin), origin, low)
+
+
+def sum_powers(parts: Sequence[Numbers], degree: int) -> pa.StructArray:
+    """Sum the third or fourth powers of finite numbers per group without error; a number is the sum of its parts.
+
+    A square is the sum of two doubles, if nothing under- or overflows: so a row's parts are first divided by a power of
+    two near the greatest of them.
+
+    >>> sum_powers([Numbers(np.array([1e100, 3.0, -1e100]), Groups.single(3))], 3).to_pylist()
+    [{'exponent': 0, 'limbs': [27]}]
+    """
+    if degree not in (3, 4):
+        raise ValueError(f"degree must be 3 or 4; got {degree}")
+    arrays, groups = [part.array for part in parts], parts[0].groups
+    if len(parts) > 2 and len(groups) > _ROWS_OF_PARTS:  # so that no digit goes beyond int64
+        slices = [slice(at, at + _ROWS_OF_PARTS) for at in range(0, len(groups), _ROWS_OF_PARTS)]
+        sums = [sum_powers([Numbers(a[rows], groups.slice(rows)) for a in arrays], degree) for rows in slices]
+        return merge_exactly(pa.concat_arrays(sums), Groups.of(np.tile(np.arange(groups.n), len(sums)), groups.n))
+    exponents = np.frexp(np.max(np.abs(arrays), axis=0))[1].astype(np.int64)
+    small = [np.ldexp(array, -exponents) for array in arrays]
+    squares: list[Floats] = []
+    for i, part in enumerate(small):
+        for j, other in enumerate(small[i:], i):
+            squares += two_product(part, other if i == j else 2.0 * other)
+    left, right = ([Numbers(a, groups) for a in some] for some in (squares, small if degree == 3 else squares))
+    return sum_products(left, right, degree * exponents)
+
+
+def _bits(parts: Sequence[Numbers]) -> Whole:
+    """Show the bits of the parts, shape (parts, rows)."""
+    return parts[0].bits[np.newaxis] if len(parts) == 1 else np.stack([part.bits for part in parts])
+
+
+def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group."""
+    if len(parts) == 1:
+        return parts[0].exponents
+    return exponent_range(_bits(parts), parts[0].groups.ids, parts[0].groups.n)
+
+
+@compiled
+def _power_range(powers: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+    """Find the least and the greatest power of each group."""
+    least, most = np.full(n, _NONE), np.full(n, -_NONE)
+    for i in range(len(powers)):
+        group = np.uint64(ids[i])
+        least[group] = min(least[group], powers[i])
+        most[group] = max(most[group], powers[i])
+    return least, most
+
+
+@compiled
+def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
+    """Add up the digits of each group's numbers."""
+    digits = np.zeros(origin[-1], np.int64)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            number = bits[part, i]
+            biased = (number >> 52) & 0x7FF
+            mantissa = (number & _MANTISSA) | (_HIDDEN if biased else 0)
+            if mantissa:
+                exponent = max(biased, 1) - 1 + LEAST
+                shift = exponent & 31
+                sign = (number >> 63) | 1
+                above = mantissa >> (BITS - shift)
+                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
+                digits[at] += sign * ((mantissa << shift) & _WORD)
+                digits[at + _ONE] += sign * (above & _WORD)
+                digits[at + _TWO] += sign * (above >> BITS)
+    return digits
+
+
+@compiled
+def _add_products(
+    left: Whole, right: Whole, squares: bool, powers: Whole, ids: NDArray[np.intp], origin: Whole
+) -> Whole:
+    """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
+    digits = np.zeros(origin[-1], np.int64)
+    for one in range(left.shape[0]):
+        for other in range(one if squares else 0, right.shape[0]):
+            for i in range(left.shape[1]):
+                x, y = left[one, i], right[other, i]
+                x_biased, y_biased = (x >> 52) & 0x7FF, (y >> 52) & 0x7FF
+                a = np.uint64((x & _MANTISSA) | (_HIDDEN if x_biased else 0))
+                b = np.uint64((y & _MANTISSA) | (_HIDDEN if y_biased else 0))
+                if a == 0 or b == 0:
+                    continue
+                exponent = max(x_biased, 1) + max(y_biased, 1) - 2 + 2 * LEAST + (powers[i] if len(powers) else 0)
+                shift = np.uint64(exponent & 31)
+                times = ((x ^ y) >> 63 | 1) * (2 if squares and other > one else 1)
+                # a·b, digit by digit, as whole numbers of 53 bits each
+                a_low, a_high, b_low, b_high = a & _UWORD, a >> _UBITS, b & _UWORD, b >> _UBITS
+                lowest, middle, highest = a_low * b_low, a_low * b_high + a_high * b_low, a_high * b_high
+                first = lowest & _UWORD
+                carry = (lowest >> _UBITS) + (middle & _UWORD)
+                second = carry & _UWORD
+                carry = (carry >> _UBITS) + (middle >> _UBITS) + (highest & _UWORD)
+                third = carry & _UWORD
+                fourth = (carry >> _UBITS) + (highest >> _UBITS)
+                # the same shifted left, to where its digits belong
+                at = np.uint64(origin[np.uint64(ids[i])] + (exponent >> 5))
+                total = first << shift
+                digits[at] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (second << shift)
+                digits[at + _ONE] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (third << shift)
+                digits[at + _TWO] += times * np.int64(total & _UWORD)
+                total = (total >> _UBITS) + (fourth << shift)
+                digits[at + _THREE] += times * np.int64(total & _UWORD)
+                digits[at + _FOUR] += times * np.int64(total >> _UBITS)
+    return digits

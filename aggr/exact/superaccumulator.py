@@ -1,0 +1,196 @@
+"""Exact sums of floats: a superaccumulator on a grid of powers of 2³², for all groups at once.
+
+A number is kept as balanced digits ``d[j] · 2^(32·(low + j))`` with ``-2^31 <= d[j] < 2^31``. Every real number
+on the grid has exactly one such form without leading and trailing zeros, so equal sums have equal bits,
+whatever the order in which they were added up.
+
+    0.75 = 1 − 0.25, on the grid of 2^-32:   exponent = -1, limbs = [-1073741824, 1]
+
+Source: Neal, "Fast exact summation using small and large superaccumulators" (2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import compiled
+from aggr.groups.groups import Groups, check_lengths
+
+BITS = 32
+HALF = np.int64(1 << (BITS - 1))
+EXACT_TYPE = pa.struct([("exponent", pa.int16()), ("limbs", pa.list_(pa.int32()))])
+
+_NONE = 1 << 40  # beyond every level
+_MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
+_FIELDS = list(EXACT_TYPE)
+_LEVELS = 34  # doubles reach from 2^-1074 up to 2^1024, and 2^63 of them to 2^1087: levels -34 to 33
+
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Limbs:
+    """``n`` exact numbers as their digits end to end, ``value[i] = Σ digits[places[i] + j] · 2^(32·(low[i] + j))``.
+
+    ``digits`` are balanced, ``places`` has shape (n + 1,), ``low`` shape (n,).
+    """
+
+    digits: NDArray[np.int32]
+    places: Whole
+    low: Whole
+
+    @classmethod
+    def of_arrow(cls, sums: pa.StructArray) -> Limbs:
+        """Show a column of exact sums, one number a row."""
+        sums = field_of_type(sums, EXACT_TYPE)
+        limbs = sums.field("limbs")
+        places = limbs.offsets.to_numpy().astype(np.int64)  # of 64 bits for every loop, so that each is compiled once
+        return cls(limbs.values.to_numpy(), places, sums.field("exponent").to_numpy().astype(np.int64))
+
+    @property
+    def parts(self) -> tuple[NDArray[np.int32], Whole, Whole]:
+        """Return digits, places and lowest levels, as loops take them."""
+        return self.digits, self.places, self.low
+
+    def signs(self) -> NDArray[np.int32]:
+        """Tell -1, 0 or 1 of each number, shape (n,): its last digit, which is not 0, has its sign."""
+        signs, some = np.zeros(len(self.low), np.int32), self.places[1:] > self.places[:-1]
+        signs[some] = np.sign(self.digits[self.places[1:][some] - 1])
+        return signs
+
+
+def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
+    """Add exact sums per group."""
+    check_lengths(len(sums), groups)
+    exponents, places, limbs = digits_of(sums)
+    low, high = _reach(exponents, places, groups.ids, groups.n)
+    origin = origins(low, high)
+    return to_arrow(_add(exponents, places, limbs, groups.ids, origin), origin, low)
+
+
+def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
+    """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
+
+    Parameters
+    ----------
+    digits : array of int64
+        Of all groups, where `origins` makes room for them.
+    origin : array of int64, shape (groups + 1,)
+        What `origins` returned.
+    low : array of int64, shape (groups,)
+        The lowest level of each group.
+
+    Returns
+    -------
+    column of `EXACT_TYPE`, shape (groups,)
+    """
+    exponents, places, limbs = _balanced(digits, origin, low)
+    if len(limbs) > _MOST_DIGITS:
+        raise ValueError("too many digits of exact sums in one batch of states; use smaller batches")
+    lists = pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), pa.array(limbs))
+    return pa.StructArray.from_arrays([pa.array(exponents), lists], fields=_FIELDS)
+
+
+def check_exact(sums: pa.StructArray, degree: int = 2) -> None:
+    """Raise `DamagedState` unless each row is written as `to_arrow` writes a sum of products of ``degree`` doubles."""
+    if not _all_canonical(*digits_of(sums), _LEVELS * degree):
+        raise DamagedState("is no exact sum: it has digits that are 0 at an end, or stand for no double")
+
+
+def digits_of(sums: pa.StructArray) -> tuple[NDArray[np.int16], NDArray[np.int32], NDArray[np.int32]]:
+    """Return the exponents of exact sums, where each one's digits begin and end, and the digits."""
+    sums = field_of_type(sums, EXACT_TYPE)
+    limbs = sums.field("limbs")
+    return sums.field("exponent").to_numpy(), limbs.offsets.to_numpy(), limbs.values.to_numpy()
+
+
+@compiled
+def _all_canonical(
+    exponents: NDArray[np.int16], places: NDArray[np.int32], digits: NDArray[np.int32], levels: int
+) -> bool:
+    for i in range(len(exponents)):
+        at, end = places[i], places[i + 1]
+        if at == end:
+            if exponents[i] != 0:
+                return False
+        elif digits[at] == 0 or digits[end - 1] == 0 or exponents[i] < -levels or exponents[i] + end - at > levels:
+            return False
+    return True
+
+
+@compiled
+def _reach(
+    exponents: NDArray[np.int16], places: NDArray[np.int32], ids: NDArray[np.intp], n: int
+) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest level of each group."""
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for i in range(len(exponents)):
+        digits = np.int64(places[i + 1] - places[i])
+        if digits:
+            group = np.uint64(ids[i])
+            low[group] = min(low[group], np.int64(exponents[i]))
+            high[group] = max(high[group], exponents[i] + digits - 1)
+    return low, high
+
+
+@compiled
+def origins(low: Whole, high: Whole) -> Whole:
+    """Make room for one sum per group, end to end: its digits from level ``low`` to ``high``, and two for carries.
+
+    A group whose ``high`` is lower has none. Returned is where each group's digit of level 0 would be, and at last how
+    many digits there are, shape (groups + 1,).
+    """
+    origin, size = np.empty(len(low) + 1, np.int64), 0
+    for group in range(len(low)):
+        origin[group] = size - low[group]
+        if high[group] >= low[group]:
+            size += high[group] - low[group] + 3
+    origin[-1] = size
+    return origin
+
+
+@compiled
+def _add(
+    exponents: NDArray[np.int16],
+    places: NDArray[np.int32],
+    limbs: NDArray[np.int32],
+    ids: NDArray[np.intp],
+    origin: Whole,
+) -> Whole:
+    """Add up the digits of each group."""
+    digits = np.zeros(origin[-1], np.int64)
+    for i in range(len(exponents)):
+        first = origin[np.uint64(ids[i])] + exponents[i] - places[i]
+        for at in range(places[i], places[i + 1]):
+            digits[np.uint64(first + at)] += limbs[at]
+    return digits
+
+
+@compiled
+def _balanced(digits: Whole, origin: Whole, low: Whole) -> tuple[NDArray[np.int16], Whole, NDArray[np.int32]]:
+    """Carry from digit to digit; return the exponents, where the digits of each sum begin and end, and the digits."""
+    n, most = len(low), 1 << 31
+    exponents, places = np.zeros(n, np.int16), np.zeros(n + 1, np.int64)
+    limbs = np.empty(len(digits), np.int32)
+    for group in range(n):
+        first = last = at = places[group]
+        end = origin[group + 1] + low[group + 1] if group + 1 < n else len(digits)
+        carry = 0
+        for i in range(origin[group] + low[group], end):
+            total = digits[i] + carry
+            carry = (total + most) >> 32
+            digit = total - (carry << 32)
+            if digit and at == first:
+                exponents[group] = i - origin[group]
+            if digit or at > first:
+                limbs[at] = digit
+                at += 1
+            if digit:
+                last = at
+        places[group + 1] = last
+    return exponents, places, limbs[: places[n]].copy()

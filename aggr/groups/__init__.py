@@ -1,0 +1,1 @@
+"""Dense groups, and numbers under one grouping."""

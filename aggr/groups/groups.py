@@ -1,0 +1,407 @@
+"""Groups: which group each row belongs to, as dense ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import normalize
+from aggr.compiling.jit import Int, compiled
+
+_MOST = 2**31 - 1  # rows, and groups: what Arrow's offsets of 32 bits reach
+_LITTLE = 1 << 13  # rows, up to which numpy counts them before a loop is called
+_MANY = 16  # rows a group, from which loops go over one group after the other: of fewer, too much is set up for each
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Dense group ids: row ``i`` belongs to group ``ids[i]``, and there are ``n`` groups.
+
+    Parameters
+    ----------
+    ids : array of intp, shape (rows,)
+        Each in ``[0, n)``. A group may have no rows at all. Compiled loops trust them: they are kept as a read-only
+        view, and whoever made the array must not change it afterwards.
+    n : int
+        How many groups there are, below 2^31.
+
+    Raises
+    ------
+    TypeError
+        For ids that are no array of whole numbers in one dimension, or a number of groups that is no whole number.
+    ValueError
+        For an id outside ``[0, n)``, a negative number of groups, or more than 2^31 - 1 rows or groups.
+
+    Examples
+    --------
+    >>> Groups.of([0, 2, 0], 3).counts()
+    array([2, 0, 1])
+    """
+
+    ids: NDArray[np.intp]
+    n: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", _number("the number of groups", self.n))
+        if not isinstance(self.ids, np.ndarray) or self.ids.dtype.kind not in "iu" or self.ids.ndim != 1:
+            raise TypeError(f"group ids must be an array of whole numbers in one dimension; got {_shown(self.ids)}")
+        if len(self.ids) > _MOST:
+            raise ValueError(f"at most 2^31 - 1 rows are grouped at once; got {len(self.ids)}")
+        view = np.ascontiguousarray(self.ids, dtype=np.intp)[:]
+        if len(view) and int(view.view(np.uintp).max()) >= self.n:  # negative ones are the greatest unsigned ones
+            raise ValueError(f"group ids must lie in [0, {self.n}); got {self.ids.min()} … {self.ids.max()}")
+        view.flags.writeable = False
+        object.__setattr__(self, "ids", view)
+
+    @classmethod
+    def of(cls, ids: Sequence[int] | NDArray[np.integer], n: int) -> Groups:
+        """Make groups from any whole numbers.
+
+        Parameters
+        ----------
+        ids : sequence or array of integers, shape (rows,)
+            Each in ``[0, n)``.
+        n : int
+            How many groups there are.
+
+        Returns
+        -------
+        Groups
+
+        Raises
+        ------
+        TypeError, ValueError
+            As `Groups` does.
+        """
+        if isinstance(ids, str | bytes) or not isinstance(ids, Sequence | np.ndarray):
+            raise TypeError(f"group ids must be a list or an array of whole numbers; got {_shown(ids)}")
+        try:
+            given = np.asarray(ids) if len(ids) else np.zeros(0, np.intp)
+        except (ValueError, TypeError, OverflowError):
+            raise TypeError(f"group ids must be whole numbers in one dimension; got {_shown(ids)}") from None
+        return cls(given, n)
+
+    @classmethod
+    def single(cls, rows: int) -> Groups:
+        """Put all rows into one group.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows.
+
+        Returns
+        -------
+        Groups
+            With ``n = 1``.
+        """
+        return cls._trusted(np.zeros(_number("the number of rows", rows), np.intp), 1)
+
+    @classmethod
+    def each(cls, rows: int) -> Groups:
+        """Put every row into a group of its own.
+
+        Parameters
+        ----------
+        rows : int
+            How many rows, and groups.
+
+        Returns
+        -------
+        Groups
+            With ``ids[i] = i``.
+        """
+        rows = _number("the number of rows", rows)
+        return cls._trusted(np.arange(rows, dtype=np.intp), rows)
+
+    @classmethod
+    def _trusted(cls, ids: NDArray[np.intp], n: int, counts: NDArray[np.int64] | None = None) -> Groups:
+        """Make groups of ids that are known to lie in ``[0, n)``, unchecked: where they were computed just now."""
+        groups = object.__new__(cls)
+        object.__setattr__(groups, "ids", ids)
+        object.__setattr__(groups, "n", n)
+        if counts is not None:
+            vars(groups)["_counts"] = counts
+        return groups
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def filter(self, rows: NDArray[np.bool_]) -> Groups:
+        """Choose the rows for which a mask is true.
+
+        Parameters
+        ----------
+        rows : array of bool, shape (rows,)
+
+        Returns
+        -------
+        Groups
+            With the same ``n``: some groups may have no rows.
+
+        Raises
+        ------
+        ValueError
+            If ``rows`` is not one boolean for every row.
+        """
+        if rows.dtype != np.bool_ or rows.shape != self.ids.shape:
+            raise ValueError(f"rows are chosen by {len(self)} booleans; got {_shown(rows)} of shape {rows.shape}")
+        return Groups._trusted(self.ids[rows], self.n)
+
+    def slice(self, rows: slice) -> Groups:
+        """Choose a range of rows.
+
+        Parameters
+        ----------
+        rows : slice
+
+        Returns
+        -------
+        Groups
+            With the same ``n``: some groups may have no rows.
+        """
+        return Groups._trusted(self.ids[rows], self.n)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Count the rows of each group.
+
+        Returns
+        -------
+        array of int64, shape (n,)
+        """
+        return self._counts
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return _counts(self.ids, self.n)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each group ends if all are laid end to end, after a 0, shape (n + 1,)."""
+        return np.append(0, np.cumsum(self._counts))
+
+    @cached_property
+    def rows_by_group(self) -> NDArray[np.int32]:
+        """The rows in the order of their groups: those of group ``g`` are ``[offsets[g]:offsets[g + 1]]`` of these."""
+        return _by_group(self.ids, self.offsets)
+
+    @property
+    def prefers_group_loops(self) -> bool:
+        """Whether groups have so many rows, on average, that loops go over one group after the other."""
+        return len(self) >= _MANY * self.n
+
+
+def type_name(given: Any) -> str:
+    """Name the type of what was given, for an error message.
+
+    Parameters
+    ----------
+    given : object
+
+    Returns
+    -------
+    str
+        ``None`` for None, otherwise the name of its class, after the package it is of.
+    """
+    package = type(given).__module__.split(".")[0]
+    return "None" if given is None else f"{package}.{type(given).__name__}".removeprefix("builtins.")
+
+
+def check_groups(name: str, groups: Any) -> None:
+    """Refuse what is no `Groups`.
+
+    Parameters
+    ----------
+    name : str
+        Of the function that asks, for the message.
+    groups : object
+
+    Raises
+    ------
+    TypeError
+    """
+    if not isinstance(groups, Groups):
+        raise TypeError(f"{name}: groups are an aggr.Groups; got {type_name(groups)}; Groups.of makes one")
+
+
+def check_lengths(rows: int, groups: Groups, what: str = "values") -> None:
+    """Refuse groups that do not have an id for every row: compiled loops read both arrays by one index.
+
+    Parameters
+    ----------
+    rows : int
+        The length of the array.
+    groups : Groups
+    what : str
+        What the array holds, for the message.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+    """
+    if rows != len(groups):
+        raise ValueError(f"{rows} {what} for {len(groups)} group ids")
+
+
+def _number(what: str, given: Any) -> int:
+    """Return a number of rows or of groups; raise for what is none."""
+    if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
+        raise TypeError(f"{what} must be a whole number; got {_shown(given)}")
+    if not 0 <= given <= _MOST:
+        raise ValueError(f"{what} must lie in [0, 2^31); got {given}")
+    return int(given)
+
+
+def _shown(given: Any) -> str:
+    """Show what was given in place of numbers, shortly."""
+    if isinstance(given, np.ndarray):
+        return f"{given.dtype}, {given.ndim}-D"
+    text = repr(given)
+    return f"{type(given).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
+    """Count the rows of each group."""
+    return np.bincount(ids, minlength=n) if len(ids) < _LITTLE else _many_counts(ids, n)
+
+
+@compiled
+def _many_counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
+    counts = np.zeros(n, np.int64)
+    for i in range(len(ids)):
+        counts[np.uint64(ids[i])] += 1  # without a sign: a place that may be negative takes longer to find
+    return counts
+
+
+@compiled
+def _one_of_each(ids: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """Find one row of each group, the last."""
+    one = np.empty(n, np.intp)
+    for i in range(len(ids)):
+        one[np.uint64(ids[i])] = i
+    return one
+
+
+@compiled
+def _by_group(ids: NDArray[np.intp], until: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Sort rows by their group, each group's in their order."""
+    rows, place = np.empty(len(ids), np.int32), until.copy()
+    for i in range(len(ids)):
+        its: Int = np.uint64(ids[i])
+        rows[np.uint64(place[its])] = i
+        place[its] += 1
+    return rows
+
+
+def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np.intp]]:
+    """Group the rows that agree in every column; null agrees with null.
+
+    Parameters
+    ----------
+    columns : arrays of any ordered Arrow type, or dictionaries of one, each of length ``rows``
+        No columns at all means one group. Floats agree where their bits do.
+    rows : int
+        How many rows there are.
+
+    Returns
+    -------
+    groups : Groups
+        Every group has at least one row; they are numbered in the order of the columns, null last.
+    one : array of intp, shape (groups.n,)
+        The index of one row of each group, to take the keys from.
+
+    Raises
+    ------
+    ValueError
+        If a column's length is not ``rows``.
+
+    Examples
+    --------
+    >>> groups, one = group_by([pa.array(["b", "a", "b", None])], 4)
+    >>> groups.ids, one
+    (array([1, 0, 1, 2]), array([1, 2, 3]))
+    """
+    codes, bound = np.zeros(_number("the number of rows", rows), np.int64), 1
+    for column in columns:
+        if len(column) != rows:
+            raise ValueError(f"a key column of {len(column)} values for {rows} rows")
+        code, size = _codes(column)
+        if bound * size >= 2**62:  # so that codes stay within int64
+            codes, counts = _dense(codes, bound)
+            bound = len(counts)
+        if bound > 1:
+            codes *= size
+            code += codes
+        codes, bound = code, bound * size
+    ids, counts = _dense(codes, bound)
+    groups = Groups._trusted(ids, len(counts), counts)
+    return groups, _one_of_each(ids, groups.n)
+
+
+def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
+    """Number a column's values from 0 in their order, equal values alike, and bound the numbers from above."""
+    if not pa.types.is_dictionary(column.type):
+        column = normalize(column)
+        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
+        if whole and not column.null_count and column.type != pa.uint64() and len(column):
+            return _whole_codes(column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
+        column = column.dictionary_encode(null_encoding="encode")
+    return _ranks(column)
+
+
+def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
+    """Number the values of a dictionary column by the order of the dictionary."""
+    values = normalize(column.dictionary).dictionary_encode(null_encoding="encode")  # each value once
+    order = pc.sort_indices(values.dictionary).to_numpy()
+    rank = np.empty(len(order) + 1, np.int64)
+    rank[order] = np.arange(len(order))
+    rank[-1] = len(order)
+    if values.dictionary.null_count:  # null among the values, as well as among the indices
+        rank[-1] = rank[pc.index(values.dictionary.is_null(), True).as_py()]
+    places = np.append(rank[values.indices.to_numpy()], rank[-1])
+    indices = column.indices
+    if indices.null_count:
+        indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
+    codes: NDArray[np.int64] = places[indices.to_numpy()]
+    return codes, len(rank) if column.null_count or values.dictionary.null_count else len(order)
+
+
+def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+    """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
+    low, high = int(values.min()), int(values.max())
+    most = 4 * len(values)  # numbers that `_dense` looks up in a table
+    if high - low < most:
+        return values - low, high - low + 1
+    heads = np.flatnonzero(values[1:] != values[:-1]) + 1
+    if 8 * len(heads) < len(values):  # few runs, as in rows ordered by time
+        unique, places = np.unique(values[np.append(0, heads)], return_inverse=True)
+        return np.repeat(places, np.diff(heads, prepend=0, append=len(values))), len(unique)
+    within = high - low < 2**63  # distances are int64
+    step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from some of them, checked on all
+    if step > 1 and (high - low) // step < most:
+        steps = (values - low) // step
+        if (steps * step == values - low).all():
+            return steps, (high - low) // step + 1
+    unique, places = np.unique(values, return_inverse=True)
+    return places, len(unique)
+
+
+def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order; count how often each does."""
+    if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
+        counts = _counts(codes, bound)
+        seen = counts > 0
+        if seen.all():
+            return codes, counts
+        rank = np.cumsum(seen) - 1
+        return rank[codes], counts[seen]
+    _, ids, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    return ids.astype(np.intp), counts

@@ -1,0 +1,199 @@
+"""Numbers under one grouping: sums, and the least and the greatest of each group, in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.arrow.sort_keys import HIGHEST, LOWEST
+from aggr.compiling.jit import Int, compiled
+from aggr.groups.exponents import exponent_range, sorted_exponents
+from aggr.groups.groups import Groups, check_lengths
+
+_SURE = 1 << 62
+_INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
+
+
+def sum_by_group(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+    """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
+    check_lengths(len(values), groups)
+    total, sizes = _add(values, groups.ids, groups.n)
+    if (int(sizes) + 1) * len(values) >= _SURE:  # below, no sum can overflow; one that did is off by 2^64
+        near = np.bincount(groups.ids, values.astype(np.float64), minlength=groups.n)  # and doubles by far less
+        if (np.abs(near - total) > _SURE).any():
+            raise OverflowError("a count grew beyond int64")
+    return total
+
+
+@compiled
+def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int]:
+    """Sum each group; return also the bitwise OR of all magnitudes, which bounds them."""
+    total, sizes = np.zeros(n, np.int64), 0
+    for i in range(len(values)):
+        value = values[i]
+        total[np.uint64(ids[i])] += value
+        sizes |= value ^ (value >> 63)
+    return total, sizes
+
+
+def row_of_extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
+    """Find per group a row with the least key, or the greatest; -1 where a group has no rows."""
+    check_lengths(len(keys), groups)
+    edge = extreme_by_group(keys, groups, greatest)
+    best = np.full(groups.n, -1, np.intp)
+    rows = np.flatnonzero(keys == edge[groups.ids])
+    best[groups.ids[rows]] = rows
+    return best
+
+
+def extreme_by_group(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
+    """Find the least key of each group, or the greatest."""
+    low, high, _ = _ends(keys, groups.ids, groups.n, False)
+    return high if greatest else low
+
+
+class Extremes(NamedTuple):
+    """The least and the greatest number of each group, and which groups are empty: there they mean nothing."""
+
+    low: NDArray[Any]
+    high: NDArray[Any]
+    empty: NDArray[np.bool_]
+
+
+@compiled
+def _ends(
+    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """Find the least and the greatest of each group, and whether there is a NaN, in which case they mean nothing.
+
+    Of a group without rows the least is greater. Doubles come as bits, and go in the order of `_ordered`.
+    """
+    group: Int
+    low, high, nan = np.full(n, HIGHEST), np.full(n, LOWEST), False
+    for i in range(len(numbers)):
+        number, group = numbers[i], np.uint64(ids[i])
+        if floats:
+            nan |= (number & HIGHEST) > _INFINITY
+            number = _ordered(number)
+        low[group], high[group] = min(low[group], number), max(high[group], number)
+    return low, high, nan
+
+
+@compiled
+def _ends_of_sorted(
+    numbers: NDArray[np.int64], offsets: NDArray[np.int64], floats: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+    """Do what `_ends` does for numbers that are sorted by group."""
+    n, size = len(offsets) - 1, np.int64(0)
+    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
+    for group in range(n):
+        mine = numbers[offsets[group] : offsets[group + 1]]
+        least, most = HIGHEST, LOWEST
+        if floats:
+            for i in range(len(mine)):
+                size = max(size, mine[i] & HIGHEST)
+                least, most = min(least, _ordered(mine[i])), max(most, _ordered(mine[i]))
+        else:
+            for i in range(len(mine)):
+                least, most = min(least, mine[i]), max(most, mine[i])
+        low[group], high[group] = least, most
+    return low, high, bool(size > _INFINITY)
+
+
+@compiled
+def _ordered(bits: Int) -> Int:
+    """Give doubles as whole numbers in the order of doubles, -0.0 before 0.0; and back."""
+    return bits ^ ((bits >> 63) & HIGHEST)
+
+
+@compiled
+def _sort_by_group(values: NDArray[np.int64], ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sort values by their group, each group's in their order."""
+    ordered, place = np.empty(len(ids), np.int64), offsets.copy()
+    for i in range(len(ids)):
+        its: Int = np.uint64(ids[i])
+        ordered[np.uint64(place[its])] = values[i]
+        place[its] += 1
+    return ordered
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Numbers of 64 bits under one grouping; what is found of them is computed once, however many ask for it.
+
+    Parameters
+    ----------
+    array : array of float64 or int64, shape (rows,)
+    groups : Groups
+        As many rows as ``array``.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ.
+
+    Examples
+    --------
+    >>> numbers = Numbers(np.array([5.0, 2.0, 13.0]), Groups.of([1, 0, 1], 2))
+    >>> numbers.sorted_by_group, numbers.extremes.low, numbers.min_max
+    (array([ 2.,  5., 13.]), array([2., 5.]), (2.0, 13.0))
+    """
+
+    array: NDArray[Any]
+    groups: Groups
+
+    def __post_init__(self) -> None:
+        check_lengths(len(self.array), self.groups)
+
+    @cached_property
+    def bits(self) -> NDArray[np.int64]:
+        """The bits of each number, shape (rows,)."""
+        return np.ascontiguousarray(self.array).view(np.int64)
+
+    @cached_property
+    def sorted_by_group(self) -> NDArray[Any]:
+        """The numbers in the order of their groups, each group's in their order, as `Groups.offsets` parts them.
+
+        Loops over one group after the other keep what they add up in registers, and take several rows at once.
+        """
+        groups = self.groups
+        ordered = self.bits if groups.n == 1 else _sort_by_group(self.bits, groups.ids, groups.offsets)
+        return ordered.view(self.array.dtype)
+
+    @cached_property
+    def extremes(self) -> Extremes | None:
+        """The least and the greatest of each group; None where there is a NaN among them."""
+        floats, groups = self.array.dtype == np.float64, self.groups
+        if groups.prefers_group_loops:
+            low, high, nan = _ends_of_sorted(self.sorted_by_group.view(np.int64), groups.offsets, floats)
+        else:
+            low, high, nan = _ends(self.bits, groups.ids, groups.n, floats)
+        if nan:
+            return None
+        if not floats:
+            return Extremes(low, high, low > high)
+        least, greatest = ((end ^ ((end >> 63) & HIGHEST)).view(np.float64) for end in (low, high))  # as `_ordered`
+        return Extremes(least, greatest, low > high)
+
+    @cached_property
+    def min_max(self) -> tuple[float, float]:
+        """The least and the greatest of all; NaN where there is one, inf and -inf of none."""
+        extremes = self.extremes
+        if extremes is None or not len(self.array):
+            return float(self.array.min(initial=np.inf)), float(self.array.max(initial=-np.inf))
+        filled = ~extremes.empty
+        return float(extremes.low[filled].min()), float(extremes.high[filled].max())
+
+    @cached_property
+    def exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The lowest and the highest exponent of each group's doubles other than 0; the lowest is higher if none."""
+        return exponent_range(self.bits[np.newaxis], self.groups.ids, self.groups.n)
+
+    @cached_property
+    def sorted_exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The same by one group after the other, counted from 1, as a double holds them."""
+        return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

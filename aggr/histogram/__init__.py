@@ -1,0 +1,1 @@
+"""Counts by whole-number keys, in bytes: what DDSketch and HdrHistogram share."""

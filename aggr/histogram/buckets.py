@@ -1,0 +1,295 @@
+"""Buckets: the field of a state that holds histograms over whole-number keys, which HdrHistogram and DDSketch share.
+
+Keys are counted by `loops`; the histograms of a group are added up in a line of cells that stays in the cache. Keys
+that lie far apart are listed and sorted by numpy: few columns have some, and a sort takes long to compile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import Int, compiled
+from aggr.fields import Field
+from aggr.groups.groups import Groups, check_lengths
+from aggr.histogram.column import (
+    DAMAGED,
+    HISTOGRAM_TYPE,
+    MOST,
+    Histograms,
+    capped,
+    check_histograms,
+    column_of,
+    whole,
+    within,
+)
+from aggr.histogram.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
+from aggr.histogram.loops import (
+    EMPTY,
+    FEW,
+    LINE,
+    ONE,
+    PLACE,
+    SPARSE,
+    WORD_OF,
+    Rows,
+    Whole,
+    Written,
+    counted,
+    reach,
+    room,
+    write_cells,
+    write_marked,
+)
+from aggr.histogram.pairs import add_two, lists_of
+from aggr.histogram.reading import LAST as _LAST
+from aggr.histogram.reading import Packed, next_number
+
+_OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
+_UNASKED = np.zeros((0, 0), np.int64)  # no ranks are asked for
+_MARKED = 2  # cells a byte, above which those that are used are marked
+_APART = 4  # cells a byte, above which the keys of two histograms are merged as lists
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets(Field):
+    """The field of a state that holds histograms, a column of `aggr.histogram.column.HISTOGRAM_TYPE`.
+
+    Histograms are checked as they are merged and, by `packed`, as they are read: alone that takes a quarter of a merge.
+
+    Parameters
+    ----------
+    most : int or None
+        Keep at most this many neighbouring keys: every key more than ``most - 1`` below the highest one counts
+        at the lowest key kept. What is kept depends on the highest key alone, so the order of merges does not
+        show.
+    least, greatest : int
+        What keys can be; states that have others are refused.
+    wider : bool
+        Take histograms of more than ``most`` keys, to fold them.
+    """
+
+    most: int | None = None
+    least: int = -(2**31)
+    greatest: int = 2**31 - 1
+    wider: bool = False
+
+    def count(
+        self, keys: NDArray[np.integer], groups: Groups, ends: tuple[Whole, Whole] | None = None
+    ) -> pa.StructArray:
+        """Count the keys of each group; keys must lie within int32, sorted by group.
+
+        ``ends`` are the least and the greatest key of each group, where they are known; without keys, 1 and 0.
+        """
+        check_lengths(len(keys), groups, "keys")
+        if not len(keys):
+            none = np.zeros(groups.n, np.int64)
+            return _column(none, none, none, np.zeros(0, np.uint8), np.zeros(groups.n + 1, np.int64))
+        keys, until = keys.astype(np.int32, copy=False), groups.offsets  # one type, so that loops are compiled once
+        low, high = ends or reach(keys, until)
+        low = np.maximum(low, high - (self.most or FAR) + 1)
+        spans = np.maximum(high - low + 1, 0)
+        rows = np.diff(until)
+        sparse = spans > np.maximum(np.minimum(EMPTY * rows, LINE), np.maximum(SPARSE * rows, FEW))
+        column = _column(*counted(keys, until, low, np.where(sparse, 0, spans)))
+        if not sparse.any():
+            return column
+        ids = np.repeat(np.flatnonzero(sparse), rows[sparse])
+        apart = keys[np.repeat(sparse, rows)]
+        apart = apart if self.most is None else np.maximum(apart, low[ids])
+        return _put(column, sparse, _listed(ids, apart, None, sparse))
+
+    def count_weighted(self, keys: NDArray[np.integer], weights: Whole, groups: Groups) -> pa.StructArray:
+        """Count the keys of each group, each as often as its weight, from 1, says; as `merge` of single rows."""
+        ones = Histograms(np.ones(len(keys), np.int64), keys.astype(np.int64), weights)
+        return self.merge(ones.to_arrow(), groups)
+
+    def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        return self._merge(column, groups, False)
+
+    def merge_checked(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        return self._merge(column, groups, True)
+
+    def _merge(self, column: pa.StructArray, groups: Groups, checked: bool) -> pa.StructArray:
+        check_lengths(len(column), groups, "histograms")
+        column = field_of_type(column, HISTOGRAM_TYPE)
+        low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
+        data, places = of_arrow(column.field("counts"))
+        bounds = self.most or FAR, FAR if self.wider else self.most or FAR, self.least, self.greatest
+        written, sparse, broken, overflown = _merged(
+            groups.rows_by_group, groups.offsets, low, high, totals, data, places, *bounds, checked, _UNASKED
+        )
+        if broken:
+            raise DamagedState(DAMAGED)
+        if overflown:
+            raise OverflowError("a count grew beyond int64")
+        merged = _column(*written)
+        if not sparse.any():
+            return merged
+        rows = sparse[groups.ids]
+        given = Histograms.of(column.filter(pa.array(rows)))
+        ids = groups.ids[rows][given.rows()]
+        return _put(merged, sparse, _listed(ids, np.maximum(given.keys, written[0][ids]), given.counts, sparse))
+
+    def packed(self, states: pa.StructArray, name: str) -> Packed:
+        """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
+        return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
+
+    def check_first(self, column: pa.StructArray) -> None:
+        field_of_type(column, HISTOGRAM_TYPE)
+
+    def check(self, column: pa.StructArray) -> None:
+        check_histograms(column, self.most or FAR, self.least, self.greatest)
+
+
+def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole) -> pa.StructArray:
+    return column_of(low, high, totals, to_arrow(data, offsets))
+
+
+def _listed(
+    ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
+) -> pa.StructArray:
+    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None counts 1 each.
+
+    Group and key are sorted as one number, which numpy does fastest.
+    """
+    both = (ids.astype(np.int64) << 32) | (keys.astype(np.int64) + _OFFSET)
+    if counts is None:
+        both.sort()
+    else:
+        order = np.argsort(both)
+        both, counts = both[order], counts[order]
+    first = np.flatnonzero(np.append(True, both[1:] != both[:-1]))
+    summed = np.diff(first, append=len(both)) if counts is None else np.add.reduceat(counts, first)
+    sizes = np.bincount(both[first] >> 32, minlength=len(chosen))[chosen]
+    return Histograms(sizes, (both[first] & _KEY) - _OFFSET, summed).to_arrow()
+
+
+def _put(column: pa.StructArray, chosen: NDArray[np.bool_], others: pa.StructArray) -> pa.StructArray:
+    """Put other histograms in the place of the chosen ones."""
+    rows = np.arange(len(column))
+    rows[chosen] = len(column) + np.arange(len(others))
+    return pa.concat_arrays([column, others]).take(pa.array(rows))
+
+
+@compiled
+def _merged(
+    rows: Rows,
+    until: Whole,
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    total: Whole,
+    given: Bytes,
+    places: Whole,
+    most: int,
+    widest: int,
+    lowest: int,
+    highest: int,
+    checked: bool,
+    unasked: Whole,
+) -> tuple[Written, NDArray[np.bool_], bool, bool]:
+    """Merge the histograms of each group, which has ``rows[until[g]:until[g + 1]]``.
+
+    Say as well which groups were left out because their keys lie far apart, of which only the lowest key to keep is
+    told; whether a histogram is damaged; and whether a count grew beyond int64.
+    """
+    n, broken, overflown = len(until) - 1, False, False
+    sparse = np.zeros(n, np.bool_)
+    lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
+    # a sum takes no more bytes than what is summed, and before each may be a gap
+    data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
+    few = np.int64(FEW)  # as it stands there, what it is given to would be compiled for it once more
+    line, lists, found = room(few), lists_of(few), np.zeros((0, 0), np.int64)
+    at: Int = np.int64(0)
+    for group in range(n):
+        least: Int
+        greatest: Int
+        least, greatest, size = FAR, -FAR, 0
+        several, first, last = 0, np.int64(-1), np.int64(-1)  # the rows that count anything
+        for i in range(until[group], until[group + 1]):
+            row = np.int64(rows[i])
+            bytes_of = places[row + 1] - places[row]
+            broken |= not within(low[row], high[row], total[row], bytes_of, widest, lowest, highest)
+            if total[row]:
+                several, first, last = several + 1, row if several == 0 else first, row
+                least, greatest = min(least, np.int64(low[row])), max(greatest, np.int64(high[row]))
+                size += places[row + 1] - places[row]
+                totals[group] = capped(totals[group], total[row])
+        folded = max(least, greatest - most + 1)
+        span = greatest - folded + 1
+        overflown |= several != 1 and totals[group] == MOST
+        if broken:
+            break
+        if several == 1 and folded == least:  # alone: as it is
+            begin, end = places[first], places[first + 1]
+            if checked:
+                broken |= not whole(low[first], high[first], total[first], given, begin, end, unasked, first, found)
+            to, of = np.uint64(at), np.uint64(begin)
+            for byte in range(end - begin):  # without signs, which takes a tenth of the time
+                data[to + np.uint64(byte)] = given[of + np.uint64(byte)]
+            at += end - begin
+        elif several == 2 and folded == least and span > _APART * size:
+            if size >= len(lists[0]):
+                lists = lists_of(2 * size)
+            at = add_two(low, high, total, given, places, first, last, lists, data, at)
+            if at < 0:
+                broken = True
+                break
+        elif size and span > max(min(EMPTY * size, LINE), max(SPARSE * size, FEW)):
+            sparse[group] = True
+        elif size:
+            if span > len(cells):
+                cells, marks = np.zeros(2 * span, np.int64), np.zeros(2 * span // 64 + 1, np.uint64)
+                line = room(2 * span)
+            apart = span > _MARKED * size
+            for i in range(until[group], until[group + 1]):
+                row = np.int64(rows[i])
+                if total[row]:
+                    here, end = places[row], places[row + 1]
+                    if checked and not whole(low[row], high[row], total[row], given, here, end, unasked, row, found):
+                        broken = True
+                        break  # its keys may lie anywhere
+                    _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)
+            at = (
+                write_marked(cells, marks, span, line, data, at) if apart else write_cells(cells[:span], line, data, at)
+            )
+        if size:
+            lows[group], highs[group] = folded, greatest
+        offsets[group + 1] = at
+    return (lows, highs, totals, data[:at].copy(), offsets), sparse, broken, overflown
+
+
+@compiled
+def _add(line: Whole, marks: NDArray[np.uint64], apart: bool, cell: Int, given: Bytes, at: Int, end: Int) -> None:
+    """Add a sound histogram to a line, from the cell of its lowest key on; cell 0 gets what lies before it.
+
+    Where the keys lie apart, a bit marks each cell that is used.
+    """
+    use: Int
+    while at < end:
+        word = word_at(given, at) if at + WORD <= end else LONGER
+        if not word & LONGER:
+            for i in range(WORD):
+                byte: Int = np.int64((word >> np.uint64(8 * i)) & _LAST)
+                gap = -(byte & 1)
+                use = np.uint64(max(cell, 0))
+                count = (byte >> 1) & ~gap
+                line[use] += count
+                if apart:
+                    marks[use >> WORD_OF] |= np.uint64(count != 0) << (use & PLACE)
+                cell += 1 + ((byte >> 1) & gap)
+            at += WORD
+            continue
+        for _ in range(WORD):
+            if at < end:
+                number, at = next_number(given, at, end)
+                use = np.uint64(max(cell, 0))
+                line[use] += max(number, 0)
+                if apart and number > 0:
+                    marks[use >> WORD_OF] |= ONE << (use & PLACE)
+                cell += advance(number)

@@ -1,0 +1,217 @@
+"""Columns of histograms: whole-number keys and how often each occurs, a column of them a row.
+
+A state holds a histogram's lowest key and its highest, how many values it counts, and the counts of the keys from the
+one to the other in the bytes of `aggr.histogram.leb128`.
+
+    keys     7  8  9        40              counts   5  1  2        3
+    state    low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
+
+The first count and the last are not 0, and what lies between is written in one way only, so equal histograms have equal
+bits. A small count costs a byte.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import Int, compiled
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import sum_by_group
+from aggr.histogram import leb128
+from aggr.histogram.leb128 import (
+    FAR,
+    LONGER,
+    WORD,
+    Bytes,
+    advance,
+    gaps_of,
+    get_number,
+    of_arrow,
+    sums_of,
+    word_at,
+)
+from aggr.histogram.ragged import Ragged
+
+HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
+
+Whole = NDArray[np.int64]
+
+DAMAGED = "holds buckets that break off, do not end where they should, or do not add up to its total"
+
+MOST = np.int64(np.iinfo(np.int64).max)
+_MOST = np.uint64(MOST)
+NEVER = np.uint64(2**64 - 1)  # a rank that no histogram has
+LAST_BYTE = np.uint64(56)
+
+
+class Histograms(NamedTuple):
+    """``n`` histograms: ``sizes`` buckets each, shape (n,), their ``keys`` and ``counts``, above 0, end to end."""
+
+    sizes: Whole
+    keys: Whole
+    counts: Whole
+
+    @classmethod
+    def of(cls, column: pa.StructArray) -> Histograms:
+        """Read a column of `HISTOGRAM_TYPE`; a damaged one raises `DamagedState`, a ``ValueError``."""
+        column = check_histograms(column)
+        low = column.field("low").to_numpy().astype(np.int64)
+        return cls(*leb128.read(low, column.field("counts"))[0])
+
+    def to_arrow(self) -> pa.StructArray:
+        """Write a column of `HISTOGRAM_TYPE`; a total beyond int64 is written as the greatest int64."""
+        low, high, totals = _ends(*self)
+        return column_of(low, high, totals, leb128.write(low, *self))
+
+    def rows(self) -> NDArray[np.intp]:
+        """The histogram each bucket belongs to."""
+        return Ragged(self.sizes, self.keys).rows()
+
+    def totals(self) -> NDArray[np.int64]:
+        """Count all values of each histogram, shape (n,)."""
+        return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
+
+
+def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:
+    """Make a column of `HISTOGRAM_TYPE`."""
+    columns = [pa.array(low.astype(np.int32)), pa.array(high.astype(np.int32)), pa.array(totals), counts]
+    return pa.StructArray.from_arrays(columns, fields=list(HISTOGRAM_TYPE))
+
+
+def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR) -> pa.StructArray:
+    """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless `to_arrow` can have written each row.
+
+    Parameters
+    ----------
+    column : column of histograms, shape (n,)
+    most : int
+        Keys from the lowest to the highest, at most.
+    least, greatest : int
+        What keys lie between.
+    """
+    column = field_of_type(column, HISTOGRAM_TYPE)
+    low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
+    data, places = of_arrow(column.field("counts"))
+    none = np.zeros((0, len(low)), np.int64)
+    if not find_keys(low, high, totals, data, places, none, most, least, greatest)[1]:
+        raise DamagedState(DAMAGED)
+    return column
+
+
+@compiled
+def find_keys(
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    totals: Whole,
+    data: Bytes,
+    places: Whole,
+    ranks: Whole,
+    most: Int,
+    least: Int,
+    greatest: Int,
+) -> tuple[Whole, bool]:
+    """Find the keys of the values at ``ranks`` in each histogram, and say whether all are sound: in the same pass.
+
+    Ranks are counted from 0 in key order, shape (asked, n), and never go down from one to the next that is asked. For
+    one outside ``[0, total)`` there is some key, or 0.
+    """
+    asked, n = ranks.shape
+    keys = np.zeros((asked, n), np.int64)
+    for row in range(n):
+        at, end, total = places[row], places[row + 1], totals[row]
+        if not within(low[row], high[row], total, end - at, most, least, greatest):
+            return keys, False
+        if total and not whole(low[row], high[row], total, data, at, end, ranks, row, keys):
+            return keys, False
+    return keys, True
+
+
+@compiled
+def within(low: Int, high: Int, total: Int, size: Int, most: Int, least: Int, greatest: Int) -> bool:
+    """Say whether a histogram's ends are possible; ``size`` is how many bytes its counts have. An empty one is zero."""
+    if total == 0:
+        return bool(size == 0 and low == 0 and high == 0)
+    return bool(total > 0 and size > 0 and least <= low <= high <= greatest and np.int64(high) - low < most)
+
+
+@compiled
+def whole(low: Int, high: Int, total: Int, data: Bytes, at: Int, end: Int, ranks: Whole, row: Int, keys: Whole) -> bool:
+    """Say whether the counts between two places are written as they must be, from one key to the other.
+
+    The keys at the ``ranks`` of this row are put into ``keys`` on the way. Eight bytes are read at once where each is
+    a number and none of the ranks is among them.
+    """
+    key, seen, found, alone = np.int64(low), np.uint64(0), 0, at
+    wrong, before = np.uint64(0), np.uint64(1)  # as if a gap came before: the first number must be a count
+    rank = np.uint64(max(ranks[0, row], 0)) if len(ranks) else NEVER
+    while at < end:
+        if at >= alone and at + WORD <= end:
+            word = word_at(data, at)
+            if not word & LONGER:
+                counts, far = sums_of(word)
+                if seen + counts <= rank:
+                    gaps, never = gaps_of(word, before)
+                    wrong |= never
+                    before = gaps >> LAST_BYTE
+                    seen += counts
+                    key += np.int64(far)
+                    at += WORD
+                    continue
+            alone = at + WORD  # these one by one
+        number: Int = np.int64(data[at])
+        if number < 128:  # most are one byte
+            number = (number >> 1) ^ -(number & 1)
+            at += 1
+            seen += np.uint64(max(number, 0))
+        else:
+            number, at = get_number(data, at, end)
+            if not long_enough(number, data[max(at, 1) - 1], at):
+                return False
+            seen = saturated(seen, max(number, 0))
+        while seen > rank:
+            keys[found, row] = key
+            found += 1
+            rank = np.uint64(max(ranks[found, row], 0)) if found < len(ranks) else NEVER
+        gap = np.uint64(number <= 0)
+        wrong |= (gap & before) | np.uint64(number == -1)
+        before = gap
+        key += advance(number)
+    sound = not (wrong or before) and key == np.int64(high) + 1
+    return sound and saturated(seen, np.int64(0)) == np.uint64(total)
+
+
+@compiled
+def long_enough(number: Int, last_byte: Int, after: Int) -> bool:
+    """Say whether a number of several bytes neither breaks off, nor takes more than it needs, nor is too wide a gap."""
+    return bool(after >= 0 and last_byte != 0 and number >= -FAR)
+
+
+@compiled
+def saturated(seen: Int, count: Int) -> Int:
+    """Add a count to a sum of counts, both without a sign, at most up to the greatest int64."""
+    return min(seen + np.uint64(count), _MOST)
+
+
+@compiled
+def capped(total: Int, count: Int) -> Int:
+    """Add a count to a total, at most up to the greatest int64."""
+    return total + count if total <= MOST - count else MOST
+
+
+@compiled
+def _ends(sizes: Whole, keys: Whole, counts: Whole) -> tuple[Whole, Whole, Whole]:
+    """Find the lowest and the highest key of each histogram, 0 of an empty one, and its total."""
+    low, high, totals = np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64)
+    at: Int = np.int64(0)
+    for row in range(len(sizes)):
+        if sizes[row]:
+            low[row], high[row] = keys[at], keys[at + sizes[row] - 1]
+        for _ in range(sizes[row]):
+            totals[row] = capped(totals[row], counts[at])
+            at += 1
+    return low, high, totals

@@ -1,0 +1,197 @@
+"""Zig-zag LEB128: the counts of neighbouring keys in as few bytes as they need, as HdrHistogram V2 writes them.
+
+    keys 7, 8, 9, 40, counts 5, 1, 2, 3, from key 7 on:    5  1  2  -30  3    ──▶   0a 02 04 3b 06
+
+A count stands for itself, 0 for one key without any, -n for n of them. A number's sign becomes its lowest bit, 0, -1,
+1, -2 → 0, 1, 2, 3; then seven bits a byte, the lowest first, and the eighth says that more follow. The ninth byte holds
+all eight of its bits, so that nine bytes are enough for int64.
+
+Source: the LEB128-64b9B variant of HdrHistogram.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import Int, compiled
+
+LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
+FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
+
+Bytes = NDArray[np.uint8]
+Whole = NDArray[np.int64]
+
+_SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
+
+# eight bytes in one word: the same bits of each, and their sums by pairs of bytes
+WORD = 8
+LONGER = np.uint64(0x8080808080808080)
+_EACH, _BELOW, _HALVES = np.uint64(0x0101010101010101), np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x3F3F3F3F3F3F3F3F)
+_PAIRS, _PAIR_SUM = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0001000100010001)
+_ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.uint64(48)
+
+
+def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
+    """Write the counts of histograms, each from a key ``first`` on that is not above its least.
+
+    Parameters
+    ----------
+    first, sizes : arrays of int64, shape (n,)
+        Where each begins, and how many counts above 0 it has.
+    keys, counts : arrays of int64, all histograms end to end
+
+    Returns
+    -------
+    array of binary, shape (n,)
+
+    Examples
+    --------
+    >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
+    '0a02043b06'
+    """
+    return to_arrow(*_write(first, sizes, keys, counts))
+
+
+def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, NDArray[np.bool_]]:
+    """Read what `write` wrote: sizes, keys and counts; where each histogram ends, `FAR` at most; which break off.
+
+    >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
+    >>> keys, counts, ends, broken
+    (array([ 7,  8,  9, 40]), array([5, 1, 2, 3]), array([41,  0]), array([False,  True]))
+    """
+    sizes, keys, counts, ends, broken = _read(first, *of_arrow(rows))
+    return (sizes, keys, counts), ends, broken
+
+
+def to_arrow(data: Bytes, offsets: Whole) -> pa.BinaryArray:
+    """Make a column of bytes that lie end to end."""
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise ValueError("too many buckets in one batch of states; use smaller batches")
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+
+
+def of_arrow(rows: pa.BinaryArray) -> tuple[Bytes, Whole]:
+    """Show a column's bytes, and where each row's begin and end.
+
+    Places are of 64 bits wherever loops read them, so that each loop is compiled once.
+    """
+    if rows.type != pa.binary():  # other systems write them as large ones, or as views
+        rows = rows.cast(pa.binary())
+    _, offsets, data = rows.buffers()
+    # by their count: a buffer may be longer than what it holds, by any number of bytes
+    places = np.frombuffer(offsets, np.int32, len(rows) + 1, 4 * rows.offset) if offsets else np.zeros(1, np.int32)
+    return np.frombuffer(data or b"", np.uint8), places.astype(np.int64)
+
+
+@compiled
+def put_number(data: Bytes, at: Int, number: Int) -> Int:
+    """Write a number at a place; return the place after it."""
+    word = np.uint64((number << 1) ^ (number >> 63))
+    last = at + LONGEST - 1
+    while word > _SEVEN_BITS and at < last:
+        data[at] = (word & _SEVEN_BITS) | _MORE
+        word >>= _SEVEN
+        at += 1
+    data[at] = word
+    return at + 1
+
+
+@compiled
+def get_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+    """Read the number at a place before ``end``; return it and the place after it, -1 where it breaks off."""
+    word, shift = np.uint64(0), np.uint64(0)
+    more: Any = True
+    while more and at < end:
+        byte = np.uint64(data[at])
+        more = byte >= _MORE and shift < _LAST
+        word |= ((byte & _SEVEN_BITS) if more else byte) << shift
+        shift += _SEVEN
+        at += 1
+    number = np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1))
+    return number, -1 if more else at
+
+
+@compiled
+def advance(number: Int) -> Int:
+    """Say how many keys a number of a histogram goes on: a count one, a gap as many as it leaves out."""
+    return max(-number, 1)
+
+
+@compiled
+def word_at(data: Bytes, at: Int) -> Any:
+    """Show the eight bytes from a place on as one word, the first lowest; where none is `LONGER`, each is a number."""
+    word, place = np.uint64(0), np.uint64(at)  # without a sign: a place that may be negative takes longer to find
+    for i in range(WORD):
+        word |= np.uint64(data[place + np.uint64(i)]) << np.uint64(8 * i)
+    return word
+
+
+@compiled
+def gaps_of(word: Any, before: Any) -> tuple[Any, Any]:
+    """Find which of eight numbers of a byte are gaps, a bit for each byte, and bits where there is what nobody writes.
+
+    That is a gap after a gap, and a gap of one key that is not written as 0; ``before`` is 1 where the number before
+    was a gap, otherwise 0.
+    """
+    empty = (((word + _BELOW) & LONGER) ^ LONGER) >> _SEVEN
+    gaps = (word & _EACH) | empty
+    return gaps, (gaps & ((gaps << _BYTE) | before)) | ((((word ^ _EACH) + _BELOW) & LONGER) ^ LONGER)
+
+
+@compiled
+def sums_of(word: Any) -> tuple[Any, Any]:
+    """Add up eight numbers of a byte each: their counts, and the keys that they go on."""
+    halves = (word >> _ONE) & _HALVES
+    away = halves & ((word & _EACH) * _ALL)
+    counts = halves ^ away
+    keys = (((away & _PAIRS) + ((away >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR
+    return (((counts & _PAIRS) + ((counts >> _BYTE) & _PAIRS)) * _PAIR_SUM) >> _LAST_PAIR, keys + _BYTE
+
+
+@compiled
+def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Bytes, Whole]:
+    """Write the numbers; return the bytes and where each histogram's begin and end."""
+    data, offsets = np.empty((LONGEST + 6) * len(keys), np.uint8), np.zeros(len(sizes) + 1, np.int64)
+    at: Int = np.int64(0)  # a literal 0 would be a type of its own, and compiled as well
+    entry = 0
+    for row in range(len(sizes)):
+        key = first[row]
+        for _ in range(sizes[row]):
+            missing = keys[entry] - key
+            if missing:
+                at = put_number(data, at, -missing if missing > 1 else np.int64(0))
+            at = put_number(data, at, counts[entry])
+            key = keys[entry] + 1
+            entry += 1
+        offsets[row + 1] = at
+    return data[:at].copy(), offsets
+
+
+@compiled
+def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
+    """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
+    n = len(first)
+    most = places[n] - places[0]  # a byte for each count at least
+    sizes, keys, counts = np.zeros(n, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    ends, broken = np.zeros(n, np.int64), np.zeros(n, np.bool_)
+    entry = 0
+    for row in range(n):
+        key, at, end, before = first[row], places[row], places[row + 1], entry
+        while 0 <= at < end:
+            number, at = get_number(data, at, end)
+            if at < 0:
+                broken[row] = True
+                continue
+            if number > 0:
+                keys[entry] = key
+                counts[entry] = number
+                entry += 1
+            key = min(key + advance(max(number, -FAR)), FAR)
+        ends[row] = key
+        sizes[row] = entry - before
+    return sizes, keys[:entry].copy(), counts[:entry].copy(), ends, broken

@@ -1,0 +1,167 @@
+"""LogarithmicMapping: positive numbers to whole-number keys and back, as DDSketch has them.
+
+A double's exponent and first bits name one of 2048 equal steps between two powers of two. Most steps lie within one
+bucket, so a table of steps gives the key; only rows in a step that a bucket's edge runs through need a logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import compiled
+from aggr.histogram.exponential import exp2
+
+Floats = NDArray[np.float64]
+Keys = NDArray[np.int32]
+
+_CACHED_ROWS = 1 << 16  # rows worked on at once: 512 KiB of doubles stay in the cache
+_STEP_BITS = 11  # steps between two powers of two, as bits
+_SHIFT = 52 - _STEP_BITS
+_MOST_EXPONENTS = 64  # a table of up to 512 KiB
+_EDGE = -(2**31)  # in a table: an edge runs through this step
+
+
+@dataclass(frozen=True)
+class LogarithmicMapping:
+    """Positive numbers to whole-number keys and back: bucket ``k`` holds ``(γ^(k−1), γ^k]``.
+
+    >>> LogarithmicMapping(0.01).keys(np.array([1.0, 100.0]))
+    array([  0, 231], dtype=int32)
+    """
+
+    relative_accuracy: float
+
+    @property
+    def gamma(self) -> float:
+        """The ratio of a bucket's upper bound to its lower one."""
+        return 1.0 + self._step
+
+    @property
+    def least(self) -> float:
+        """The magnitude up to which a value counts as zero."""
+        return sys.float_info.min * self.gamma
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The keys between which all buckets of doubles lie, those of other writers among them."""
+        low, high = (math.log(edge) * self._multiplier / math.log(2.0) for edge in (5e-324, sys.float_info.max))
+        return math.floor(low) - 1, math.ceil(high) + 1
+
+    @property
+    def _step(self) -> float:
+        return 2.0 * self.relative_accuracy / (1.0 - self.relative_accuracy)
+
+    @property
+    def _multiplier(self) -> float:
+        return 1.0 / math.log1p(self._step) * math.log(2.0)
+
+    def keys(self, values: Floats) -> NDArray[np.int32]:
+        """Find the bucket of each value; raises ``ValueError`` for one that is not above 0 and finite."""
+        span = float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))
+        if len(values) and not 0.0 < span[0] <= span[1] < np.inf:  # as well where there is a NaN
+            raise ValueError(f"buckets hold numbers above 0 and below infinity; got {span[0]} … {span[1]}")
+        return self._keys_within(values, span)
+
+    def _keys_within(self, values: Floats, span: tuple[float, float]) -> NDArray[np.int32]:
+        """Find the bucket of each value, all of which are known to lie within ``span``, above 0 and finite."""
+        table = self._table(values, span)
+        if table is not None:
+            return table.keys(values)
+        keys = np.empty(len(values), np.int32)
+        for start in range(0, len(values), _CACHED_ROWS):
+            part = slice(start, start + _CACHED_ROWS)
+            keys[part] = self._keys(values[part])
+        return keys
+
+    def _table(self, values: Floats, span: tuple[float, float]) -> StepTable | None:
+        """Find the table for values, where one pays: many values, of not too many powers of two, in wide buckets."""
+        # a bucket is 2α of a value wide, a step at most 2^-11: of fewer than 8 steps a bucket too many have an edge
+        if len(values) < _CACHED_ROWS or self.relative_accuracy < 2.0**-_STEP_BITS * 4:
+            return None
+        low, high = (int(np.float64(edge).view(np.int64)) >> 52 for edge in span)
+        low, high = low - low % 8, high - high % 8 + 8  # so that few tables serve many batches
+        return _step_table(self, low, high) if high - low <= _MOST_EXPONENTS else None
+
+    def _keys(self, values: Floats) -> Floats:
+        place = np.log(values)
+        place *= 1.0 / math.log(2.0) * self._multiplier
+        keys: Floats = np.ceil(place)
+        # numpy's logarithm may differ from the C library's in the last bits, by machine: decide as the C
+        # library does wherever that could move a value over a bucket's edge. A logarithm within 4 units in the last
+        # place and two products are off by 1.2e-15 of the place; 4e-15 and 1e-9 leave room, at one row in 10^8
+        reach = max(float(place.max()), -float(place.min()), 1.0)
+        place -= np.rint(place)
+        near = np.flatnonzero(np.abs(place) <= 1e-9 + 4e-15 * reach)
+        if len(near):
+            unique, where = np.unique(values[near], return_inverse=True)
+            exact = [math.ceil(math.log(value, 2) * self._multiplier) for value in unique.tolist()]
+            keys[near] = np.array(exact, np.float64)[where]
+        return keys
+
+    def values(self, keys: NDArray[np.int64]) -> Floats:
+        """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
+        low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
+        if high - low < keys.size // 2:  # each key once
+            values: Floats = self._values(np.arange(low, high + 1))[keys - low]
+            return values
+        return self._values(keys)
+
+    def _values(self, keys: NDArray[np.int64]) -> Floats:
+        power = keys / self._multiplier
+        half = np.where(power > 1023.0, 1.0, 0.0)  # keep the last buckets from overflowing half way
+        with np.errstate(over="ignore"):
+            values: Floats = exp2(power - half) * (2.0 / (1.0 + self.gamma)) * (1.0 + half)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class StepTable:
+    """The key of each step from ``first`` on, or `_EDGE`."""
+
+    mapping: LogarithmicMapping
+    first: int
+    key: NDArray[np.int32]
+
+    def keys(self, values: Floats) -> NDArray[np.int32]:
+        """Look up keys; take the logarithm of the few values beside an edge."""
+        keys, beside = _looked_up(values.view(np.int64), self.first, self.key)
+        if len(beside):
+            keys[beside] = self.mapping._keys(values[beside])
+        return keys
+
+
+@compiled
+def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
+    """Find the key of each double's step, and the doubles in steps that an edge runs through."""
+    keys, beside, found = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
+    for i in range(len(bits)):
+        key = table[(bits[i] >> _SHIFT) - first]
+        keys[i] = key
+        beside[found] = i
+        found += key == _EDGE
+    return keys, beside[:found].copy()
+
+
+@lru_cache(maxsize=32)
+def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
+    """Compute the keys of all steps from one exponent, as a double holds it, to another, exclusive."""
+    first = low << _STEP_BITS
+    bits = np.arange(first, high << _STEP_BITS, dtype=np.int64) << _SHIFT
+    inside = (bits >= np.float64(mapping.least).view(np.int64)) & (bits < np.float64(np.inf).view(np.int64))
+    key = np.full(len(bits), _EDGE, np.int32)
+    begins = bits[inside].view(np.float64)
+    ends = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
+    # a hair wider than the step, so that rounding within it cannot reach an edge either
+    margin = 1.0 + 1e-9
+    lowest, highest = (
+        mapping._keys(begins / margin),
+        mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin),
+    )
+    key[inside] = np.where(lowest == highest, lowest, _EDGE).astype(np.int32)
+    return StepTable(mapping, first, key)

@@ -1,0 +1,88 @@
+"""Pairs: two histograms added up by their keys, whatever lies between these.
+
+Most merges of a stream are of two: what is held, and what has come. Cells take as long as the keys lie apart; listed
+and interleaved, the keys of two take as long as there are keys.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import Int, compiled
+from aggr.histogram.column import Whole, saturated
+from aggr.histogram.leb128 import Bytes
+from aggr.histogram.loops import write_keys
+from aggr.histogram.reading import listed
+
+Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of the first, of the second, and of both
+
+
+@compiled
+def lists_of(most: Int) -> Lists:
+    """Make room for two histograms of so many bytes altogether."""
+    n = most + 1
+    return (
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+        np.empty(n, np.int64),
+    )
+
+
+@compiled
+def add_two(
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    total: Whole,
+    given: Bytes,
+    places: Whole,
+    first: Int,
+    second: Int,
+    lists: Lists,
+    data: Bytes,
+    at: Int,
+) -> Int:
+    """Write the sum of the histograms of two rows, which count something; return the place after, -1 for damage."""
+    keys_1, counts_1, keys_2, counts_2, keys, counts = lists
+    n = listed(low[first], high[first], given, places[first], places[first + 1], keys_1, counts_1)
+    m = listed(low[second], high[second], given, places[second], places[second + 1], keys_2, counts_2)
+    if not (_adds_up(counts_1, n, total[first]) and _adds_up(counts_2, m, total[second])):
+        return np.int64(-1)
+    size = _interleave(keys_1, counts_1, np.uint64(n), keys_2, counts_2, np.uint64(m), keys, counts)
+    return write_keys(keys, counts, size, data, at)
+
+
+@compiled
+def _adds_up(counts: Whole, size: Int, total: Int) -> bool:
+    """Say whether there are that many; a size of -1 is that of a damaged histogram."""
+    seen = np.uint64(0)
+    for i in range(size):
+        seen = saturated(seen, counts[i])
+    return bool(size >= 0 and seen == np.uint64(total))
+
+
+@compiled
+def _interleave(
+    keys_1: Whole, counts_1: Whole, n: Int, keys_2: Whole, counts_2: Whole, m: Int, keys: Whole, counts: Whole
+) -> Int:
+    """Merge two ascending lists of keys, adding up the counts of those that are in both; say how many keys come out."""
+    i, j, size, one = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(1)
+    while i < n and j < m:  # without branches: keys come as chance has them
+        a, b = keys_1[i], keys_2[j]
+        keys[size] = min(a, b)
+        counts[size] = (a <= b) * counts_1[i] + (b <= a) * counts_2[j]
+        i += np.uint64(a <= b)
+        j += np.uint64(b <= a)
+        size += one
+    while i < n:
+        keys[size], counts[size] = keys_1[i], counts_1[i]
+        i += one
+        size += one
+    while j < m:
+        keys[size], counts[size] = keys_2[j], counts_2[j]
+        j += one
+        size += one
+    return np.int64(size)

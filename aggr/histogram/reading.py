@@ -1,0 +1,230 @@
+"""Reading histograms: what a column of them tells, in one pass over the bytes of each, without listing its buckets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import Int, compiled
+from aggr.histogram.column import (
+    DAMAGED,
+    HISTOGRAM_TYPE,
+    LAST_BYTE,
+    MOST,
+    NEVER,
+    Histograms,
+    Whole,
+    find_keys,
+    long_enough,
+    saturated,
+    within,
+)
+from aggr.histogram.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, word_at
+
+Floats = NDArray[np.float64]
+
+FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
+
+
+class Packed(NamedTuple):
+    """``n`` histograms as a column holds them; each is checked as its keys are found.
+
+    ``low``, ``high`` are the lowest and the highest keys, ``totals`` how many values each counts, shape (n,); the
+    counts of row ``i`` are ``data[places[i]:places[i + 1]]``. ``bounds`` are those of `check_histograms`, ``name`` is
+    the field's, for errors.
+    """
+
+    low: NDArray[np.int32]
+    high: NDArray[np.int32]
+    totals: Whole
+    data: Bytes
+    places: Whole
+    bounds: tuple[int, int, int]
+    name: str
+
+    @classmethod
+    def of(
+        cls, column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR, name: str = "buckets"
+    ) -> Packed:
+        """Show a column of `aggr.histogram.column.HISTOGRAM_TYPE`, bounded as `check_histograms` has it.
+
+        Raises ``OverflowError`` where a histogram counts beyond int64, `DamagedState` for a column of another type.
+        """
+        column = field_of_type(column, HISTOGRAM_TYPE)
+        low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))
+        if len(totals) and totals.max() == MOST:  # as a total beyond int64 is written
+            totals = Histograms.of(column).totals()
+        return cls(low, high, totals, *of_arrow(column.field("counts")), (most, least, greatest), name)
+
+    def keys_at(self, ranks: Whole) -> Whole:
+        """Find the keys of the values at some ranks in each histogram, and check all of it in the same pass.
+
+        Parameters
+        ----------
+        ranks : array of int64, shape (asked, n)
+            Counted from 0 in key order; never down from one to the next that is asked.
+
+        Returns
+        -------
+        array of int64, shape (asked, n)
+            For a rank outside ``[0, total)`` some key or 0, for the caller to mask.
+
+        Raises
+        ------
+        DamagedState
+            If `check_histograms` would.
+        """
+        keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
+        self._refuse_unless(sound)
+        return keys
+
+    def check(self) -> None:
+        """Raise `DamagedState` if `check_histograms` would."""
+        self.keys_at(np.zeros((0, len(self.low)), np.int64))
+
+    def up_to(self, key: int) -> Whole:
+        """Count the values of each histogram, known to be sound, whose key is at most ``key``, shape (n,)."""
+        return _up_to(self.low, self.data, self.places, key)
+
+    def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
+        """Find the keys at ranks, as `keys_at`, and HdrHistogram's mean and variance, of the population.
+
+        Parameters
+        ----------
+        ranks : array of int64, shape (asked, n)
+        half : int
+            The binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts array.
+
+        Returns
+        -------
+        keys, means, variances : arrays, shape (asked, n), (n,) and (n,)
+            Means and variances are those of the middles of the buckets.
+
+        Raises
+        ------
+        DamagedState
+            As `keys_at` does.
+        """
+        keys, means, variances, sound = _described(
+            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, self._entries()
+        )
+        self._refuse_unless(sound)
+        return keys, means, variances
+
+    def _refuse_unless(self, sound: bool) -> None:
+        if not sound:
+            raise DamagedState(f"its field {self.name!r} {DAMAGED}")
+
+    def _entries(self) -> int:
+        """Bound the buckets of one histogram from above."""
+        return int(np.diff(self.places).max(initial=0))
+
+
+@compiled
+def _described(
+    low: NDArray[np.int32],
+    high: NDArray[np.int32],
+    totals: Whole,
+    data: Bytes,
+    places: Whole,
+    ranks: Whole,
+    most: Int,
+    least: Int,
+    greatest: Int,
+    half: Int,
+    entries: Int,
+) -> tuple[Whole, Floats, Floats, bool]:
+    asked, n = ranks.shape
+    keys, means, variances = np.zeros((asked, n), np.int64), np.zeros(n), np.zeros(n)
+    key_of, count_of = np.empty(entries + 1, np.int64), np.empty(entries + 1, np.int64)
+    middle_of = np.empty(entries + 1)
+    for row in range(n):
+        at, end, total = places[row], places[row + 1], totals[row]
+        if not within(low[row], high[row], total, end - at, most, least, greatest):
+            return keys, means, variances, False
+        if total == 0:
+            continue
+        size = listed(low[row], high[row], data, at, end, key_of, count_of)
+        if size < 0:
+            return keys, means, variances, False
+        for i in range(size):  # by itself, for several at once
+            bucket: Int = max((key_of[i] >> half) - 1, 0)
+            middle_of[i] = np.float64(((key_of[i] - (bucket << half)) << bucket) + ((np.int64(1) << bucket) >> 1))
+        seen, found, middles = np.uint64(0), 0, 0.0
+        rank = np.uint64(max(ranks[0, row], 0)) if asked else NEVER
+        for i in range(size):
+            key, count = key_of[i], count_of[i]
+            seen = saturated(seen, count)
+            while seen > rank:
+                keys[found, row] = key
+                found += 1
+                rank = np.uint64(max(ranks[found, row], 0)) if found < asked else NEVER
+            middles += middle_of[i] * np.float64(count)
+        if seen != np.uint64(total):
+            return keys, means, variances, False
+        mean, spread = middles / np.float64(total), 0.0
+        for i in range(size):
+            off = middle_of[i] - mean
+            spread += off * off * np.float64(count_of[i])
+        means[row], variances[row] = mean, spread / np.float64(total)
+    return keys, means, variances, True
+
+
+@compiled
+def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, counts: Whole) -> Int:
+    """List the keys of one histogram and their counts; return how many, -1 where it is damaged, but for its total."""
+    key: Int = np.int64(low)
+    size: Int = 0
+    wrong, before = np.uint64(0), np.uint64(1)
+    while at < end:
+        word = word_at(data, at) if at + WORD <= end else LONGER
+        if not word & LONGER:
+            gaps, never = gaps_of(word, before)
+            wrong |= never
+            before = gaps >> LAST_BYTE
+            for i in range(WORD):  # no branches: gaps come as chance has them
+                number: Int = np.int64((word >> np.uint64(8 * i)) & LAST)
+                place = np.uint64(size)
+                keys[place], counts[place] = key, number >> 1  # overwritten by the next, where this is a gap
+                size += 1 - np.int64((gaps >> np.uint64(8 * i)) & FIRST)
+                key += 1 + ((number >> 1) & -(number & 1))
+            at += WORD
+            continue
+        for _ in range(WORD):
+            if at < end:
+                first = data[at]
+                number, at = next_number(data, at, end)
+                if first >= MORE and not long_enough(number, data[max(at, 1) - 1], at):
+                    return -1
+                keys[size], counts[size] = key, number
+                gap = np.uint64(number <= 0)
+                wrong |= (gap & before) | np.uint64(number == -1)
+                before = gap
+                size += number > 0
+                key += advance(number)
+    return -1 if wrong or before or key != np.int64(high) + 1 else size
+
+
+@compiled
+def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: int) -> Whole:
+    counts = np.zeros(len(low), np.int64)
+    for row in range(len(low)):
+        key, at, end = np.int64(low[row]), places[row], places[row + 1]
+        while at < end and key <= last:
+            number, at = next_number(data, at, end)
+            counts[row] += max(number, 0)
+            key += advance(number)
+    return counts
+
+
+@compiled
+def next_number(data: Bytes, at: Int, end: Int) -> tuple[Int, Int]:
+    """Read the number at a place of sound counts; return it and the place after it."""
+    number: Int = np.int64(data[at])
+    if number < 128:  # most are one byte
+        return (number >> 1) ^ -(number & 1), at + 1
+    return get_number(data, at, end)

@@ -1,1 +1,0 @@
-"""Columns and tables of states: reduced, merged, identified, compared and read."""

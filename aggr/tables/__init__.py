@@ -1,0 +1,1 @@
+"""Tables of states: by keys, over ranges of rows, as batches come."""

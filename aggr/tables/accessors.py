@@ -1,0 +1,175 @@
+"""Accessors: one number a state, read from a column of states of whatever function can tell it.
+
+    quantile   rank   mean   stdev   count   min   max
+
+They only read: the states stay unchanged, and anything else can be read from them later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from numbers import Real
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arguments import shown
+from aggr.arrow.normalize import with_nulls
+from aggr.asked_quantiles import check_quantiles
+from aggr.function import Function
+from aggr.functions.moments import Avg, Stdev
+from aggr.state_checks import checked
+from aggr.tables.identify import function_of
+
+
+def quantile(states: pa.Array, q: float) -> pa.Array:
+    """Read one quantile of each state.
+
+    Parameters
+    ----------
+    states : column of states of dds, hdr or another sketch
+    q : float in [0, 1]
+
+    Returns
+    -------
+    array of float64, null where a state is null or empty
+
+    Raises
+    ------
+    TypeError
+        If these are no states, or of a function that has no quantiles.
+    ValueError
+        If q lies outside [0, 1].
+
+    Examples
+    --------
+    >>> from aggr import Dds, Groups
+    >>> quantile(Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3)), 1.0).to_pylist()
+    [4.0]
+    """
+    asked = check_quantiles([q])
+    function = function_of(states)
+    if "quantile" not in function.accessors:
+        raise _cannot("quantile", function)
+    results = replace(function, **{"quantiles": asked}).finish(states)
+    return pc.struct_field(results, ["quantiles", 0]).cast(pa.float64(), safe=False)
+
+
+def rank(states: pa.Array, value: float) -> pa.Array:
+    """Read the share of values that are at most ``value``, in [0, 1]: the cumulative distribution.
+
+    dds is exact for some value within α of the one given, hdr to its significant digits; NaN is never counted.
+    """
+    value, function = number(value), function_of(states)
+    if "rank" not in function.accessors:
+        raise _cannot("rank", function)
+    column = checked(function, states).states
+    return with_nulls(function.share_up_to(column.drop_null(), value), column.is_valid())
+
+
+def number(value: float) -> float:
+    """Return a number to rank as a float; raises ``ValueError`` for what is none."""
+    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(value):
+        raise ValueError(f"rank needs a number; got {shown(value)}")
+    return float(value)
+
+
+def mean(states: pa.Array) -> pa.Array:
+    """Read the mean of each state as float64, null where there is nothing."""
+    function = function_of(states)
+    if "avg" in function.answers_for:
+        if pa.types.is_timestamp(states.type.field("unit").type):
+            raise TypeError("the mean of timestamps is no number; read it with finish and aggr.avg")
+        return Avg().finish(states)
+    return _field(states, function, "mean")
+
+
+def stdev(states: pa.Array, ddof: int = 1) -> pa.Array:
+    """Read the standard deviation of each state, of a sample (ddof=1) or a population (ddof=0).
+
+    Null where the count is not above ddof. Of hdr, to its significant digits.
+    """
+    reader, function = Stdev(ddof), function_of(states)  # checks ddof
+    if "stdev" in function.answers_for:
+        return reader.finish(states)
+    population, counts = _field(states, function, "stdev"), count(states)
+    free = pc.if_else(pc.greater(counts, ddof), pc.subtract(counts, ddof), None)
+    return pc.multiply(population, pc.sqrt(pc.divide(counts.cast(pa.float64()), free.cast(pa.float64()))))
+
+
+def count(states: pa.Array) -> pa.Array:
+    """Read how many values each state has seen, as int64; NaN is among them only where it poisons the result."""
+    function = function_of(states)
+    if function.name == "count":
+        return function.finish(states)
+    if "count" in function.answers_for:
+        return pc.struct_field(checked(function, states).states, "count")
+    counts = _field(states, function, "count")
+    return pc.if_else(pc.is_valid(states), pc.fill_null(counts, 0), None)
+
+
+def min(states: pa.Array) -> pa.Array:
+    """Read the least value of each state as float64, null where there is nothing."""
+    return _field(states, function_of(states), "min").cast(pa.float64(), safe=False)
+
+
+def max(states: pa.Array) -> pa.Array:
+    """Read the greatest value of each state as float64, null where there is nothing.
+
+    Examples
+    --------
+    >>> from aggr import Dds, Groups
+    >>> max(Dds().reduce(pa.array([1.5, 7.25]), Groups.single(2))).to_pylist()
+    [7.25]
+    """
+    return _field(states, function_of(states), "max").cast(pa.float64(), safe=False)
+
+
+ACCESSORS: dict[str, Callable[..., pa.Array]] = {
+    "quantile": quantile,
+    "rank": rank,
+    "mean": mean,
+    "stdev": stdev,
+    "count": count,
+    "min": min,
+    "max": max,
+}
+
+
+def accessors_of(function: type[Function]) -> list[str]:
+    """Name the accessors that can read the states of a function."""
+    record = _record_of(function)
+    able = {
+        "quantile": "quantile" in function.accessors,
+        "rank": "rank" in function.accessors,
+        "mean": "avg" in function.answers_for or "mean" in record,
+        "stdev": "stdev" in function.answers_for or {"stdev", "count"} <= record,
+        "count": function.name == "count" or "count" in function.answers_for or "count" in record,
+        "min": "min" in record,
+        "max": "max" in record,
+    }
+    return [name for name, can in able.items() if can]
+
+
+@cache
+def _record_of(function: type[Function]) -> frozenset[str]:
+    """Name the fields of the record that a function of numbers returns; none if it returns no record."""
+    try:
+        result = function().result_type(function().state_type(pa.float64()))
+    except (TypeError, AttributeError):
+        return frozenset()
+    return frozenset(f.name for f in result) if pa.types.is_struct(result) else frozenset()
+
+
+def _field(states: pa.Array, function: Function, name: str) -> pa.Array:
+    if name not in _record_of(type(function)):
+        raise _cannot(name, function)
+    return pc.struct_field(function.finish(states), name)
+
+
+def _cannot(what: str, function: Function) -> TypeError:
+    able = ", ".join(accessors_of(type(function))) or "nothing but its own result, by finish"
+    return TypeError(f"states of {function.name} have no {what}; they have {able}")

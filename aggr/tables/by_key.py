@@ -1,0 +1,210 @@
+"""Tables by key: those of key columns and columns of states, reduced, merged and finished as a whole.
+
+    host   latency (states)          host   p (results)
+    a      {…}                 ──▶   a      {"count": …}
+    b      {…}                       b      {"count": …}
+
+One row a group, in the order of the keys, null last. A tilt frame is this with the window's start as one more key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import sql
+from aggr.arguments import nearest, shown
+from aggr.arrow.normalize import normalize, one_array
+from aggr.function import Function
+from aggr.groups.groups import Groups, group_by
+from aggr.measure import Measure
+from aggr.state_checks import CheckedStates, arrow_of
+from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
+from aggr.tables.keys import key_column as key_column
+from aggr.tables.keys import key_type as key_type
+from aggr.tables.state_plan import StateColumn
+from aggr.values import Values
+
+Arrays = Mapping[str, pa.Array]
+
+
+def reduce_by(
+    rows: pa.Table,
+    keys: Arrays,
+    states: Sequence[StateColumn],
+    times: pa.Array | None = None,
+    carried: Arrays = MappingProxyType({}),
+    timezone: str = "UTC",
+) -> pa.Table:
+    """Reduce rows to one state per group and column of states.
+
+    Parameters
+    ----------
+    rows : table
+        With the columns that the measures read.
+    keys : name -> array of as many rows, from `aggr.tables.keys`
+    states : columns of states, from `aggr.tables.state_plan`
+    times : array of timestamps, optional
+        Event times, for first and last.
+    carried : name -> array of as many rows
+        Columns that the keys determine: one row's value is kept of each group.
+    timezone : str
+        Of the clock that expressions read times on.
+
+    Returns
+    -------
+    table of keys, carried columns and states, in the order of the keys
+    """
+    groups, one = group_by(list(keys.values()), rows.num_rows)
+    values: dict[object, Values] = {}  # measures of the same values share what they read of them
+    for measure in (column.measure for column in states):
+        if measure.reads not in values:
+            values[measure.reads] = measure.values(rows, groups, times, timezone)
+    reduced = {c.name: c.measure.reduce_values(values[c.measure.reads]) for c in states}
+    return pa.table(_taken(keys, one) | _taken(carried, one) | reduced)
+
+
+def merge_by(
+    states: pa.Table | CheckedStates,
+    keys: Arrays,
+    functions: Mapping[str, Function],
+    max_ratio: float = 1.0,
+    carried: Arrays = MappingProxyType({}),
+    *,
+    unknown: bool = False,
+) -> pa.Table:
+    """Merge the states of each group.
+
+    Parameters
+    ----------
+    states : table of states, or CheckedStates of one, which are not checked again
+    keys : name -> array of as many rows
+    functions : name -> Function
+        The columns of states, and what merges each.
+    max_ratio : float
+        Below 1, the table is returned as it is where merging would leave more than this share of its rows.
+    carried : name -> array of as many rows
+        Columns that the keys determine, as in `reduce_by`.
+    unknown : bool
+        A null state says that it is not known what it should hold: its group's is null. Otherwise it is an identity.
+
+    Returns
+    -------
+    table of keys, carried columns and states, in the order of the keys
+    """
+    table = arrow_of(states)
+    groups, one = group_by(list(keys.values()), table.num_rows)
+    if max_ratio < 1.0 and groups.n > max_ratio * table.num_rows:
+        return table
+    merged = {name: arrow_of(f.merge(states.column(name), groups)) for name, f in functions.items()}
+    if unknown:
+        merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
+    return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
+
+
+def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:
+    """Put null in the place of a merged state where one of its group's is null."""
+    if not states.null_count:
+        return merged
+    missing = groups.ids[one_array(states).is_null().to_numpy(zero_copy_only=False)]
+    valid = np.ones(groups.n, np.bool_)
+    valid[missing] = False
+    return merged.take(pa.array(np.arange(groups.n), mask=~valid))
+
+
+def finish_by(
+    states: pa.Table | CheckedStates, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]]
+) -> pa.Table:
+    """Read results: ``measures`` names each result, the column of states it is read from and its measure.
+
+    `CheckedStates` are not checked again. An error names the measure, and the first row whose state has no result.
+    """
+    table = arrow_of(states)
+    columns = {name: table.column(name) for name in keys}
+    for name, (column, measure) in measures.items():
+        try:
+            columns[name] = measure.function.finish(states.column(column))
+        except (ValueError, OverflowError) as error:
+            row, said = _first_unreadable(measure.function, table.column(column), error)
+            where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""
+            raise type(said)(f"{name}, {measure!r}{where}: {said}") from None
+    return pa.table(columns)
+
+
+def _first_unreadable(function: Function, states: pa.ChunkedArray, error: Exception) -> tuple[int | None, Exception]:
+    """Find the first row that has no result, and the error it gives; no row where each has one alone."""
+    low, high = 0, len(states)
+    while high - low > 1:
+        middle = (low + high) // 2
+        try:
+            function.finish(states.slice(low, middle - low))
+            low = middle
+        except (ValueError, OverflowError) as said:
+            high, error = middle, said
+    try:
+        function.finish(states.slice(low, high - low))
+    except (ValueError, OverflowError) as said:
+        return low, said
+    return None, error
+
+
+def _row_text(keys: pa.Table, row: int) -> str:
+    """Write the keys of a row: moments as ISO 8601, anything else as Python would."""
+    (given,) = keys.slice(row, 1).to_pylist()
+    texts = {k: v.isoformat() if hasattr(v, "isoformat") else repr(v) for k, v in given.items()}
+    return ", ".join(f"{k}={text}" for k, text in texts.items())
+
+
+def columns_read(keys: Keys, states: Sequence[StateColumn], names: Collection[str]) -> tuple[str, ...]:
+    """Name the columns of rows that are read, among those of these names: for the keys, and what the measures need.
+
+    Raises ``ValueError`` for what is not there, or could be meant in two ways.
+    """
+    _check_there(plain_keys(keys), names)
+    needed = [name for c in states for name in c.read(names)]
+    return tuple(dict.fromkeys([*key_columns(keys, names), *needed]))
+
+
+def _check_there(read: Iterable[str], names: Collection[str]) -> None:
+    for name in read:
+        if sql.column_in(name, names) is None:
+            raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
+
+
+def check_rows(
+    schema: pa.Schema,
+    keys: Keys,
+    states: Sequence[StateColumn],
+    time: pa.DataType,
+    more: Sequence[str] = (),
+) -> None:
+    """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
+    _check_there(more, schema.names)
+    for name in [*more, *columns_read(keys, states, schema.names)]:
+        if schema.names.count(name) > 1:
+            raise ValueError(f"the data has several columns {shown(name)}; rename all but one")
+    key_fields(keys, schema)
+    for column in states:
+        try:
+            column.measure.function.state_type(column.measure.input_type(schema, time))
+        except TypeError as error:
+            raise TypeError(f"{', '.join(column.serves)}: {error} (its column is {column.measure.column!r})") from None
+        except ValueError as error:
+            raise ValueError(f"{', '.join(column.serves)}: {error}") from None
+
+
+def states_fields(
+    schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType | None = None
+) -> list[pa.Field]:
+    """Return the fields of the keys and the columns of states for rows of a schema."""
+    kept = [(c.name, c.measure.function.state_type(c.measure.input_type(schema, time))) for c in states]
+    return [*key_fields(keys, schema), *(pa.field(name, dtype) for name, dtype in kept)]
+
+
+def _taken(keys: Arrays, one: pa.Array) -> dict[str, pa.Array]:
+    """Take each group's key."""
+    taken = {name: normalize(key.take(pa.array(one))) for name, key in keys.items()}
+    return {name: key.cast(key_type(key.type)) for name, key in taken.items()}

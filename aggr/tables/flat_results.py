@@ -1,0 +1,85 @@
+"""Flat results: records as plain columns, under the same names wherever results are read.
+
+    latency {count, mean, quantiles {0.5, 0.99, 0.999}}
+        ──▶  latency_count  latency_mean  latency_p50  latency_p99  latency_p99_9
+
+A field is named after its record, with ``_`` between them; a quantile by its percentile, with ``_`` for the point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+
+_QUANTILES = "quantiles"
+
+
+def flattened(results: pa.Table) -> pa.Table:
+    """Give every field of a record a column of its own; other columns stay as they are.
+
+    Parameters
+    ----------
+    results : table
+        As `aggr.Function.finish` gives records: of numbers, and of quantiles.
+
+    Returns
+    -------
+    table of the same rows; a field is null where its record is
+
+    Raises
+    ------
+    ValueError
+        If two columns would have the same name.
+
+    Examples
+    --------
+    >>> record = {"count": 2, "quantiles": {"0.5": 1.0, "0.999": 2.0}}
+    >>> flattened(pa.table({"host": ["a"], "latency": [record]})).to_pylist()
+    [{'host': 'a', 'latency_count': 2, 'latency_p50': 1.0, 'latency_p99_9': 2.0}]
+    """
+    schema = flat_schema(results.schema)
+    columns = [
+        results.column(field.name) if not path else pc.struct_field(results.column(field.name), list(path))
+        for field in results.schema
+        for path, _, _ in leaves(field.name, field.type)
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def flat_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of `flattened` for results of a schema; raises ``ValueError`` for names that clash."""
+    fields: dict[str, pa.Field] = {}
+    for field in schema:
+        for path, name, dtype in leaves(field.name, field.type):
+            if name in fields:
+                raise ValueError(
+                    f"flat results would have two columns {name!r}; give the measure {field.name!r} another name"
+                )
+            fields[name] = pa.field(name, dtype) if path else field
+    return pa.schema(list(fields.values()), schema.metadata)
+
+
+def percentile_name(quantile: str) -> str:
+    """Name a quantile by its percentile.
+
+    >>> [percentile_name(q) for q in ("0.5", "0.999", "1", "0.145", "1e-05")]
+    ['p50', 'p99_9', 'p100', 'p14_5', 'p0_001']
+    """
+    return f"p{(Decimal(quantile) * 100).normalize():f}".replace(".", "_")
+
+
+def leaves(name: str, dtype: pa.DataType, path: Sequence[str] = ()) -> Iterator[tuple[list[str], str, pa.DataType]]:
+    """Find the plain fields of a column: the path to each, its flat name and its type."""
+    if not pa.types.is_struct(dtype):
+        yield list(path), name, dtype
+        return
+    for field in dtype:
+        if field.name == _QUANTILES and pa.types.is_struct(field.type):
+            for quantile in field.type:
+                yield [*path, _QUANTILES, quantile.name], f"{name}_{percentile_name(quantile.name)}", quantile.type
+        else:
+            yield from leaves(f"{name}_{field.name}", field.type, [*path, field.name])

@@ -1,0 +1,102 @@
+"""Which function a column of states belongs to, told from the states themselves."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aggr.arrow.normalize import normalize
+from aggr.function import Function
+from aggr.groups.groups import type_name
+from aggr.parameters import distinct, frozen
+from aggr.registry import get, names
+from aggr.state_checks import FUNCTION, VERSION, checked
+
+
+def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
+    """Find the function that merges and reads these states.
+
+    Parameters
+    ----------
+    states : column of states of any registered function
+
+    Returns
+    -------
+    Function
+        The one that the states name, with the parameters that shape them, and those that only read at their
+        defaults. Functions that share a state name the simpler one: sum for avg, var for stdev. Of a column without
+        states, the first by name whose states have its type.
+
+    Raises
+    ------
+    TypeError
+        If no registered function has such states.
+    ValueError
+        If the states are of several functions, or have unequal parameters.
+
+    Examples
+    --------
+    >>> from aggr import Dds, Groups
+    >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
+    Dds(quantiles=(0.5, 0.9, 0.99), relative_accuracy=0.02, max_bins=None)
+    """
+    if not isinstance(states, pa.Array | pa.ChunkedArray):
+        raise TypeError(f"states are an Arrow column; got {type_name(states)}")
+    states = normalize(states)
+    function = _named(states) or class_of(states.type)
+    if function is None:
+        raise TypeError(f"no registered function has states of type {states.type}; there are {', '.join(names())}")
+    rows = states.drop_null()
+    parameters = {
+        name: distinct(name, rows.field(name), of).to_pylist() for name, of in function.state_parameters.items()
+    }
+    for name, values in parameters.items():
+        if len(values) > 1:
+            raise ValueError(
+                f"states of {function.name} with {name}={values[0]} and {name}={values[1]} cannot be merged; "
+                f"use the same {name} everywhere"
+            )
+    return function(**{name: frozen(values[0]) for name, values in parameters.items() if values})
+
+
+def _named(states: pa.Array) -> type[Function] | None:
+    """Find the function that the states themselves name; None where there are no states to name one."""
+    if class_of(states.type) is None:
+        return None
+    given = pc.unique(states.drop_null().field(FUNCTION)).to_pylist()
+    if len(given) > 1:
+        raise ValueError(f"states of {given[0]} and states of {given[1]} cannot be merged; merge those of one function")
+    if given and given[0] not in names():
+        raise TypeError(
+            f"these are states of {given[0]!r}, which is not registered here; there are {', '.join(names())}"
+        )
+    return get(given[0]) if given else None
+
+
+def class_of(dtype: pa.DataType) -> type[Function] | None:
+    """Find a registered function whose states have this type, the first by name; None if there is none.
+
+    Which function's they are, only the states themselves say.
+    """
+    if not pa.types.is_struct(dtype):
+        return None
+    fields = frozenset(f.name for f in dtype)
+    able = [function for function in map(get, names()) if _fields_of(function) == fields]
+    return next((function for function in able if _takes(function, dtype)), able[0] if able else None)
+
+
+@lru_cache(maxsize=256)
+def _takes(function: type[Function], dtype: pa.DataType) -> bool:
+    """Say whether the fields of a function's states can have the types of these."""
+    try:
+        checked(function(), pa.array([], dtype))
+    except (ValueError, TypeError):
+        return False
+    return function.name == function.state_name
+
+
+@lru_cache(maxsize=256)
+def _fields_of(function: type[Function]) -> frozenset[str]:
+    return frozenset({FUNCTION, VERSION, *function.state_parameters, *function().state_fields})

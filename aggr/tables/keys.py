@@ -1,0 +1,264 @@
+"""Keys: columns, values of expressions, and the elements of lists, by which rows are put into groups.
+
+    {"route": "lower(route)"}      one group per value of an expression
+    {"tag": "each(tags)"}          one group per element of a list: a row is in as many groups as its list has elements
+
+    tags            tag       row
+    ["a", "b"]      a         0
+    []         ──▶  b         0
+    ["a", "a"]      a         2        once for each element, also if they are equal
+    null            a         2        no elements, no group
+
+Several `each` give every combination of their elements.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from aggr import sql
+from aggr.arguments import checked_names, is_name, shown
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import canonical, normalize, normalized_type, one_array
+from aggr.arrow.sort_keys import has_order
+from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
+
+Keys = Mapping[str, str]  # the name of a key -> a column of that name, or what its values are computed by
+Given = Sequence[str] | Mapping[str, str]
+
+_EACH = re.compile(r"\s*each\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
+_LISTS = (
+    *(pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list),
+    *(pa.types.is_list_view, pa.types.is_large_list_view),
+)
+
+
+class Keyed(NamedTuple):
+    """Rows, each as often as it has groups, where it was among those given, and the values of their keys."""
+
+    rows: pa.Table
+    places: np.ndarray[Any, np.dtype[np.intp]] | None
+    keys: dict[str, pa.Array]
+
+
+def each(column: str) -> str:
+    """Write the key of the elements of a list: each row is in one group per element.
+
+    Parameters
+    ----------
+    column : str
+        Of lists. A row whose list is null or empty is in no group; one that has an element twice counts twice in its
+        group; null is an element like others.
+
+    Returns
+    -------
+    str
+        What is given among keys, in Python, in JSON and on the command line.
+
+    Raises
+    ------
+    ValueError
+        If it is no name.
+
+    Examples
+    --------
+    >>> each("tags"), each("my tags")
+    ('each(tags)', 'each(`my tags`)')
+    """
+    if not is_name(column):
+        raise ValueError(f"each takes the name of a column of lists, say each('tags'); got {shown(column)}")
+    return f"each({quoted(column)})"
+
+
+def checked_keys(given: object, what: str = "keys") -> dict[str, str]:
+    """Take names of columns, or name -> column or expression; raises ``ValueError`` for anything else.
+
+    A key of a list, or whose text is its own name, is the column of that name, or the field of a struct.
+
+    >>> checked_keys(["host"]), checked_keys({"route": "lower(route)"})
+    ({'host': 'host'}, {'route': 'lower(route)'})
+    """
+    if not isinstance(given, Mapping):
+        return {name: name for name in checked_names(given, what, "column names, or a dict of name -> expression")}
+    for name, text in given.items():
+        if not is_name(name):
+            raise ValueError(f"names of {what} must be text that is not blank; got {shown(name)}")
+        if not is_name(text):
+            raise ValueError(
+                f"the key {shown(name)} must be a column or an expression in SQL, say 'lower(route)'; got {shown(text)}"
+            )
+    return {str(name): str(text) for name, text in given.items()}
+
+
+def described_keys(keys: Keys) -> list[Any]:
+    """Describe keys as plain data: names, and for other keys one dict each; `read_keys` reads it back."""
+    return [name if name == text else {name: text} for name, text in keys.items()]
+
+
+def read_keys(described: object) -> Any:
+    """Read what `described_keys` wrote; anything else stays as it is, for `checked_keys` to refuse."""
+    if not isinstance(described, Iterable) or isinstance(described, str | Mapping):
+        return described
+    parts = list(described)
+    if not all(isinstance(part, str) or (isinstance(part, Mapping) and len(part) == 1) for part in parts):
+        return described
+    names = [part if isinstance(part, str) else next(iter(part)) for part in parts]
+    if len(set(names)) < len(names):
+        return names
+    return {n: n if isinstance(part, str) else part[n] for n, part in zip(names, parts, strict=True)}
+
+
+def plain_keys(keys: Keys) -> tuple[str, ...]:
+    """Name the keys that are columns of the same name."""
+    return tuple(name for name, text in keys.items() if name == text)
+
+
+def shown_keys(keys: Keys) -> str:
+    """Write keys in one line."""
+    return ", ".join(name if name == text else f"{name}={text}" for name, text in keys.items())
+
+
+def key_columns(keys: Keys, names: Collection[str]) -> tuple[str, ...]:
+    """Name the columns that keys are read from, among those of these names; raises as `columns_in`."""
+    read: list[str] = []
+    for name, text in keys.items():
+        lists = None if name == text else _each_of(text, names)
+        column = lists if lists in names else text if _is_column(name, text, names) else None
+        read += [column] if column is not None else columns_in(lists or text, names)
+    return tuple(dict.fromkeys(read))
+
+
+def columns_keys_may_read(keys: Keys) -> tuple[str, ...]:
+    """Name the columns that keys may read, before it is known which there are."""
+    found: list[str] = []
+    for name, text in keys.items():
+        inner = _EACH.fullmatch(text)
+        found += [text, *may_read(inner[1].strip())] if inner and name != text else may_read(text)
+    return tuple(dict.fromkeys(found))
+
+
+def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
+    """Return the fields that keys of rows of a schema are kept as.
+
+    Raises ``TypeError`` for a key that cannot be grouped by, ``ValueError`` as `columns_in`.
+    """
+    return [pa.field(name, _key_type(name, text, schema)) for name, text in keys.items()]
+
+
+def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UTC") -> Keyed:
+    """Compute the keys of rows, and put a row into one group per element where a key is the elements of a list.
+
+    Parameters
+    ----------
+    rows : table
+    keys : name -> column or expression
+    kept : names
+        The columns that are needed of rows that come more than once.
+    timezone : str
+        Of the clock that expressions read times on.
+    """
+    names = rows.column_names
+    plain, lists = dict[str, pa.Array](), dict[str, pa.Array]()
+    for name, text in keys.items():
+        column = None if name == text else _each_of(text, names)
+        if column is not None:
+            lists[name] = _plain_lists(rows.column(column) if column in names else values_in(column, rows, timezone))
+        elif _is_column(name, text, names) or is_column(text, names):
+            plain[name] = key_column(rows.column(text))
+        else:
+            plain[name] = key_column(values_in(text, rows, timezone))
+    if not lists:
+        return Keyed(rows, None, plain)
+    places, elements = _combined(lists, rows.num_rows)
+    taken = pa.array(places)
+    found = {name: elements[name] if name in elements else plain[name].take(taken) for name in keys}
+    needed = [name for name in names if name in kept] or names[:1]
+    return Keyed(rows.select(needed).take(taken), places, found)
+
+
+def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
+    if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
+        return one_array(column)  # the codes are there already
+    key = normalize(column).cast(key_type(column.type))
+    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
+
+
+def key_type(dtype: pa.DataType) -> pa.DataType:
+    """Return the type that a key column is kept as; one of nothing but nulls as text."""
+    return pa.string() if pa.types.is_null(dtype) else normalized_type(dtype)
+
+
+def _is_column(name: str, text: str, names: Collection[str]) -> bool:
+    """Say whether a key is the column of its name, rather than a field of another."""
+    return name == text and (text in names or sql.column_in(text, names) is None)
+
+
+def _each_of(text: str, names: Collection[str]) -> str | None:
+    """Name the column of lists, or its field, that a text has the elements of; None for any other text."""
+    found = None if text in names else _EACH.fullmatch(text)
+    if found is None:
+        return None
+    inner = found[1].strip()
+    said = re.fullmatch(r"'([^']+)'|\"([^\"]+)\"", inner)
+    name = (said[1] or said[2]) if said else inner
+    if name in names:
+        return name
+    read = columns_in(inner, names)
+    column = sql.column_of(inner)
+    if column is None:
+        raise ValueError(f"each takes the name of a column of lists, say each(tags); got {shown(text)}")
+    return column if column in read else inner
+
+
+def _key_type(name: str, text: str, schema: pa.Schema) -> pa.DataType:
+    column = None if name == text else _each_of(text, schema.names)
+    if column is not None:
+        dtype = schema.field(column).type if column in schema.names else type_in(column, schema)
+        if not any(is_list(dtype) for is_list in _LISTS):
+            raise TypeError(
+                f"the key {shown(name)}: each takes lists, and the column {shown(column)} has type {shown(dtype)}"
+            )
+        dtype = dtype.value_type
+    else:
+        dtype = schema.field(text).type if _is_column(name, text, schema.names) else type_in(text, schema)
+    if any(is_list(dtype) for is_list in _LISTS):
+        hint = f"; {each(text)} takes their elements" if text in schema.names else ""
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested{hint}")
+    if not has_order(key_type(dtype)):
+        raise TypeError(f"the key {shown(name)} has type {shown(dtype)}; keys must be of plain types, not nested")
+    return key_type(dtype)
+
+
+def _plain_lists(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Give a column of lists as lists of offsets, whatever kind they are."""
+    lists = one_array(column)
+    if pa.types.is_large_list(lists.type):
+        return lists
+    if not (pa.types.is_list_view(lists.type) or pa.types.is_large_list_view(lists.type)):
+        return lists.cast(pa.large_list(lists.type.value_field))
+    sizes = pc.fill_null(pc.list_value_length(lists).cast(pa.int64()), 0).to_numpy()
+    ends = np.cumsum(sizes)
+    places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(lists.offsets.to_numpy() - ends + sizes, sizes)
+    values = lists.values.take(pa.array(places))
+    return pa.LargeListArray.from_arrays(pa.array(np.append(0, ends)), values, mask=lists.is_null())
+
+
+def _combined(lists: Mapping[str, pa.Array], rows: int) -> tuple[np.ndarray[Any, Any], dict[str, pa.Array]]:
+    """Find every combination of a row's elements: the row of each, and the elements of each list."""
+    places, found = np.arange(rows), dict[str, pa.Array]()
+    for name, column in lists.items():
+        own = column.take(pa.array(places))
+        there = np.flatnonzero(own.is_valid().to_numpy(zero_copy_only=False))
+        own = own.drop_null()
+        parents = there[pc.list_parent_indices(own).to_numpy()]
+        taken = pa.array(parents)
+        found = {other: elements.take(taken) for other, elements in found.items()}
+        found[name] = key_column(pc.list_flatten(own))
+        places = places[parents]
+    return places, found

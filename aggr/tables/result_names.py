@@ -1,0 +1,137 @@
+"""Names of results: how conditions and orders name a column of results, or a field of a record, wherever they stand.
+
+    latency {mean, quantiles {0.99}}
+        ──▶  latency_mean  latency_p99                                              as flat results name them
+             latency.mean  latency['mean']  latency.quantiles['0.99']               by their path
+
+A column comes before a field that would have its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr import sql
+from aggr.arguments import is_name, nearest, shown
+from aggr.arrow import compute as pc
+from aggr.measure import Measure
+from aggr.tables.flat_results import leaves
+
+_LIKELY = (pa.float64(), pa.int64(), pa.timestamp("us", "UTC"), pa.string(), pa.bool_(), pa.binary())
+
+
+def named_results(schema: pa.Schema) -> dict[str, list[str]]:
+    """Find what can be named of results: each name, and the path to what it names.
+
+    >>> schema = pa.schema([("n", pa.int64()), ("p", pa.struct([("mean", pa.float64())]))])
+    >>> named_results(schema)
+    {'n': ['n'], 'p_mean': ['p', 'mean'], 'p.mean': ['p', 'mean']}
+    """
+    found = {field.name: [field.name] for field in schema if not pa.types.is_struct(field.type)}
+    fields = [
+        (flat, [field.name, *path]) for field in schema for path, flat, _ in leaves(field.name, field.type) if path
+    ]
+    for flat, path in fields:
+        found.setdefault(flat, path)
+    for _, path in fields:
+        found.setdefault(".".join(path), path)
+    return found
+
+
+def flat_names(schema: pa.Schema) -> list[str]:
+    """Name results as flat results do, in their order."""
+    return list(dict.fromkeys(flat for field in schema for _, flat, _ in leaves(field.name, field.type)))
+
+
+def names_read(text: str, what: str, known: Collection[str], there: Iterable[str]) -> tuple[str, ...]:
+    """Name what a text reads of results; raises ``ValueError`` for what is none, and lists those that there are."""
+    read = sql.columns_of(text, "condition" if what == "having" else "expression")
+    for name in read:
+        if name not in known:
+            raise ValueError(f"{what} names {shown(name)}, which is no result; {nearest(name, there)}")
+    return read
+
+
+def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -> None:
+    """Raise ``ValueError`` unless a condition can be evaluated on results of a schema."""
+    if having is None:
+        return
+    if not is_name(having):
+        raise ValueError(f"having must be a condition on results, say 'requests > 100'; got {shown(having)}")
+    results_where(having, schema.empty_table(), timezone)
+
+
+def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDArray[np.bool_]:
+    """Find the results for which a condition is true; times are read on the clock of a zone."""
+    return sql.rows_where(having, _columns_read(having, "having", results), timezone)
+
+
+def result_values(
+    text: str, results: pa.Table, timezone: str = "UTC", to: str = "order by"
+) -> pa.ChunkedArray | pa.Array:
+    """Return the result that a text names, or compute an expression of results; ``to`` is what for, in errors.
+
+    Raises ``ValueError`` for what is neither.
+    """
+    known = named_results(results.schema)
+    if text in known:
+        return _column(results, known[text])
+    try:
+        if not names_read(text, "it", known, flat_names(results.schema)):
+            raise ValueError(f"it names no result; {nearest(text, flat_names(results.schema))}")
+        return sql.evaluate(text, _columns_read(text, "it", results), timezone)
+    except ValueError as error:
+        raise ValueError(f"cannot {to} {shown(text)}: {error}") from None
+
+
+def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
+    """Raise ``ValueError`` for a condition that names no result, before it is known of what types the rows are.
+
+    Parameters
+    ----------
+    having : str, optional
+    columns : names
+        Of what results have beside measures.
+    measures : name -> measure
+    """
+    if having is None:
+        return
+    fields, unknown = [], []
+    for name, measure in measures.items():
+        field = _likely_field(name, measure)
+        if field is None:
+            unknown.append(name)
+        else:
+            fields.append(field)
+    schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
+    read = sql.columns_of(having)
+    known = {*named_results(schema), *(name for name in read if name.startswith(tuple(unknown)))}
+    names_read(having, "having", known, flat_names(schema))
+
+
+def _likely_field(name: str, measure: Measure) -> pa.Field | None:
+    """Find the fields of a measure's results, by a type that its inputs may have: it does not change their names."""
+    for dtype in _LIKELY:
+        try:
+            schema = pa.schema([(column, dtype) for column in measure.columns()])
+            state = measure.function.state_type(measure.input_type(schema, _LIKELY[2]))
+            return pa.field(name, measure.function.result_type(state))
+        except (ValueError, TypeError, KeyError):
+            continue
+    return None
+
+
+def _columns_read(text: str, what: str, results: pa.Table) -> pa.Table:
+    """Give the columns that a text reads the names that it says; one of any name if it reads none."""
+    known = named_results(results.schema)
+    read = names_read(text, what, known, flat_names(results.schema))
+    return pa.table({name: _column(results, known[name]) for name in read}) if read else results.select([0])
+
+
+def _column(results: pa.Table, path: list[str]) -> pa.ChunkedArray:
+    column = results.column(path[0])
+    return column if len(path) == 1 else pc.struct_field(column, path[1:])

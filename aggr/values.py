@@ -1,0 +1,142 @@
+"""Values: one column under one grouping, and what functions read of it, each computed once however many ask for it.
+
+array     5  null  2  13          min, max, sum and a sketch of one column share these values: the column without
+groups    0  1     0  1           nulls, its numbers, their extremes by group, their exact sums
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+from aggr.exact.number_columns import as_floats, exact_float_parts, special_flags
+from aggr.exact.row_sums import sum_exactly, sum_products
+from aggr.exact.weights import Weights, float_parts
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers, sum_by_group
+
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """One column under one grouping.
+
+    Parameters
+    ----------
+    array : array, shape (rows,)
+        Of a plain type; of several inputs, a struct of them.
+    groups : Groups
+        As many rows as ``array``.
+    weights : array of int64 from 1, shape (rows,), or None
+        How many rows each stands for; None for one each.
+
+    Examples
+    --------
+    >>> values = Values(pa.array([5.0, None, 2.0]), Groups.of([0, 0, 1], 2))
+    >>> values.present.counts, values.present.floats.extremes.high
+    (array([1, 1]), array([5., 2.]))
+    """
+
+    array: pa.Array
+    groups: Groups
+    weights: Weights | None = None
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @cached_property
+    def present(self) -> Values:
+        """The rows that are not null."""
+        return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False)) if self.array.null_count else self
+
+    @cached_property
+    def counts(self) -> NDArray[np.int64]:
+        """How many rows each group has, by their weights, shape (groups.n,); beyond int64 raises ``OverflowError``."""
+        return self.groups.counts() if self.weights is None else sum_by_group(self.weights, self.groups)
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        """The values themselves, if they are of float64 or int64 and none is null."""
+        return Numbers(self.array.to_numpy(), self.groups)
+
+    @cached_property
+    def floats(self) -> Numbers:
+        """The nearest doubles of numbers, none of them null."""
+        is_double = self.array.type == pa.float64()
+        return self.numbers if is_double else Numbers(as_floats(self.array), self.groups)
+
+    @property
+    def parts(self) -> list[Numbers]:
+        """Finite doubles that add up to each number exactly; decimals and timestamps count in their unit."""
+        return self._split[0]
+
+    @property
+    def special(self) -> NDArray[np.int8] | None:
+        """Flags of the rows that are NaN or infinite, whose parts are 0, shape (rows,); None where there are none."""
+        return self._split[1]
+
+    @cached_property
+    def _split(self) -> tuple[list[Numbers], NDArray[np.int8] | None]:
+        if not pa.types.is_floating(self.array.type):
+            return [Numbers(part, self.groups) for part in exact_float_parts(self.array)], None
+        if not len(self) or np.isfinite(self.floats.min_max).all():
+            return [self.floats], None
+        special = special_flags(self.floats.array)
+        return [Numbers(np.where(special, 0.0, self.floats.array), self.groups)], special
+
+    @cached_property
+    def weight_parts(self) -> list[Numbers]:
+        """Doubles that add up to each weight exactly."""
+        return [] if self.weights is None else [Numbers(part, self.groups) for part in float_parts(self.weights)]
+
+    @cached_property
+    def exact_sum(self) -> pa.StructArray:
+        """The exact sum of each group, by weights, as `aggr.fields.EXACT` keeps it, shape (groups.n,)."""
+        return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
+
+    def field(self, name: str) -> Values:
+        """Choose one of several inputs.
+
+        Parameters
+        ----------
+        name : str
+
+        Returns
+        -------
+        Values
+        """
+        return Values(pc.struct_field(self.array, name), self.groups, self.weights)
+
+    def filter(self, rows: NDArray[np.bool_]) -> Values:
+        """Choose the rows for which a mask is true.
+
+        Parameters
+        ----------
+        rows : array of bool, shape (rows,)
+
+        Returns
+        -------
+        Values
+            Of as many groups; some may have no rows.
+        """
+        weights = None if self.weights is None else self.weights[rows]
+        return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
+
+    def slice(self, rows: slice) -> Values:
+        """Choose a range of rows.
+
+        Parameters
+        ----------
+        rows : slice
+
+        Returns
+        -------
+        Values
+            Of as many groups; some may have no rows.
+        """
+        weights = None if self.weights is None else self.weights[rows]
+        return Values(self.array[rows], self.groups.slice(rows), weights)
