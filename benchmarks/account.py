@@ -46,7 +46,7 @@ def logged(shape: Shape, rows: int) -> list[dict[str, Any]]:
     """Run the job in a session of its own, and read the events that Spark wrote of it."""
     import spark_udaf as su
     from benchmarks.jobs import LEVELS, frame, throw_away, write_rows
-    from spark_udaf.jobs.session import local_session
+    from spark_udaf.plan.session import local_session
 
     with tempfile.TemporaryDirectory() as folder:
         files, logs = Path(folder) / "rows", Path(folder) / "log"

@@ -19,8 +19,8 @@ import spark_udaf as su
 from benchmarks.samples import QUANTILES
 from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.session import local_session
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.session import local_session
 from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe import TiltFrame
 

@@ -85,7 +85,7 @@ def rows_of(spark: SparkSession, source: Path) -> DataFrame:
 @click.option("--out", type=click.Path(path_type=Path), help="Write the figures to this JSON file.")
 def main(keys: str, batches: int, rows: int, repeats: int, chosen: tuple[str, ...], out: Path | None) -> None:
     """Time the queries in turn, and print rows a second, latencies of batches and bytes of state."""
-    from spark_udaf.jobs.session import local_session
+    from spark_udaf.plan.session import local_session
 
     figures: dict[str, Any] = {
         **circumstances(["pyspark", "pyarrow", "numpy"]),

@@ -27,17 +27,17 @@ try:
 except ImportError as error:
     raise MissingExtra("spark_udaf, where no cluster brings pyspark,", "spark-local", error) from None
 
-from spark_udaf.jobs.session import is_old
+from spark_udaf.plan.session import is_old
 
 if is_old(pyspark.__version__):  # before what it lacks is imported
     raise ImportError(f"spark_udaf needs PySpark 4.2 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
-from spark_udaf.jobs.aggregate import aggregate, merge
-from spark_udaf.jobs.finish import finish
-from spark_udaf.jobs.rollup import rollup
-from spark_udaf.jobs.running import ordered_rollup, running
-from spark_udaf.jobs.scan import scan_parquet
-from spark_udaf.jobs.warm import warm
+from spark_udaf.batch.aggregate import aggregate, merge
+from spark_udaf.batch.finish import finish
+from spark_udaf.batch.rollup import rollup
+from spark_udaf.batch.running import ordered_rollup, running
+from spark_udaf.batch.warm import warm
+from spark_udaf.plan.scan import scan_parquet
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.streaming.progress import progress

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
-from spark_udaf.jobs.session import PARTITIONS, parallelism
+from spark_udaf.plan.session import PARTITIONS, parallelism
 from spark_udaf.streaming.checkpoint import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into

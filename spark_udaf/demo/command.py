@@ -19,7 +19,7 @@ import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
-from spark_udaf.jobs.session import local_session
+from spark_udaf.plan.session import local_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store

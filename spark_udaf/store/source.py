@@ -27,10 +27,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from aggr.arrow.normalize import one_array
-from spark_udaf.jobs.schema import as_schema, spark_schema
-from spark_udaf.jobs.session import check_session
-from spark_udaf.jobs.task_errors import clear
-from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.schema import as_schema, spark_schema
+from spark_udaf.plan.session import check_session
+from spark_udaf.plan.worker import tune_worker
 from spark_udaf.store.options import (
     ROWS_PER_TASK,
     from_options,
@@ -208,7 +208,7 @@ def read(
     query = Query(per, within, where, measures, keys, **members)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task)
     register_source(spark)
-    with clear():
+    with raise_task_error():
         results = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = results.schema  # Connect looks at it only when it must
     return results
@@ -271,7 +271,7 @@ def read_states(
     query = Query(per, within, where, now=now)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True)
     register_source(spark)
-    with clear():
+    with raise_task_error():
         states = spark.read.format(TiltframeSource.name()).options(**options).load()
         _ = states.schema  # Connect looks at it only when it must
     return states

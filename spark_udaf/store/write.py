@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from aggr.tables.by_key import key_column
-from spark_udaf.jobs.null_times import with_times
-from spark_udaf.jobs.rollup import Levels, plan_rollup, with_coarsest
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.schema import as_schema
-from spark_udaf.jobs.shard_messages import Content
-from spark_udaf.jobs.task_errors import clear
-from spark_udaf.jobs.two_phase import MOST_BYTES, Batches, TwoPhases, as_states, source_of
+from spark_udaf.batch.null_times import with_times
+from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest
+from spark_udaf.plan.errors import raise_task_error
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import as_schema
+from spark_udaf.plan.shard_messages import Content
+from spark_udaf.plan.two_phase import MOST_BYTES, Batches, TwoPhases, as_states, source_of
 from tiltframe import FrameStore
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
@@ -183,7 +183,7 @@ def _receipt(receipt: str) -> pa.Table:
 
 def _receipts(plan: Callable[[], DataFrame]) -> list[str]:
     """Run the job, whose tasks write."""
-    with clear():
+    with raise_task_error():
         receipts: list[str] = plan().toArrow().column("receipt").to_pylist()
     return receipts
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark_udaf.jobs.session import PARTITIONS
+from spark_udaf.plan.session import PARTITIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,8 +25,7 @@ from pyspark.sql import functions as F
 
 from aggr.arguments import checked_mapping, checked_type, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.jobs.hash_partition import shard_numbers
-from spark_udaf.jobs.parquet_files import (
+from spark_udaf.plan.parquet_files import (
     Batches,
     Filters,
     Partitioning,
@@ -40,9 +39,10 @@ from spark_udaf.jobs.parquet_files import (
     scanner,
     without_folders,
 )
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.schema import spark_schema
-from spark_udaf.jobs.session import check_session, shuffle_partitions
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import spark_schema
+from spark_udaf.plan.session import check_session, shuffle_partitions
+from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from aggr.arguments import shown
-from spark_udaf.jobs.columns import arrow_schema, map_columns
-from spark_udaf.jobs.parquet_files import Batches
+from spark_udaf.plan.columns import arrow_schema, map_columns
+from spark_udaf.plan.parquet_files import Batches
 from spark_udaf.streaming.scan_stream import ParquetStream
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
     partition ── reduce ──▶ partial states ─┼─ shuffle by shard of keys ──▶ open windows ──▶ emitted rows
     partition ── reduce ──▶ partial states ─┘          (state in Spark's checkpoint)
 
-As in `spark_udaf.jobs.two_phase`, rows are reduced where they are, and a shard's states cross as one binary value. What
+As in `spark_udaf.plan.two_phase`, rows are reduced where they are, and a shard's states cross as one binary value. What
 Spark keeps is a few values for each shard, not one for each key and window.
 """
 
@@ -20,14 +20,14 @@ from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
-from spark_udaf.jobs.columns import check_distinct
-from spark_udaf.jobs.null_times import with_times
-from spark_udaf.jobs.rollup import check_frame
-from spark_udaf.jobs.schema import spark_schema
-from spark_udaf.jobs.session import prepare, shuffle_partitions
-from spark_udaf.jobs.shard_messages import SHARD
-from spark_udaf.jobs.tune_worker import tune_worker
-from spark_udaf.jobs.two_phase import Batches
+from spark_udaf.batch.null_times import with_times
+from spark_udaf.batch.rollup import check_frame
+from spark_udaf.plan.columns import check_distinct
+from spark_udaf.plan.schema import spark_schema
+from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.shard_messages import SHARD
+from spark_udaf.plan.two_phase import Batches
+from spark_udaf.plan.worker import tune_worker
 from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.jobs.null_times import with_times
-from spark_udaf.jobs.session import prepare
-from spark_udaf.jobs.two_phase import source_of
+from spark_udaf.batch.null_times import with_times
+from spark_udaf.plan.session import prepare
+from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
 from spark_udaf.streaming.checkpoint import query_id
 from spark_udaf.streaming.progress import remember

@@ -14,7 +14,7 @@ from pyspark.sql.types import DataType
 import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
-from spark_udaf.jobs.attachments import attach, attached
+from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.udaf import typed_udf
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,

@@ -19,9 +19,9 @@ from aggr import Measure, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
-from spark_udaf.jobs.aggregate import aggregate
-from spark_udaf.jobs.columns import check_distinct
-from spark_udaf.jobs.finish import finish
+from spark_udaf.batch.aggregate import aggregate
+from spark_udaf.batch.finish import finish
+from spark_udaf.plan.columns import check_distinct
 from spark_udaf.udaf.call import Call, call_of, text_of
 
 if TYPE_CHECKING:

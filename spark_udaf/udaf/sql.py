@@ -26,7 +26,7 @@ from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
 from aggr.tables.accessors import ACCESSORS, accessors_of
 from aggr.tables.identify import function_of
-from spark_udaf.jobs.session import check_session
+from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
 from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
 from spark_udaf.udaf.typed_udf import arrow_udf

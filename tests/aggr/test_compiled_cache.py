@@ -75,7 +75,7 @@ def test_workers_are_tuned_unless_that_is_turned_off():
     script = """
 import gc, os, pyarrow as pa
 pa.set_cpu_count(3)
-from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.plan.worker import tune_worker
 tune_worker()
 print(pa.cpu_count(), gc.get_freeze_count() > 0)
 """
@@ -94,7 +94,7 @@ def test_what_workers_have_loaded_is_frozen_before_the_tasks_1_2_4_and_8():
     """Loops are loaded when they are first called, so that once would leave them to be collected after every task."""
     script = """
 import gc
-from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.plan.worker import tune_worker
 loaded = []
 for task in range(1, 10):
     before = gc.get_freeze_count()

@@ -20,7 +20,7 @@ WHO_MAY = {  # between the batches, levels and phases of one job; whatever comes
     *("tiltframe/level_chain.py", "tiltframe/spilled_states.py", "tiltframe/store/closed_windows.py"),
     "tiltframe/store/checked_states.py",
     *("tiltframe/store/query/results.py", "tiltframe/streaming/open_windows.py"),
-    *("tiltframe/streaming/window_table.py", "spark_udaf/jobs/aggregate.py", "spark_udaf/jobs/rollup.py"),
+    *("tiltframe/streaming/window_table.py", "spark_udaf/batch/aggregate.py", "spark_udaf/batch/rollup.py"),
 }
 
 

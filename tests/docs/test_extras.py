@@ -115,7 +115,7 @@ def test_spark_needs_no_other_extra():
 
 @pytest.mark.slow
 def test_an_old_pyspark_is_one_sentence():
-    from spark_udaf.jobs.session import is_old
+    from spark_udaf.plan.session import is_old
 
     assert all(map(is_old, ("3.5.9", "4.0.5", "4.1.4")))
     assert not any(map(is_old, ("4.2.0", "4.10.0.dev1", "5.0.0")))

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 import aggr
 import spark_udaf as su
 from spark_udaf import functions as A
-from spark_udaf.jobs.two_phase import plan_of
+from spark_udaf.plan.two_phase import plan_of
 from spark_udaf.udaf.call import call_of
 from tests import engines
 

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from spark_udaf.jobs.exclusive_times import exclusive_times, span_of
-from spark_udaf.jobs.hash_partition import shard_numbers
-from spark_udaf.jobs.shard_messages import Content, read_message, spread_messages
+from spark_udaf.plan.exclusive_times import exclusive_times, span_of
+from spark_udaf.plan.shard_messages import Content, read_message, spread_messages
+from spark_udaf.plan.shards import shard_numbers
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
 from tiltframe.level_chain import climb, climb_within, joined, merge_panes, reduce_rows
@@ -198,8 +198,8 @@ def in_order(tmp_path_factory):
 
 def tables(answers, number):
     """Reduce what one task reads, here, as the job does it there."""
-    from spark_udaf.jobs.parquet_files import Selection
-    from spark_udaf.jobs.two_phase import plan_of
+    from spark_udaf.plan.parquet_files import Selection
+    from spark_udaf.plan.two_phase import plan_of
 
     plan = plan_of(answers)
     scan = plan.source
@@ -267,8 +267,8 @@ def test_rows_that_travel_meet_the_states_of_other_tasks(spark, tmp_path):
 def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full):
     import spark_udaf as su
     from aggr.tables import partial_aggregation
-    from spark_udaf.jobs import rollup as module
-    from spark_udaf.jobs.two_phase import plan_of
+    from spark_udaf.batch import rollup as module
+    from spark_udaf.plan.two_phase import plan_of
 
     folder, given = in_order
     monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 1000)

@@ -84,7 +84,7 @@ def test_finish_crosses_to_python_once_less(df, capsys):
 def test_shards_are_spread_evenly_by_the_hash_of_spark(spark):
     from pyspark.sql import functions as F
 
-    from spark_udaf.jobs.hash_partition import shard_numbers
+    from spark_udaf.plan.shards import shard_numbers
 
     for shards, partitions in ((64, 4), (66, 3), (200, 200), (70, 7), (64, 1)):
         numbers = shard_numbers(shards, partitions)

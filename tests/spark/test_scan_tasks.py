@@ -34,7 +34,7 @@ class Session:
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_how_many_run_at_once(name):
-    from spark_udaf.jobs.session import parallelism
+    from spark_udaf.plan.session import parallelism
 
     settings, expected = SETTINGS[name]
     assert parallelism(Session(settings)) == expected
@@ -79,7 +79,7 @@ def test_tasks_read_about_as_much_and_each_row_group_once(spark, folder, tasks):
 )
 def test_a_task_for_each_core(spark, folder, monkeypatch, most, least, tasks):
     import spark_udaf as su
-    from spark_udaf.jobs import scan as module
+    from spark_udaf.plan import scan as module
 
     monkeypatch.setattr(module, "_MOST_ROWS", most)
     monkeypatch.setattr(module, "_LEAST_ROWS", least)
@@ -93,7 +93,7 @@ def test_a_task_for_each_core(spark, folder, monkeypatch, most, least, tasks):
 def test_the_first_phase_is_planned_once_for_states_and_answers(spark, folder):
     import aggr
     import spark_udaf as su
-    from spark_udaf.jobs.two_phase import plan_of
+    from spark_udaf.plan.two_phase import plan_of
 
     asked = {"n": aggr.count(), "most": aggr.max("x")}
     states = su.aggregate(su.scan_parquet(spark, folder), [], asked)

@@ -126,7 +126,7 @@ def test_states_travel_through_parquet_and_sql(spark, tmp_path):
 
 def test_shards_are_cut_only_where_they_end(monkeypatch):
     """Small batches and buffers, so that a shard often goes on in the next batch."""
-    module = importlib.import_module("spark_udaf.jobs.two_phase")
+    module = importlib.import_module("spark_udaf.plan.two_phase")
     shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
     batches = [
         pa.RecordBatch.from_pydict(
@@ -162,7 +162,7 @@ def test_shards_are_cut_only_where_they_end(monkeypatch):
     ids=lambda column: str(column.type),
 )
 def test_shards_tell_values_apart_and_equal_ones_together(column):
-    from spark_udaf.jobs.hash_partition import shard_of
+    from spark_udaf.plan.shards import shard_of
 
     words = shard_of([column], 1 << 30)
     assert len(set(words.tolist())) == len(column)
@@ -172,7 +172,7 @@ def test_shards_tell_values_apart_and_equal_ones_together(column):
 
 
 def test_shards_are_filled_evenly():
-    from spark_udaf.jobs.hash_partition import shard_of
+    from spark_udaf.plan.shards import shard_of
 
     for column in (pa.array(range(64_000)), pa.array([f"host-{i}" for i in range(64_000)])):
         filled = np.bincount(shard_of([column, column], 64), minlength=64)

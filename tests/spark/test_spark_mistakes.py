@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from spark_udaf.jobs.task_errors import clear
+from spark_udaf.plan.errors import raise_task_error
 from tests import engines
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
 
@@ -248,7 +248,7 @@ SQL = {  # what is selected -> how the sentence begins that a task says
 @pytest.mark.parametrize("query", SQL)
 def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
     text = query if " FROM " in query else f"{query} FROM (SELECT ts, host, shelf, x, i, price, word FROM mistaken)"
-    with pytest.raises((ValueError, TypeError)) as caught, clear():
+    with pytest.raises((ValueError, TypeError)) as caught, raise_task_error():
         spark.sql(f"SELECT {text}").collect()
     check(caught.value, SQL[query])
 
@@ -305,7 +305,7 @@ def test_bad_options_of_the_data_source_are_told(options, names):
 def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
     uri = names["store"].uri
     for mode in ("append", "overwrite"):
-        with pytest.raises(ValueError, match=r"^the format tiltframe is only read; rows get into"), clear():
+        with pytest.raises(ValueError, match=r"^the format tiltframe is only read; rows get into"), raise_task_error():
             names["df"].write.format("tiltframe").mode(mode).save(uri)
     read = spark.readStream.format("tiltframe").option("per", "1h").load(uri)
     rate = spark.readStream.format("rate").load()
@@ -316,11 +316,11 @@ def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
         ]
     ):
         writer = frame.writeStream.format(kind).option("checkpointLocation", str(tmp_path / str(number)))
-        with pytest.raises(ValueError, match=sentence), clear():
+        with pytest.raises(ValueError, match=sentence), raise_task_error():
             writer.start(uri).processAllAvailable()
     with (
         pytest.raises(ValueError, match=r"^the results have no column n string; they have level string, window_start"),
-        clear(),
+        raise_task_error(),
     ):
         spark.read.format("tiltframe").schema("n string").option("per", "1h").load(uri).collect()
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import aggr
 import spark_udaf as su
 from aggr.arrow.bit_equality import same_bits
-from spark_udaf.jobs.task_errors import clear
+from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.store.options import from_options, to_options
 from spark_udaf.store.source import TiltframeReader, TiltframeSource
 from tests import engines
@@ -334,7 +334,7 @@ def test_a_store_is_a_table(spark, local):
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW days USING tiltframe OPTIONS (path '{local.uri}', per '1d', keys '')")
     found = [row[0] for row in spark.sql("SELECT rows FROM days ORDER BY window_start").collect()]
     assert found == local.query("1d", keys=[])["rows"].to_pylist()
-    with pytest.raises(ValueError, match=r"^there is no option 'limit'"), clear():
+    with pytest.raises(ValueError, match=r"^there is no option 'limit'"), raise_task_error():
         spark.read.format("tiltframe").option("LIMIT", "1").load(local.uri)
     with pytest.raises(StoreError, match=r"^there is no store /nowhere"):
         su.read(spark, "/nowhere", "1h")

@@ -17,7 +17,7 @@ _KINDS: dict[str, type[Exception]] = {
 
 
 @contextmanager
-def clear() -> Iterator[None]:
+def raise_task_error() -> Iterator[None]:
     """Raise what a store or a measure has refused in a task as it would be raised here; other failures stay."""
     try:
         yield

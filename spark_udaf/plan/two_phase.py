@@ -21,15 +21,15 @@ import pyarrow as pa
 from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
-from spark_udaf.jobs.attachments import attach, attached
-from spark_udaf.jobs.columns import arrow_schema, check_distinct, map_columns
-from spark_udaf.jobs.exclusive_times import Span
-from spark_udaf.jobs.hash_partition import shard_numbers
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.schema import as_schema, spark_schema
-from spark_udaf.jobs.session import prepare, shuffle_partitions
-from spark_udaf.jobs.shard_messages import MESSAGE, SHARD, Content, read_message, shard_messages, spread_messages
-from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.plan.attachments import attach, attached
+from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns
+from spark_udaf.plan.exclusive_times import Span
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import as_schema, spark_schema
+from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.shard_messages import MESSAGE, SHARD, Content, read_message, shard_messages, spread_messages
+from spark_udaf.plan.shards import shard_numbers
+from spark_udaf.plan.worker import tune_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,7 +104,7 @@ def source_of(
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
     ``read`` names, of the columns that there are, those that are going to be read, as for
-    `spark_udaf.jobs.columns.arrow_schema`.
+    `spark_udaf.plan.columns.arrow_schema`.
     """
     if isinstance(rows, ParquetScan):
         prepare(rows.spark)

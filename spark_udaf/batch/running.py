@@ -18,10 +18,10 @@ from aggr import Measure
 from aggr.arrow.normalize import normalize
 from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
-from spark_udaf.jobs.columns import arrow_schema
-from spark_udaf.jobs.schema import as_schema, spark_schema
-from spark_udaf.jobs.session import prepare
-from spark_udaf.jobs.tune_worker import tune_worker
+from spark_udaf.plan.columns import arrow_schema
+from spark_udaf.plan.schema import as_schema, spark_schema
+from spark_udaf.plan.session import prepare
+from spark_udaf.plan.worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from spark_udaf.jobs.hash_partition import shard_of
+from spark_udaf.plan.shards import shard_of
 
 SHARD = "shard"
 MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8())])

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 
 from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
-from spark_udaf.jobs.exclusive_times import Span
-from spark_udaf.jobs.null_times import with_times
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.shard_messages import Content
-from spark_udaf.jobs.two_phase import (
+from spark_udaf.batch.null_times import with_times
+from spark_udaf.plan.exclusive_times import Span
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.shard_messages import Content
+from spark_udaf.plan.two_phase import (
     MOST_BYTES,
     Batches,
     RawRows,

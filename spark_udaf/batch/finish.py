@@ -12,11 +12,11 @@ import tiltframe
 from aggr import Measure
 from aggr.arguments import checked_truth
 from aggr.tables.flat_results import flat_schema, flattened
-from spark_udaf.jobs.aggregate import checked_measures, results, results_schema
-from spark_udaf.jobs.columns import check_distinct
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.schema import as_schema
-from spark_udaf.jobs.two_phase import Batches, plan_of, source_of
+from spark_udaf.batch.aggregate import checked_measures, results, results_schema
+from spark_udaf.plan.columns import check_distinct
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import as_schema
+from spark_udaf.plan.two_phase import Batches, plan_of, source_of
 from tiltframe import OrderedFrame, TiltFrame
 from tiltframe.frame import LEVEL
 

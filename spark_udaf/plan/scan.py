@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from spark_udaf.jobs.exclusive_times import RowGroup, Span, exclusive_times, span_of
-from spark_udaf.jobs.parquet_files import (
+from spark_udaf.plan.exclusive_times import RowGroup, Span, exclusive_times, span_of
+from spark_udaf.plan.parquet_files import (
     Batches,
     Filters,
     Partitioning,
@@ -30,8 +30,8 @@ from spark_udaf.jobs.parquet_files import (
     scanner,
     without_folders,
 )
-from spark_udaf.jobs.schema import spark_schema
-from spark_udaf.jobs.session import check_session, parallelism
+from spark_udaf.plan.schema import spark_schema
+from spark_udaf.plan.session import check_session, parallelism
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

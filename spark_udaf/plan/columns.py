@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructField
 
-from spark_udaf.jobs.schema import spark_schema
+from spark_udaf.plan.schema import spark_schema
 from tiltframe.provenance import KEY
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from aggr.tables.identify import class_of, function_of
 from aggr.tables.keys import checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
-from spark_udaf.jobs.rollup import plan_rollup
-from spark_udaf.jobs.scan import ParquetScan
-from spark_udaf.jobs.shard_messages import Content
-from spark_udaf.jobs.two_phase import (
+from spark_udaf.batch.rollup import plan_rollup
+from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.shard_messages import Content
+from spark_udaf.plan.two_phase import (
     MOST_BYTES,
     Batches,
     RawRows,

@@ -1,0 +1,1 @@
+"""Batch jobs: what su.rollup, su.aggregate, su.finish and su.running plan."""

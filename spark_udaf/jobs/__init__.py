@@ -1,1 +1,0 @@
-"""Rollups and aggregations as Spark jobs."""
