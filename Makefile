@@ -49,10 +49,10 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 extras: java $(READY) ## Install each extra alone into an empty environment, and follow its section of docs/installing.md
-	@$(BIN)/python -m tests.extras
+	@$(BIN)/python -m tests.docs.extras
 
 pages: java ## Follow the pages word for word, each in a new environment (takes a network, and its time)
-	@$(PYTHON) tests/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))
+	@$(PYTHON) tests/docs/pages.py --fresh $(filter-out docs/installing.md,$(wildcard docs/*.md docs/how-to/*.md))
 
 bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (some ten minutes; QUICK=1 for two)
 	@$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

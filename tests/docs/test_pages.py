@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+FOLLOW = ROOT / "tests" / "docs" / "pages.py"
 DOCS = ROOT / "docs"
 FIGURES = (DOCS / "benchmarks.md").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
@@ -24,7 +25,7 @@ NEED_A_NETWORK = {"object-storage.md", "clusters.md"}  # make pages follows them
 def follow(*pages):
     """Follow pages in one process, in this environment; pip finds everything installed, and asks no index."""
     environment = os.environ | {"PIP_NO_INDEX": "1", "PYTHONPATH": str(ROOT), "PATH": paths()}
-    command = [sys.executable, ROOT / "tests" / "pages.py", *(DOCS / page for page in pages)]
+    command = [sys.executable, FOLLOW, *(DOCS / page for page in pages)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("followed")] == [
@@ -63,7 +64,7 @@ def test_a_page_that_says_otherwise_is_found_out(tmp_path):
     }
     for name, text in pages.items():
         (tmp_path / name).write_text(text)
-        done = subprocess.run([sys.executable, ROOT / "tests" / "pages.py", tmp_path / name], capture_output=True)
+        done = subprocess.run([sys.executable, FOLLOW, tmp_path / name], capture_output=True)
         assert done.returncode == 1, name
         assert b"line 2" in done.stderr
 
@@ -75,7 +76,7 @@ def test_files_and_what_is_exported_stay_until_the_end_of_a_page(tmp_path):
         "```console\n$ export WORD='two \\\n    words'\n$ python say.py\ntwo ...words\n```\n\n"
         "```python\n>>> import os\n>>> os.environ['WORD'][:3]\n'two'\n\n```\n"
     )
-    subprocess.run([sys.executable, ROOT / "tests" / "pages.py", page], check=True, env=os.environ | {"PATH": paths()})
+    subprocess.run([sys.executable, FOLLOW, page], check=True, env=os.environ | {"PATH": paths()})
 
 
 def test_the_picture_is_what_its_script_draws():

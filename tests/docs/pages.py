@@ -1,7 +1,7 @@
 """Follow pages of the documentation word for word: save their files, run their commands and their Python, in order.
 
-python tests/pages.py PAGE…            in the environment that runs this, in one process; what installs is passed over
-python tests/pages.py --fresh PAGE…    each in a new, empty environment, from a copy of this source
+python tests/docs/pages.py PAGE…          in the environment that runs this, in one process; installs are passed over
+python tests/docs/pages.py --fresh PAGE…  each in a new, empty environment, from a copy of this source
 
 Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
 anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 INSTALLS = re.compile(r"pip install '?\.")  # the source, in the folder of the source
 SHELL, NOT_RUN = ("console", "bash"), ("text",)
 GRAFANA = {  # what Grafana puts in, for a dashboard of two hours and the variable ``host``

@@ -1,6 +1,6 @@
 """Try each extra alone, in an empty environment: imports, help of every command, its section of docs/installing.md.
 
-python -m tests.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
+python -m tests.docs.extras [EXTRA…]    those of docs/installing.md, or these; "installing" is the one without an extra
 
 Wheels of all that they need are collected once, in build/wheels; no environment asks an index.
 """
@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.pages import ROOT, Mistake, copy_source, fresh_environment
+from tests.docs.pages import ROOT, Mistake, copy_source, fresh_environment
 
 PAGE = ROOT / "docs" / "installing.md"
 WHEELS = ROOT / "build" / "wheels"
@@ -55,7 +55,7 @@ def try_extra(name: str) -> str:
         environment.pop("PIP_EXTRA_INDEX_URL", None)
         section = folder / f"{name}.md"
         section.write_text(text)
-        python, tests = f"{folder}/python/bin/python", ROOT / "tests"
+        python, tests = f"{folder}/python/bin/python", ROOT / "tests" / "docs"
         for command, where in (
             (["bash", "-c", installed[1]], copy_source(folder)),
             ([python, str(tests / "installed.py")], folder),
