@@ -10,8 +10,8 @@ Files are written by any number of tasks; a transaction of the driver makes them
 transaction names is read by nobody, and removed by `vacuum`.
 
 Other tools may read the table, VACUUM and OPTIMIZE it. Commits are tried once and retried here: delta-rs's own retries
-keep equal application transactions and removals apart, but refuse two commits that remove different files, and do not
-know what is recorded (tried with 1.6.6, from two processes).
+keep appends, equal application transactions and equal removals apart (tried with 1.6.6, from two processes), but refuse
+two transactions that name different files to remove, and do not know what is recorded.
 """
 
 from __future__ import annotations
