@@ -109,7 +109,7 @@ CASES = [
     *(bad for name in ("watermark", "now") for bad in each(f"advance({name})", {"text": "now", "float": 1.5, "true": True, "list": [1], "huge": 10**30}, lambda w, v, name=name: opened().advance(**{"watermark": 0, "now": 0, name: v}), name)),
     *each("from_ipc(data)", {"nothing": b"", "noise": b"abc", "text": "x", "none": None, "list": [1]}, lambda w, v: OpenWindows.from_ipc(v, FRAME)),
     *each("evolve(frame)", {**not_text(), "text": "frame"}, lambda w, v: w.store.evolve(v), "frame", "TiltFrame"),
-    *each("evolve(rows)", not_text("none"), lambda w, v: w.store.evolve(FRAME, v), "rows"),
+    *each("evolve(row_schema)", not_text("none"), lambda w, v: w.store.evolve(FRAME, v), "row_schema"),
     *(Bad(f"evolve = {k}", lambda w, v=v: evolved(w, **v)) for k, v in {"other keys": {"keys": []}, "other times": {"time": "at"}, "another zone": {"timezone": "Europe/Berlin", "levels": ["10s", "1m", "1h"]}, "fewer levels": {"levels": ["10s", "1m"]}, "finer levels": {"levels": ["1s", "10s", "1m", "1h"]}, "levels between": {"levels": ["10s", "1m", "10m", "1h"]}, "another measure of a name": {"measures": {"requests": aggr.sum("ms")}}, "a measure without rows": {"measures": {**FRAME.measures, "m": aggr.sum("nope")}}}.items()),
     *(Bad(f"query(per) = {k}", lambda w, v=v: w.store.query(v), ("per", "twice")) for k, v in {"twice": ["1m", "1m"], "twice of three": ["1m", "1h", "1m"]}.items()),
 ]  # fmt: skip

@@ -85,7 +85,7 @@ def read_time_range(within: Within, timezone: str, now: int | None = None, open_
     ends = _ends(within)
     if isinstance(ends, str):
         return _read_pattern(_as_pattern(ends), timezone)
-    if None in ends and not open_ends:
+    if not open_ends and any(moment is None for moment in ends):
         raise ValueError(f"the range {shown(within)} is open at one end; here it must have both")
     start, end = (
         ever if moment is None else read_moment(moment, timezone, now) for moment, ever in zip(ends, EVER, strict=True)
@@ -142,7 +142,7 @@ def _ends(within: Within) -> str | list[Moment | None]:
     if isinstance(within, str) and "," not in within:
         return within.strip()
     ends = [part.strip() or None for part in within.split(",")] if isinstance(within, str) else within
-    if not isinstance(ends, tuple | list) or len(ends) != 2 or list(ends) == [None, None]:
+    if not isinstance(ends, tuple | list) or len(ends) != 2 or all(end is None for end in ends):
         raise ValueError(
             f"cannot read the range {shown(within)}; write START,END such as 2024-05-01,2024-05-02, give a pair "
             f"(start, end), a day such as 2024-05-01, or write a pattern such as {_A_PATTERN}"
