@@ -1,4 +1,4 @@
-"""Failures: the sentence in which a task says what is wrong, without the traces around it."""
+"""Errors of tasks: the sentence in which a task says what is wrong, without the traces around it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from pyspark.errors import PySparkException
 
 from tiltframe import StoreError
 
-_SAID = re.compile(r"^\W*(?:[\w.]+\.)?(StoreError|ValueError|TypeError|OverflowError): (.+)$", re.MULTILINE)
-_KINDS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (StoreError, ValueError, TypeError, OverflowError)
-}
+_CLASSES: list[type[Exception]] = [StoreError, *StoreError.__subclasses__(), ValueError, TypeError, OverflowError]
+_KINDS = {kind.__name__: kind for kind in _CLASSES}
+_SENTENCE = re.compile(rf"^\W*(?:[\w.]+\.)?({'|'.join(_KINDS)}): (.+)$", re.MULTILINE)
 
 
 @contextmanager
@@ -22,7 +21,7 @@ def raise_task_error() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        sentences = _SAID.findall(str(error))
+        sentences = _SENTENCE.findall(str(error))
         if not sentences:
             raise
         kind, sentence = sentences[-1]

@@ -203,6 +203,10 @@ def answered(given: TiltframeReader) -> pa.Table:
 
 
 def same(given: pa.Table, wanted: pa.Table) -> bool:
+    """Compare results by bits; Spark's times are instants, shown in UTC."""
+    times = [i for i, field in enumerate(wanted.schema) if pa.types.is_timestamp(field.type) and field.type.tz]
+    for i in times:
+        wanted = wanted.set_column(i, wanted.field(i).name, wanted.column(i).cast(pa.timestamp("us", "UTC")))
     return given.schema == wanted.schema and all(same_bits(given[c], wanted[c]) for c in wanted.column_names)
 
 

@@ -92,9 +92,7 @@ class Commit:
         StoreError
             If they cannot be written. What was written is removed.
         """
-        states = checked(states, self.frame)
-        self.backend.check_values(states)
-        return self.write_checked(by_level(states, self.frame))
+        return self.write_rolled_up(checked(states, self.frame))
 
     def write_rolled_up(self, states: pa.Table) -> str:
         """Write states of all levels, as rolling up has just given them: only whether results can be read is checked.
