@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,9 @@ VALUES = pa.array([float(v) if v % 7 else None for v in np.random.default_rng(3)
 
 
 def inputs(function, n):
+    if not function.takes.allows(VALUES.type):
+        numbers = VALUES.slice(0, n).cast(pa.int64())
+        return numbers if function.takes.allows(pa.int64()) else pc.equal(pc.bit_wise_and(numbers, 1), 1)
     if len(function.inputs) == 1:
         return VALUES.slice(0, n)
     other = pa.array(np.random.default_rng(n).integers(0, 9, n), pa.int64())

@@ -29,9 +29,9 @@ def rollup(capfd, rows, levels: str) -> tuple[int, str, str]:
         ("hopping(1h, 10m),1d", "keep 10m instead, and ask per hopping(1h, 10m)"),
         ("1h,all", "all is none"),
         ("session(0s)", "at least one microsecond"),
-        ("1h,session(30m)", "a session is found from rows, and is a level alone"),
+        ("1h,session(30m)", "session(30m) is a level alone, found from rows"),
         ("tumbling(1d, offset=1d)", "shorter than they are"),
-        ("hopping(1h", "write hopping(SIZE, HOP)"),
+        ("hopping(1h", "close every bracket"),
         ("1h,", "cannot read ''"),
     ],
 )

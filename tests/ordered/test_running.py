@@ -215,11 +215,13 @@ def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
 @pytest.mark.slow
 def test_every_function_runs_and_slides():
     n = 40
-    table = pa.table({"ts": range(n), "value": np.random.default_rng(1).integers(1, 50, n), "other": [1, 2] * (n // 2)})
+    values = np.random.default_rng(1).integers(1, 50, n)
+    table = pa.table({"ts": range(n), "value": values, "odd": values % 2 == 1, "other": [1, 2] * (n // 2)})
     for name in aggr.names():
         function = aggr.get(name)
         others = tuple(None if role == "time" else "other" for role in function.inputs[1:])
-        measure = aggr.Measure(function(), "value", others=others)
+        column = "value" if function.takes.allows(pa.int64()) else "odd"
+        measure = aggr.Measure(function(), column, others=others)
         for text, low in (("running()", lambda i: 0), ("sliding(7)", lambda i: max(i - 6, 0))):
             found = running(table, {"r": measure}, text, time="ts").column("r")
             for i in (0, 5, 6, 7, 39):

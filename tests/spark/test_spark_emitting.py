@@ -350,7 +350,7 @@ def test_what_cannot_be_streamed_is_refused_at_once(spark, tmp_path):
         "give a streaming DataFrame": (events(np.random.default_rng(0), 5), {}),
         "after_close emits by the watermark, and this stream has none": (rows, {}),
         r"periodic\(every=1m, clock=event\) emits by the watermark": (rows, {"emit": "periodic(1m, clock=event)"}),
-        "there is no emit policy 'at_close'": (marked, {"emit": "at_close"}),
+        "cannot read 'at_close' as emit policy": (marked, {"emit": "at_close"}),
         "shards must be a whole number from 1": (marked, {"shards": 0}),
         "max_keys must be a whole number from 1": (marked, {"max_keys": 0}),
         "states must be true or false|states": (marked, {"states": 1}),

@@ -238,9 +238,11 @@ def test_one_key_of_a_hundred_reads_a_fifth_at_most(tmp_path):
 def test_the_data_source_reads_as_little(tmp_path):
     store = month_of_hours(tmp_path, rows=1)
     readers = [
-        TiltframeReader(question, question.schema)
+        TiltframeReader(question, question.schema, rows_per_task)
         for where in ({}, {"where": "host = 'host-42'"})
-        for question in [from_options(to_options(store.uri, Query("1h", **where), None, rows_per_task=10**6))]
+        for question, rows_per_task in [
+            from_options(to_options(store.uri, Query("1h", **where), None, rows_per_task=10**6))
+        ]
     ]
     every, one = (bytes_read(lambda reader=reader: given(reader)) for reader in readers)
     assert one <= every / 2  # a task looks at the store's log anew, which takes as much as so small a store

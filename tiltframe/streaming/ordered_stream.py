@@ -47,6 +47,7 @@ class OrderedStream:
     Examples
     --------
     >>> import aggr
+    >>> from tiltframe import RunningAggregation
     >>> stream = OrderedStream(RunningAggregation({"total": aggr.sum("x")}, "sliding(2)", time="ts"))
     >>> late = stream.add_rows(pa.table({"ts": [2000, 0, 1000], "x": [4, 1, 2]}))
     >>> stream.advance(2_000_000).column("total").to_pylist()

@@ -407,7 +407,7 @@ class AfterCount(EmitPolicy):
 
     Examples
     --------
-    >>> read_emit("after_count(100)")
+    >>> AfterCount(100)
     AfterCount(rows=100)
     """
 

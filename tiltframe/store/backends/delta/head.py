@@ -41,8 +41,8 @@ class Head:
             return cls(**json.loads(path.read_bytes()))
         except FileNotFoundError:
             return None
-        except TypeError as error:
-            raise ValueError(str(error)) from None
+        except (TypeError, ValueError):
+            raise ValueError("it is not as it was written") from None
 
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Name the files of a log that have other bytes than were noted, among those that were not verified before."""
