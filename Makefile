@@ -16,7 +16,7 @@ demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at 
 	@$(BIN)/tiltframe demo
 
 test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25
 
 test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
