@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 
@@ -116,7 +117,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
     """Join small batches into tables of ``want[0]`` rows; the first also comes without rows, for its types."""
     held: list[pa.RecordBatch] = []
     rows, given = 0, False
-    for batch in batches:
+    for batch in chain.from_iterable(map(_pieces, batches)):
         held.append(batch)
         rows += batch.num_rows
         if rows >= want[0]:
@@ -124,6 +125,11 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
             held, rows, given = [], 0, True
     if held and (rows or not given):
         yield _table(held)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch that is larger than what is reduced at once: arrays of its size would need new memory each time."""
+    return (batch.slice(start, _REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), _REDUCE_ROWS))
 
 
 def _table(batches: list[pa.RecordBatch]) -> pa.Table:
