@@ -12,8 +12,17 @@ JOBS ?= 2
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-demo: java $(READY) ## Roll up a year of real flights through Spark, and ask at two levels
-	@$(BIN)/tiltframe demo
+demo: ## Roll up a year of real flights through Spark, or Sail if there is no Java, and ask at two levels
+	@if java -version >/dev/null 2>&1; then $(MAKE) --no-print-directory $(READY) && $(BIN)/tiltframe demo; \
+	else $(MAKE) --no-print-directory .venv-sail/.ready && .venv-sail/bin/tiltframe demo; fi
+
+.venv-sail/.ready: pyproject.toml constraints.txt
+	@echo "there is no Java: setting up .venv-sail, with Sail in Spark's place …"
+	@$(PYTHON) -m venv .venv-sail
+	@grep -v '^pyspark' constraints.txt >.venv-sail/constraints.txt
+	@.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-sail/constraints.txt \
+	  --editable '.[demo-sail]'
+	@touch $@
 
 test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25
@@ -65,7 +74,7 @@ dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean: ## Remove the environment and what the targets made
-	rm -rf $(VENV) .venv-oldest demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-sail demo-out bench-quick build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 java:
 	@java -version >/dev/null 2>&1 || { \

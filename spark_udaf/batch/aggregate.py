@@ -143,7 +143,7 @@ def _by_window(
     frame.check(rows)
     schema = frame.states_schema(rows)
     result = schema.remove(schema.get_field_index(LEVEL))
-    return plan_rollup(source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result)
+    return plan_rollup(source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result).run()
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:

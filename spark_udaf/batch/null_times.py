@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import shown
+from spark_udaf.plan.session import check_is_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import Observation
@@ -36,5 +37,6 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation) -> Any:
             raise ValueError(f"an Observation is of one job; of a stream say on_null_time='skip': {_OF_STREAMS}")
         from pyspark.sql import functions as F
 
+        check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
         rows = rows.observe(observation or NULL_TIMES, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

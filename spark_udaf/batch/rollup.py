@@ -88,7 +88,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str | Ob
     source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in)
     frame.check(input_schema)
     result = frame.states_schema(input_schema)
-    return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result)
+    return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result).run()
 
 
 def check_frame(frame: TiltFrame) -> TiltFrame:
@@ -106,7 +106,7 @@ def plan_rollup(
     result: pa.Schema,
     *,
     finishes: bool = True,
-) -> DataFrame:
+) -> TwoPhases:
     """Plan a rollup of rows of a schema; ``then`` gets the states of levels, whole windows at a time, in tasks.
 
     Where ``finishes``, it gets windows that a partition alone has rows of before the shuffle.
@@ -146,7 +146,7 @@ def plan_rollup(
     shards = [*together, *frame.keys]
     return TwoPhases(
         source, columns, plain, reduce, partial, shards, merge, result, unreduced, finishes=alone is not None
-    ).run()
+    )
 
 
 def _finished(

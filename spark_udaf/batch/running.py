@@ -20,7 +20,7 @@ from aggr.groups.groups import group_by
 from aggr.tables.keys import key_column, key_fields, keyed
 from spark_udaf.plan.columns import arrow_schema
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import prepare
+from spark_udaf.plan.session import check_is_spark, prepare
 from spark_udaf.plan.worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import event_times
@@ -146,6 +146,9 @@ def _streamed(
     df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
 ) -> DataFrame:
     """Bring the rows of a key together, in order, and take them batch by batch."""
+    check_is_spark(
+        df.sparkSession, "a window over ordered rows", "drops the order; run it on a table: tiltframe.running"
+    )
     inside = computed(order)
     made = [text for name, text in inside.keyed_by.items() if text != name]
     taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]

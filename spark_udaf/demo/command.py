@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
@@ -19,10 +20,13 @@ import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
-from spark_udaf.plan.session import local_session
+from spark_udaf.plan.session import has_java, is_client_only, local_session, sail_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -58,29 +62,26 @@ def _folder(given: str) -> Path:
     help="Where the store and the plot go; an earlier demo there is replaced.",
 )
 def demo(out: Path) -> None:
-    """Roll up a year of real flights through Spark, and ask at two levels."""
+    """Roll up a year of real flights through Spark, or through Sail if there is no Java, and ask at two levels."""
     folder = out / "flights"
     if problem := folder_problem(folder):
         raise NotADirectoryError(problem)
-    need_java()
+    engine = choose_engine()
     if folder.exists() and not is_store(folder):
         raise FileExistsError(f"{folder} is no store of an earlier demo, and stays as it is; give another --out")
     say = click.echo
     with warming(FRAME):
         rows = flights()
-        say(f"read {rows.num_rows:,} flights of 2013; starting Spark …")
+        say(f"read {rows.num_rows:,} flights of 2013; starting {engine} …")
         begin = time.perf_counter()
-        spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
-        started = time.perf_counter()
-        shutil.rmtree(folder, ignore_errors=True)
-        store = FrameStore(folder, FRAME, name="flights")
-        try:
+        with started_engine(engine) as spark:
+            started = time.perf_counter()
+            shutil.rmtree(folder, ignore_errors=True)
+            store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
-        finally:
-            spark.stop()
     ended = time.perf_counter()
     chain = " → ".join(f"{level.level} {level.rows:,}" for level in store.inspect().levels)
-    say(f"rolled up in {ended - started:.1f} s (Spark took {started - begin:.1f} s to start); states: {chain}\n")
+    say(f"rolled up in {ended - started:.1f} s ({engine} took {started - begin:.1f} s to start); states: {chain}\n")
     show(store)
     prove(rows, store)
     picture = plot(store, out / "dep_delay.png")
@@ -156,15 +157,27 @@ def plot(store: FrameStore, file: Path) -> Path:
     return file
 
 
-def need_java() -> None:
-    """Raise ``FileNotFoundError`` with one sentence where there is no Java for Spark."""
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else "java"
+def choose_engine() -> str:
+    """Choose Spark if it can run here, else Sail; raises ``FileNotFoundError`` with one sentence if neither can."""
+    if has_java() and not is_client_only():
+        return "Spark"
+    if importlib.util.find_spec("pysail") is not None:
+        return "Sail"
+    raise FileNotFoundError(
+        "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless, or go without Java: "
+        "pip install 'tiltframe[demo-sail]'"
+    )
+
+
+@contextmanager
+def started_engine(engine: str) -> Iterator[SparkSession]:
+    """Start an engine on this machine, and stop it."""
+    if engine == "Sail":
+        with sail_session() as spark:
+            yield spark
+        return
+    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
     try:
-        works = subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
-    except OSError:
-        works = False
-    if not works:
-        raise FileNotFoundError(
-            "Spark needs Java 17 or newer, and there is none: install it, say openjdk-17-jre-headless"
-        )
+        yield spark
+    finally:
+        spark.stop()

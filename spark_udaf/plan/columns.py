@@ -92,6 +92,16 @@ def map_columns(
     return numbered.select(*(f"c{place}" for place in places)).mapInArrow(named, spark_schema(schema))
 
 
+def unsliced_batches(table: pa.Table, most_rows: int) -> Batches:
+    """Cut a table into batches of at most so many rows that begin at the start of their buffers.
+
+    An engine that Python gives batches to within its process, as Sail does, may misread those that begin elsewhere.
+    """
+    for batch in table.combine_chunks().to_batches(max_chunksize=most_rows):
+        whole = batch.num_rows == table.num_rows
+        yield batch if whole else pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
 def _plain(names: Sequence[str], available: Sequence[str]) -> bool:
     """Say whether Spark reads names as what they are: every row is spared a copy under other names."""
     lower_names = [name.lower() for name in available]

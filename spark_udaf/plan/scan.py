@@ -59,7 +59,7 @@ class ParquetScan:
     @property
     def partitions(self) -> int:
         """How many tasks read the files."""
-        return max(1, len(self.tasks))
+        return len(self.tasks)
 
     @cached_property
     def tasks(self) -> list[list[Piece]]:
@@ -118,7 +118,7 @@ class ParquetScan:
                 for number in batch.column(0).to_pylist():
                     yield from function(selection.rows(tasks[number]), number)
 
-        numbers = self.spark.range(0, len(tasks), 1, self.partitions)
+        numbers = self.spark.range(0, len(tasks), 1, max(1, len(tasks)))
         return numbers.mapInArrow(read, spark_schema(schema))
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from aggr.extras import MissingExtra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,15 +43,27 @@ def prepare(spark: SparkSession) -> None:
         spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
 
 
+def is_sail(spark: SparkSession) -> bool:
+    """Say whether the engine behind a session is Sail: only Spark gives a session the id of an application."""
+    return spark.conf.get("spark.app.id", None) is None
+
+
+def check_is_spark(spark: SparkSession, what: str, instead: str) -> None:
+    """Raise ``ValueError`` for what Sail cannot run, before it starts."""
+    if is_sail(spark):
+        raise ValueError(f"{what} cannot run on Sail, which {instead}")
+
+
 def shuffle_partitions(spark: SparkSession) -> int:
-    """Tell into how many partitions Spark shuffles unless it is told."""
-    return int(spark.conf.get(PARTITIONS) or 200)
+    """Tell into how many partitions the engine shuffles unless it is told."""
+    setting = spark.conf.get(PARTITIONS, None)
+    return int(setting) if setting else os.cpu_count() or 1 if is_sail(spark) else 200
 
 
 def parallelism(spark: SparkSession) -> int | None:
     """Tell how many tasks run at once, as the session's settings say; None where they do not, as executors come and go.
 
-    Settings alone are read, for a session of Spark Connect has no scheduler to ask.
+    Settings alone are read, for a session of Spark Connect has no scheduler to ask. Sail runs on this machine's cores.
     """
     setting = spark.conf.get("spark.default.parallelism", None)
     if setting:
@@ -57,7 +74,26 @@ def parallelism(spark: SparkSession) -> int | None:
         threads = (os.cpu_count() or 1) if first == "*" else int(first or 1)
         return threads * int(second) if kind else threads
     executors = spark.conf.get("spark.executor.instances", None)
+    if not executors and is_sail(spark):
+        return os.cpu_count()
     return int(executors) * int(spark.conf.get("spark.executor.cores", None) or 1) if executors else None
+
+
+def is_client_only() -> bool:
+    """Say whether PySpark is its client alone, which starts no Spark."""
+    import pyspark
+
+    return not Path(pyspark.__file__).with_name("jars").is_dir() and "SPARK_HOME" not in os.environ
+
+
+def has_java() -> bool:
+    """Say whether there is a Java that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        return subprocess.run([java, "-version"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
@@ -76,3 +112,24 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     for setting, value in {**quiet, **settings}.items():
         builder = builder.config(setting, value)
     return builder.getOrCreate()
+
+
+@contextmanager
+def sail_session() -> Iterator[SparkSession]:
+    """Start Sail in this process, which needs no Java, and stop it; raises `MissingExtra` if it is not installed."""
+    os.environ.setdefault("RUST_LOG", "error")  # how much it logs
+    try:
+        from pysail.spark import SparkConnectServer
+    except ImportError as error:
+        raise MissingExtra("Spark without Java", "sail", error) from None
+    from pyspark.sql import SparkSession
+
+    server = SparkConnectServer()
+    server.start(background=True)
+    _, port = server.listening_address
+    spark = SparkSession.builder.remote(f"sc://localhost:{port}").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        server.stop()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from spark_udaf.plan.shards import shard_of
 
 SHARD = "shard"
-MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8())])
+MESSAGE = pa.schema([(SHARD, pa.int32()), ("message", pa.binary()), ("content", pa.int8()), ("rows", pa.int64())])
 
 
 class Content(IntEnum):
@@ -21,6 +21,7 @@ class Content(IntEnum):
     ROWS = 0  # as they were read
     STATES = 1  # partial ones, to be merged with others
     RESULTS = 2  # whole, and read as far as the plan reads them
+    RECEIPT = 3  # none: how many a task has sent, as `spark_udaf.plan.conservation` writes it
 
 
 def read_message(message: pa.Buffer | bytes, schema: pa.Schema) -> pa.RecordBatch:
@@ -61,5 +62,5 @@ def _message(rows: pa.RecordBatch, number: np.int32, content: Content) -> pa.Rec
     packed = rows.serialize()
     offsets = pa.py_buffer(np.array([0, packed.size], np.int32))
     message = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, packed])
-    columns = [pa.array([number], pa.int32()), message, pa.array([content], pa.int8())]
+    columns = [pa.array([number], pa.int32()), message, pa.array([content], pa.int8()), pa.array([rows.num_rows])]
     return pa.RecordBatch.from_arrays(columns, schema=MESSAGE)

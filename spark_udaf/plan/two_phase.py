@@ -12,30 +12,36 @@ has no such first phase: all rows cross its shuffle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from aggr.arrow.normalize import normalize, one_array
 from aggr.groups.groups import type_name
 from aggr.tables.keys import key_type
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns
+from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
+from spark_udaf.plan.conservation import Message, Received, with_receipts
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.session import is_sail, prepare, shuffle_partitions
 from spark_udaf.plan.shard_messages import MESSAGE, SHARD, Content, read_message, shard_messages, spread_messages
 from spark_udaf.plan.shards import shard_numbers
-from spark_udaf.plan.worker import tune_worker
+from spark_udaf.plan.worker import task_number, tune_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_BYTES = 1 << 26  # states a task holds before it sends them on: 64 MiB, for each core of a worker
 _LEAST_SHARDS = 64  # so that a shard's states fit into memory, however few partitions there are
+SHARDS = "shards"  # a column of results that names the shards that they were merged from
 _GIVEN_ROWS = 2000  # states sent to the JVM at once, of some kilobytes each: some megabytes
 
 Batches = Iterator[pa.RecordBatch]
@@ -155,7 +161,7 @@ class TwoPhases:
     partial : schema of the partial states
     shard_by : columns of ``partial``; rows that agree in them meet in one call of ``merge``
     merge : table of partial states -> what is merged
-    result : schema of the result
+    result : schema of the result; its column ``shards``, if there is one, names the shards of a result
     unreduced : how rows travel; None where only states do
     finishes : whether ``reduce`` may give whole results
     read : what is merged -> table of the result
@@ -173,6 +179,17 @@ class TwoPhases:
     finishes: bool = False
     read: Callable[[pa.Table], pa.Table] = identity
     sharded: DataFrame | None = None  # what comes together, where it is planned already
+
+    @cached_property
+    def partitions(self) -> int:
+        """Into how many partitions the shuffle is told to bring shards."""
+        partitions, known = _partitions(self.source.spark), self.source.partitions
+        return partitions if known is None else max(1, min(known, max(_LEAST_SHARDS, partitions)))
+
+    @cached_property
+    def numbers(self) -> NDArray[np.int32]:
+        """By what number each shard goes."""
+        return shard_numbers(self.partitions * -(-_LEAST_SHARDS // self.partitions), self.partitions)
 
     def then(self, read: Callable[[pa.Table], pa.Table], result: pa.Schema) -> TwoPhases:
         """Plan to read the result further in the tasks that make it, without another crossing."""
@@ -199,6 +216,8 @@ def plan_of(df: DataFrame | ParquetScan) -> TwoPhases | None:
     if plan is None or isinstance(df, ParquetScan):
         return None
     level = df.storageLevel
+    if is_sail(df.sparkSession):  # which keeps nothing, and says that it keeps all
+        return plan
     return None if level.useMemory or level.useDisk or level.useOffHeap else plan
 
 
@@ -230,16 +249,11 @@ def keys_as_in_states(keys: Mapping[str, pa.Array]) -> list[pa.Array]:
 
 def _sharded(plan: TwoPhases) -> DataFrame:
     """Plan all up to the second phase: messages of states and rows, ordered by shard in each partition."""
-    partitions, known = _partitions(plan.source.spark), plan.source.partitions
-    if known is not None:
-        partitions = min(known, max(_LEAST_SHARDS, partitions))
-    shards = partitions * -(-_LEAST_SHARDS // partitions)
-    numbers = shard_numbers(shards, partitions)
+    numbers, partitions, known = plan.numbers, plan.partitions, plan.source.partitions
     reduce, partial, unreduced, shard_by = plan.reduce, plan.partial, plan.unreduced, plan.shard_by
     read, result = plan.read, plan.result
 
-    def first(batches: Batches, number: int) -> Batches:
-        tune_worker()
+    def messages(batches: Batches, number: int) -> Batches:
         for content, table in reduce(batches, number):
             if content is Content.RESULTS:
                 yield from spread_messages(as_schema(read(table), result), numbers, partitions, _GIVEN_ROWS)
@@ -251,6 +265,10 @@ def _sharded(plan: TwoPhases) -> DataFrame:
                 table, columns = unreduced.shard_rows(as_schema(table, unreduced.schema))
             yield from shard_messages(table, columns, numbers, content)
 
+    def first(batches: Batches, number: int) -> Batches:
+        tune_worker()
+        yield from with_receipts(messages(batches, number), numbers, task_number() if known is None else number)
+
     sent = plan.source.map(plan.columns, plan.keys, first, MESSAGE)
     # Spark joins small partitions by itself where it is not told how many; two cores then wait for a third partition
     sharded = sent.repartition(SHARD) if known is None else sent.repartition(partitions, SHARD)
@@ -260,23 +278,44 @@ def _sharded(plan: TwoPhases) -> DataFrame:
 def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     """Make the second phase, which merges whole shards of messages, and hands on results as they are."""
     partial, merge, read, result, unreduced = plan.partial, plan.merge, plan.read, plan.result, plan.unreduced
+    tasks, sail = plan.source.partitions, is_sail(plan.source.spark)
+    shards_of_each = None if sail else len(plan.numbers) // plan.partitions
+
+    def merged(messages: Sequence[Message]) -> pa.Table | None:
+        states = [read_message(m.data.as_buffer(), partial) for m in messages if m.content == Content.STATES]
+        tables = [pa.Table.from_batches(states, partial)]
+        rows = [m.data.as_buffer() for m in messages if m.content == Content.ROWS]
+        if unreduced is not None and rows:
+            table = pa.Table.from_batches([read_message(each, unreduced.schema) for each in rows]).combine_chunks()
+            tables.append(as_schema(unreduced.reduce(table), partial))
+        return read(merge(pa.concat_tables(tables))) if states or rows else None
 
     def second(batches: Batches) -> Batches:
         tune_worker()
-        for messages in _whole_shards(batches):
-            contents = {content: [m.as_buffer() for m, its in messages if its == content] for content in Content}
-            yield from (read_message(message, result) for message in contents[Content.RESULTS])
-            states = [read_message(message, partial) for message in contents[Content.STATES]]
-            tables = [pa.Table.from_batches(states, partial)]
-            if unreduced is not None and contents[Content.ROWS]:
-                rows = [read_message(message, unreduced.schema) for message in contents[Content.ROWS]]
-                table = pa.Table.from_batches(rows, unreduced.schema).combine_chunks()
-                tables.append(as_schema(unreduced.reduce(table), partial))
-            if states or len(tables) > 1:
-                merged = read(merge(pa.concat_tables(tables)))
-                yield from as_schema(merged, result).to_batches(max_chunksize=_GIVEN_ROWS)
+        # Sail drops the order of partitions, and hashes otherwise
+        ordered = sorted(_messages(batches), key=attrgetter(SHARD)) if sail else _messages(batches)
+        received = Received(shards_of_each, tasks)
+        for messages in _whole_shards(ordered):
+            received.check(messages)
+            for each in messages:
+                if each.content == Content.RESULTS:
+                    yield read_message(each.data.as_buffer(), result)
+            table = merged(messages)
+            if SHARDS in result.names:
+                table = _with_shards(table, result, messages)
+            if table is not None:
+                yield from unsliced_batches(as_schema(table, result), _GIVEN_ROWS)
+        received.check_end()
 
     return second
+
+
+def _with_shards(table: pa.Table | None, result: pa.Schema, messages: Sequence[Message]) -> pa.Table:
+    """Name in a row the shards that it was merged from; the row is null for shards without states."""
+    if table is None:
+        table = pa.table({name: pa.nulls(1, result.field(name).type) for name in result.names if name != SHARDS})
+    shards = [sorted({message.shard for message in messages}), *([[]] * (table.num_rows - 1))]
+    return table.append_column(SHARDS, pa.array(shards, result.field(SHARDS).type))
 
 
 def _partitions(spark: SparkSession) -> int:
@@ -285,18 +324,22 @@ def _partitions(spark: SparkSession) -> int:
     return int(initial) if initial else shuffle_partitions(spark)
 
 
-def _whole_shards(batches: Batches) -> Iterator[list[tuple[pa.Scalar, int]]]:
-    """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
-    messages_of_shards: list[tuple[pa.Scalar, int]] = []
-    size, last = 0, None
+def _messages(batches: Batches) -> Iterator[Message]:
     for batch in batches:
-        shards, messages, contents = batch.columns
-        for shard, message, content in zip(shards.to_pylist(), messages, contents.to_pylist(), strict=True):
-            if size >= MOST_BYTES and shard != last:
-                yield messages_of_shards
-                messages_of_shards, size = [], 0
-            messages_of_shards.append((message, content))
-            size += message.as_buffer().size
-            last = shard
+        shards, messages, contents, rows = batch.columns
+        yield from map(Message, shards.to_pylist(), messages, contents.to_pylist(), rows.to_pylist())
+
+
+def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Cut shard messages, ordered by shard, where a shard ends, into lists that are large enough to merge."""
+    messages_of_shards: list[Message] = []
+    size, last = 0, None
+    for message in messages:
+        if size >= MOST_BYTES and message.shard != last:
+            yield messages_of_shards
+            messages_of_shards, size = [], 0
+        messages_of_shards.append(message)
+        size += message.data.as_buffer().size
+        last = message.shard
     if messages_of_shards:
         yield messages_of_shards

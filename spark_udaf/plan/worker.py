@@ -5,14 +5,22 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import secrets
 from itertools import count
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _KEPT_BYTES = 1 << 28
 OFF = "TILTFRAME_TUNE_WORKERS"
 _TASKS = count(1)
+
+
+def task_number() -> int:
+    """Tell the number of the partition that this task reads, the same in each attempt; any number if no engine says."""
+    context = TaskContext.get()
+    return secrets.randbits(62) if context is None else context.partitionId()
 
 
 def tune_worker() -> None:

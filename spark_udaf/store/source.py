@@ -27,9 +27,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from aggr.arrow.normalize import one_array
+from spark_udaf.plan.columns import unsliced_batches
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.schema import as_schema, spark_schema
-from spark_udaf.plan.session import check_session
+from spark_udaf.plan.session import check_is_spark, check_session
 from spark_udaf.plan.worker import tune_worker
 from spark_udaf.store.options import (
     ROWS_PER_TASK,
@@ -133,8 +134,7 @@ class TiltframeReader(DataSourceReader):
         if not self.query.as_states:
             columns = [stored(one_array(column)) for column in results.columns]
             results = pa.table(columns, names=results.column_names)
-        given = as_schema(results, self.schema)
-        yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+        yield from unsliced_batches(as_schema(results, self.schema), _GIVEN_ROWS)
 
 
 def _spark_schema(query: PlannedQuery) -> StructType:
@@ -145,6 +145,15 @@ def register_source(spark: SparkSession) -> None:
     """Make the data source ``tiltframe`` known to a session."""
     check_session(spark)
     spark.dataSource.register(TiltframeSource)
+
+
+def _load(spark: SparkSession, options: dict[str, str]) -> DataFrame:
+    register_source(spark)
+    check_is_spark(spark, "a store as a table", "cannot tell the types of a data source; ask the store: store.query(…)")
+    with raise_task_error():
+        table = spark.read.format(TiltframeSource.name()).options(**options).load()
+        _ = table.schema  # Connect looks at it only when it must
+    return table
 
 
 def read(
@@ -207,11 +216,7 @@ def read(
     """
     query = Query(per, within, where, measures, keys, **members)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task)
-    register_source(spark)
-    with raise_task_error():
-        results = spark.read.format(TiltframeSource.name()).options(**options).load()
-        _ = results.schema  # Connect looks at it only when it must
-    return results
+    return _load(spark, options)
 
 
 def read_states(
@@ -270,8 +275,4 @@ def read_states(
     """
     query = Query(per, within, where, now=now)
     options = to_options(uri, query, storage_options, name=name, rows_per_task=rows_per_task, states=True)
-    register_source(spark)
-    with raise_task_error():
-        states = spark.read.format(TiltframeSource.name()).options(**options).load()
-        _ = states.schema  # Connect looks at it only when it must
-    return states
+    return _load(spark, options)

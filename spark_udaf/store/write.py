@@ -14,15 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from aggr.tables.by_key import key_column
 from spark_udaf.batch.null_times import with_times
 from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest
+from spark_udaf.plan.conservation import check_covered
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.plan.two_phase import MOST_BYTES, Batches, TwoPhases, as_states, source_of
+from spark_udaf.plan.two_phase import MOST_BYTES, SHARDS, Batches, TwoPhases, as_states, source_of
 from tiltframe import FrameStore
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
@@ -31,7 +33,7 @@ from tiltframe.names import COARSE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
-RECEIPTS = pa.schema([("receipt", pa.string())])
+RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])
 
 
 def append(
@@ -103,9 +105,9 @@ def append(
     def merge(some: pa.Table) -> pa.Table:
         return _receipt(made.write(some.drop_columns([COARSE])))
 
-    def plan() -> DataFrame:
+    def plan() -> TwoPhases:
         shards = [COARSE, *frame.keys]
-        return TwoPhases(source, wanted.names, frame.keys, reduce, sharded, shards, merge, RECEIPTS).run()
+        return TwoPhases(source, wanted.names, frame.keys, reduce, sharded, shards, merge, RECEIPTS)
 
     return made.commit(_receipts(plan))
 
@@ -164,7 +166,7 @@ def rollup_into(
     def then(levels: Levels) -> pa.Table:
         return _receipt(made.write_rolled_up(joined(levels, made.frame)))
 
-    def plan() -> DataFrame:
+    def plan() -> TwoPhases:
         # a task before the shuffle may run again when some of what it gave has been read: it must not write
         return plan_rollup(source, given, made.frame, then, RECEIPTS, finishes=False)
 
@@ -178,13 +180,16 @@ def check_store(store: FrameStore) -> None:
 
 
 def _receipt(receipt: str) -> pa.Table:
-    return pa.table([[receipt]], schema=RECEIPTS)
+    return pa.table({"receipt": [receipt]})
 
 
-def _receipts(plan: Callable[[], DataFrame]) -> list[str]:
-    """Run the job, whose tasks write."""
+def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
+    """Run the job, whose tasks write; raises `NotConserved` unless each shard has come once."""
     with raise_task_error():
-        receipts: list[str] = plan().toArrow().column("receipt").to_pylist()
+        job = plan()
+        table = job.run().toArrow()
+    check_covered(pc.list_flatten(table.column(SHARDS)).to_pylist(), job.numbers)
+    receipts: list[str] = table.column("receipt").drop_null().to_pylist()
     return receipts
 
 

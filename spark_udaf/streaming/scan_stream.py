@@ -41,7 +41,7 @@ from spark_udaf.plan.parquet_files import (
 )
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import spark_schema
-from spark_udaf.plan.session import check_session, shuffle_partitions
+from spark_udaf.plan.session import check_is_spark, check_session, shuffle_partitions
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
 
@@ -291,6 +291,7 @@ def scan_parquet_stream(
         emitted = su.stream(requests, frame)
     """
     check_session(spark)
+    check_is_spark(spark, "a stream of files", "keeps no state of streams; use Spark, or tiltframe stream")
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")

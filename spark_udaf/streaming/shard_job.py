@@ -60,7 +60,7 @@ class Job:
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
         """Make a message for each shard, without rows."""
-        nothing = [pa.nulls(len(self.numbers), pa.binary()), pa.nulls(len(self.numbers), pa.int8())]
+        nothing = [pa.nulls(len(self.numbers), field.type) for field in list(MESSAGE)[1:]]
         each = pa.array([number] * len(self.numbers), pa.int64())
         return pa.RecordBatch.from_arrays([pa.array(self.numbers), *nothing, each], schema=IN)
 

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from aggr.arguments import shown
 from spark_udaf.plan.columns import arrow_schema, map_columns
 from spark_udaf.plan.parquet_files import Batches
+from spark_udaf.plan.session import check_is_spark
 from spark_udaf.streaming.scan_stream import ParquetStream
 
 if TYPE_CHECKING:
@@ -88,4 +89,7 @@ def stream_source(given: DataFrame | ParquetStream, instead: str) -> StreamSourc
         )
     if not given.isStreaming:
         raise TypeError(f"this DataFrame is no stream; {instead}")
+    check_is_spark(
+        given.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
+    )
     return StreamRows(given)

