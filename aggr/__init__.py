@@ -23,6 +23,7 @@ from aggr.calls import (
     bit_xor,
     bool_and,
     bool_or,
+    candlestick,
     collect,
     collect_set,
     corr,
@@ -35,6 +36,7 @@ from aggr.calls import (
     intercept,
     kurtosis,
     last,
+    m4,
     max,
     mean,
     min,
@@ -55,6 +57,7 @@ from aggr.function import Function
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
 from aggr.functions.booleans import BoolAnd, BoolOr
+from aggr.functions.candlestick import Candlestick
 from aggr.functions.collect import Collect
 from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
@@ -62,6 +65,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.python_function import PerGroup
@@ -88,6 +92,7 @@ def __getattr__(name: str) -> Callable[..., Measure]:
 
 _ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
 __all__ = [
+    "M4",
     "R2",
     "AnyValue",
     "ArgMax",
@@ -98,6 +103,7 @@ __all__ = [
     "BitXor",
     "BoolAnd",
     "BoolOr",
+    "Candlestick",
     "Collect",
     "CollectSet",
     "Corr",
@@ -136,6 +142,7 @@ __all__ = [
     "bool_and",
     "bool_or",
     "caller",
+    "candlestick",
     "collect",
     "collect_set",
     "corr",
@@ -152,6 +159,7 @@ __all__ = [
     "intercept",
     "kurtosis",
     "last",
+    "m4",
     "max",
     "mean",
     "min",

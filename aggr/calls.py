@@ -6,6 +6,7 @@ from aggr.call_by_name import call_of
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
 from aggr.functions.booleans import BoolAnd, BoolOr
+from aggr.functions.candlestick import Candlestick
 from aggr.functions.collect import Collect
 from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
@@ -13,6 +14,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.range import Range
@@ -25,6 +27,7 @@ _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
+    *(M4, Candlestick),
 )
 register_own(*_OWN)
 for _function in _OWN:

@@ -201,34 +201,42 @@ class MinOrMax(Field):
 
 @dataclass(frozen=True)
 class ValueBy(Field):
-    """A value with what orders it, where that is least or greatest; ties go by value. The identity is null.
+    """A value with what orders it, where that is least or greatest. The identity is null.
 
     Parameters
     ----------
     by : str
-        The field of the column that orders; the other one is ``value``.
+        The field of the column that orders.
     greatest : bool
         The greatest, otherwise the least.
+    other : str
+        The other field, which decides between ties: a value as ``by`` does, of times the earliest.
     """
 
     by: str
     greatest: bool
+    other: str = "value"
+
+    @property
+    def greatest_of_ties(self) -> bool:
+        """Whether the greatest of what is beside equal keys is taken."""
+        return self.greatest and self.other != "time"
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         empty, column, groups = _present(column, groups)
         keys = order_keys(column.field(self.by))
         edge = extreme_by_group(keys, groups, self.greatest)
         tied = np.flatnonzero(keys == edge[groups.ids])
-        values = order_keys(column.field("value").take(pa.array(tied)))
-        best = row_of_extreme(values, Groups._trusted(groups.ids[tied], groups.n), self.greatest)
+        others = order_keys(column.field(self.other).take(pa.array(tied)))
+        best = row_of_extreme(others, Groups._trusted(groups.ids[tied], groups.n), self.greatest_of_ties)
         return _take(column, np.append(tied, -1)[best], empty)
 
     def check(self, column: pa.Array) -> None:
         dtype = column.type
-        if not pa.types.is_struct(dtype) or sorted(f.name for f in dtype) != sorted([self.by, "value"]):
-            raise DamagedState(f"has type {dtype}, not a struct of {self.by} and value")
+        if not pa.types.is_struct(dtype) or sorted(f.name for f in dtype) != sorted([self.by, self.other]):
+            raise DamagedState(f"has type {dtype}, not a struct of {self.by} and {self.other}")
         events = column.drop_null() if column.null_count else column
-        for name in (self.by, "value"):
+        for name in (self.by, self.other):
             if not has_order(dtype.field(name).type):
                 raise DamagedState(f"has a {name} of type {dtype.field(name).type}, which has no order")
             refuse_nulls(events.field(name))
@@ -272,6 +280,8 @@ LEAST = MinOrMax(greatest=False)
 GREATEST = MinOrMax(greatest=True)
 EARLIEST = ValueBy("time", greatest=False)
 LATEST = ValueBy("time", greatest=True)
+LOWEST = ValueBy("value", greatest=False, other="time")
+HIGHEST = ValueBy("value", greatest=True, other="time")
 EXACT = Exact()
 UNIT = Unit()
 

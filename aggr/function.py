@@ -56,6 +56,7 @@ class Function(ABC):
     inputs : names of the columns it takes; of several, values come as a struct of these fields. One called ``time``
         is the event time, and is given by ``by=``; others are given by their names
     takes : the rule for the types of its inputs, of `aggr.input_types`; any type by default
+    takes_by_input : input -> another rule for its type
     about : input -> a sentence about its column, if that of ``takes`` does not say enough
     nullable_inputs : names of inputs in which a null does not make the row skipped
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
@@ -84,6 +85,7 @@ class Function(ABC):
     answers_for: ClassVar[frozenset[str]] = frozenset()
     inputs: ClassVar[tuple[str, ...]] = ("value",)
     takes: ClassVar[InputTypes] = ANY
+    takes_by_input: ClassVar[Mapping[str, InputTypes]] = {}
     about: ClassVar[Mapping[str, str]] = {}
     nullable_inputs: ClassVar[frozenset[str]] = frozenset()
     takes_weights: ClassVar[bool] = False
@@ -172,7 +174,7 @@ class Function(ABC):
         """
 
     def check_input(self, dtype: pa.DataType) -> None:
-        """Refuse a type of input that the function does not take; by default what ``takes`` does not allow.
+        """Refuse a type of input that the function does not take; by default what its rule does not allow.
 
         Parameters
         ----------
@@ -184,8 +186,11 @@ class Function(ABC):
         TypeError
             Says what the function takes.
         """
-        for one in [dtype] if len(self.inputs) == 1 else [field.type for field in dtype]:
-            self.takes.check(self.name, one)
+        if len(self.inputs) == 1:
+            self.takes.check(self.name, dtype)
+            return
+        for field in dtype:
+            self.takes_by_input.get(field.name, self.takes).check(self.name, field.type)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
         """Read the share of values that are at most a given one, for a function whose ``accessors`` name ``rank``.

@@ -52,6 +52,15 @@ class Functions:
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def candlestick(
+        column: Column | str,
+        volume: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def collect(
         column: Column | str,
         max: int = 10000,
@@ -136,6 +145,14 @@ class Functions:
     ) -> Column: ...
     @staticmethod
     def last(
+        column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def m4(
         column: Column | str,
         *,
         by: Column | str | None = None,
@@ -241,6 +258,14 @@ def bool_and(
 def bool_or(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
+def candlestick(
+    column: Column | str,
+    volume: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def collect(
     column: Column | str,
     max: int = 10000,
@@ -310,6 +335,13 @@ def kurtosis(
     column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def last(
+    column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def m4(
     column: Column | str,
     *,
     by: Column | str | None = None,

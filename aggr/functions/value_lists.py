@@ -42,7 +42,7 @@ class EventList(Field):
     keep: str
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.of(*_entries(column, groups))
+        return self.of(*entries_of(column, groups))
 
     def of(self, events: pa.StructArray, groups: Groups) -> pa.ListArray:
         """List the events of each group."""
@@ -54,15 +54,15 @@ class EventList(Field):
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         if self.keep == LATEST:
             place = np.repeat(counts, counts) - 1 - place
-        return _lists(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
+        return lists_of(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
 
     def check(self, column: pa.Array) -> None:
-        events, lengths = _checked_entries(column, self.max)
+        events, lengths = checked_entries(column, self.max)
         if not pa.types.is_struct(events.type) or sorted(f.name for f in events.type) != ["time", "value"]:
             raise DamagedState(f"has entries of type {events.type}, not structs of time and value")
         times, values = (_checked_keys(events.field(name)) for name in ("time", "value"))
         later = (times[1:] > times[:-1]) | (times[1:] == times[:-1]) & (values[1:] >= values[:-1])
-        _check_neighbours(later, lengths)
+        check_neighbours(later, lengths)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class ValueSet(Field):
     max: int
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
-        return self.of(*_entries(column, groups))
+        return self.of(*entries_of(column, groups))
 
     def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
         """List the distinct values of each group; both zeros are one value, and all NaN are one."""
@@ -91,20 +91,20 @@ class ValueSet(Field):
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
         check_room("the set of distinct values", counts, self.max, "or count and collect fewer")
-        return _lists(values.take(pa.array(order[new])), counts)
+        return lists_of(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:
-        values, lengths = _checked_entries(column, self.max)
+        values, lengths = checked_entries(column, self.max)
         keys = _checked_keys(values)
         if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
             raise DamagedState("holds -0.0, which is 0.0 in a set")
-        _check_neighbours(keys[1:] > keys[:-1], lengths)
+        check_neighbours(keys[1:] > keys[:-1], lengths)
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
     """Keep one field of the structs in lists."""
     entries = lists.flatten()
-    return _lists(entries.field(field), pc.list_value_length(lists).to_numpy())
+    return lists_of(entries.field(field), pc.list_value_length(lists).to_numpy())
 
 
 def nested_lists(lists: pa.ListArray, times: NDArray[np.int64], lengths: Sequence[int]) -> pa.ListArray:
@@ -129,9 +129,9 @@ def nested_lists(lists: pa.ListArray, times: NDArray[np.int64], lengths: Sequenc
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]
         begins = np.flatnonzero(np.r_[True, (np.diff(windows) != 0) | (np.diff(groups) != 0)][: len(firsts)])
-        inner = _lists(inner, np.diff(np.r_[begins, len(firsts)]))
+        inner = lists_of(inner, np.diff(np.r_[begins, len(firsts)]))
         sizes = np.add.reduceat(sizes, begins) if len(begins) else sizes
-    return _lists(inner, np.bincount(owners[np.cumsum(sizes) - sizes], minlength=len(counts)))
+    return lists_of(inner, np.bincount(owners[np.cumsum(sizes) - sizes], minlength=len(counts)))
 
 
 def check_max(most: int) -> None:
@@ -148,13 +148,13 @@ def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) ->
         )
 
 
-def _entries(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
+def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
     """Return what is in lists, end to end, and the group each entry belongs to."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
-def _checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, NDArray[np.int64]]:
+def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, NDArray[np.int64]]:
     """Return what is in lists, end to end, and how many are in each."""
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
@@ -174,7 +174,7 @@ def _checked_keys(values: pa.Array) -> NDArray[np.int64]:
     return order_keys(values)
 
 
-def _check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) -> None:
+def check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) -> None:
     """Refuse lists in which a value is not in order after the one before."""
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
@@ -183,7 +183,7 @@ def _check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) -
         raise DamagedState("holds values out of their order")
 
 
-def _lists(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:
+def lists_of(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:
     """Cut values into lists of so many."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:

@@ -30,7 +30,7 @@ class WeightedAvg(ExactSums):
     about: ClassVar[Mapping[str, str]] = {"weight": "The weights, likewise, of either sign."}
     keeps = "exact Σwx, exact Σw, count"
     returns = "float64; null where there is nothing, or the weights add up to 0"
-    inputs = ("value", "weight")
+    inputs: ClassVar[tuple[str, ...]] = ("value", "weight")
     units: ClassVar = {"value": "unit", "weight": "weight_unit"}
     special: ClassVar = {"special": "value·weight", "weight_special": "weight"}
     sums: ClassVar = {"products": "value·weight", "weights": "weight"}

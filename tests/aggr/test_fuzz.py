@@ -59,6 +59,11 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "first": (aggr.First(), EVENTS),
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
+    "m4": (aggr.M4(), EVENTS),
+    "candlestick": (
+        aggr.Candlestick(),
+        pa.StructArray.from_arrays([pa.array(X), pa.array(X[::-1]), EVENTS.field("time")], ["value", "volume", "time"]),
+    ),
     "corr": (aggr.Corr(), pairs("y", "x")),
     "kurtosis": (aggr.Kurtosis(), pa.array(X)),
     "collect": (aggr.get("collect")(), EVENTS),

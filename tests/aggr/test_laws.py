@@ -46,8 +46,9 @@ def kinds_of(function: Function) -> list[pa.DataType]:
     first = [kind for kind in ORDERED if function.takes.allows(normalized_type(kind))]
     if len(function.inputs) == 1:
         return first
-    others = [pa.timestamp("us", "UTC")] * len(first) if function.inputs[1] == EVENT_TIME else [*first[1:], first[0]]
-    return [pa.struct(list(zip(function.inputs, pair, strict=True))) for pair in zip(first, others, strict=True)]
+    times, others = [pa.timestamp("us", "UTC")] * len(first), [*first[1:], first[0]]
+    columns = [first, *(times if role == EVENT_TIME else others for role in function.inputs[1:])]
+    return [pa.struct(list(zip(function.inputs, types, strict=True))) for types in zip(*columns, strict=True)]
 
 
 def variants_of(name: str) -> list[Function]:

@@ -53,6 +53,11 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "bit_xor": (aggr.BitXor(), WHOLE),
     "any_value": (aggr.AnyValue(), events(WORDS)),
     "range": (aggr.Range(), DECIMALS),
+    "m4": (aggr.M4(), events(FLOATS)),
+    "candlestick": (
+        aggr.Candlestick(),
+        pa.StructArray.from_arrays([FLOATS, WHOLE, TIMES], names=["value", "volume", "time"]),
+    ),
     "sum_of_squares": (aggr.SumOfSquares(), FLOATS),
     "rms": (aggr.Rms(), WHOLE),
 }

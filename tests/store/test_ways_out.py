@@ -105,6 +105,8 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: draws.choice([aggr.bit_and, aggr.bit_or, aggr.bit_xor])(one(["i", "byte", "n", "u"]), **extras),
             lambda: draws.choice([aggr.first, aggr.last, aggr.any_value])(one(ORDERED), **extras),
             lambda: draws.choice([aggr.first, aggr.last])(one(ORDERED), by="at", **extras),
+            lambda: aggr.m4(one(ORDERED), by=draws.choice([None, "at"]), **extras),
+            lambda: aggr.candlestick(one(NUMBERS), volume=one(["whole", "price", "x"]), **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),

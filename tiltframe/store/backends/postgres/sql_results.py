@@ -92,10 +92,47 @@ def _min_max(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> S
 
 @register_sql(aggr.First, aggr.AnyValue, aggr.Last, aggr.ArgMin, aggr.ArgMax)
 def _ordered(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
-    ((field, ordered),) = function.state_fields.items()
-    by, value = (of(state, field, name) for name in (ordered.by, "value"))
-    order = [in_order(of(state, field, part.name), part.type, ordered.greatest) for part in dtype.field(field).type]
-    return SqlResult({"": merged.pick(value, ", ".join(order), by)})
+    (field,) = function.state_fields
+    return SqlResult({"": _chosen(function, merged, state, field, dtype, "value")})
+
+
+@register_sql(aggr.M4)
+def _m4(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+    points = {"first": "earliest", "min": "lowest", "max": "highest", "last": "latest"}
+    return SqlResult(_points(function, merged, state, dtype, points))
+
+
+@register_sql(aggr.Candlestick)
+def _candlestick(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> SqlResult:
+    points = {"open": "earliest", "high": "highest", "low": "lowest", "close": "latest"}
+    volume = rounded(f"{merged.add_exactly(state, 'weights')} * {_size(dtype.field('weight_unit').type)}")
+    volume = with_special(volume, _flags(merged, state, "weight_special"))
+    return SqlResult(
+        {
+            **_points(function, merged, state, dtype, points),
+            "_volume": f"CASE WHEN {merged.add(state, 'count')} > 0 THEN {volume} END",
+            "_vwap": _weighted_avg(function, merged, state, dtype).columns[""],
+        }
+    )
+
+
+def _points(function: Any, merged: Merged, state: str, dtype: pa.DataType, points: dict[str, str]) -> dict[str, str]:
+    """Read chosen events as columns of their values, and of their times."""
+    return {
+        f"_{name}{suffix}": _chosen(function, merged, state, field, dtype, part)
+        for name, field in points.items()
+        for suffix, part in (("", "value"), ("_time", "time"))
+    }
+
+
+def _chosen(function: Any, merged: Merged, state: str, field: str, dtype: pa.DataType, part: str) -> str:
+    """Choose a part of the event in a field that is a `ValueBy`."""
+    chosen = function.state_fields[field]
+    order = ", ".join(
+        in_order(of(state, field, name), dtype.field(field).type.field(name).type, down)
+        for name, down in ((chosen.by, chosen.greatest), (chosen.other, chosen.greatest_of_ties))
+    )
+    return merged.pick(of(state, field, part), order, of(state, field, chosen.by))
 
 
 @register_sql(aggr.Sum)

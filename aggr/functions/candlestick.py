@@ -1,0 +1,73 @@
+"""candlestick: open, high, low and close of a price, each with its time; the volume, and the price weighted by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow.damaged_state import DamagedState
+from aggr.exact.number_columns import float_results
+from aggr.fields import Field
+from aggr.function import EVENT_TIME
+from aggr.functions.m4 import EXTREME_POINTS, check_extreme_points, point_columns
+from aggr.functions.weighted_avg import WeightedAvg
+from aggr.input_types import ORDERED
+from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class Candlestick(WeightedAvg):
+    """Keep the open, high, low and close of a price, each with its time, the volume, and the volume-weighted price.
+
+    Rows in which the price, the volume or the time is null are skipped. Of several prices at the time of the open the
+    least is taken, at that of the close the greatest; high and low have the earliest time at which they were. NaN is
+    greater than all numbers, as in Spark.
+
+    Examples
+    --------
+    >>> from aggr import candlestick
+    >>> candlestick("price", volume="quantity", by="traded_at")
+    candlestick('price', volume='quantity', by='traded_at')
+    """
+
+    name = "candlestick"
+    about: ClassVar[Mapping[str, str]] = {"volume": "What was traded at the price, likewise."}
+    keeps = "the first, last, least and greatest price, each with its time; exact Σ price·volume, exact Σ volume, count"
+    returns = (
+        "record of open, open_time, high, high_time, low, low_time, close, close_time, volume, vwap, the last two "
+        "as float64; null where there is nothing"
+    )
+    guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
+    inputs: ClassVar = ("value", "volume", EVENT_TIME)
+    takes_by_input: ClassVar = {EVENT_TIME: ORDERED}
+    units: ClassVar = {"value": "unit", "volume": "weight_unit"}
+    special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
+    sums: ClassVar = {"products": "value·volume", "weights": "volume"}
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {**EXTREME_POINTS, **super().state_fields}
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        super().check_consistency(states)
+        check_extreme_points(states)
+        if not np.array_equal(states.field("count").to_numpy() > 0, states.field("earliest").is_valid()):
+            raise DamagedState("its count and its prices contradict each other")
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        names = [EVENT_TIME, "value"]
+        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
+        points = {name: field.merge(rows, values.groups) for name, field in EXTREME_POINTS.items()}
+        return {**points, **super().reduce_values(values)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        present = states.field("count").to_numpy() > 0
+        volumes, special = self._sums(states)["weights"], states.field("weight_special").to_numpy()
+        columns = point_columns(states, open="earliest", high="highest", low="lowest", close="latest")
+        columns["volume"] = float_results(volumes.limbs, special, present, volumes.scale)
+        columns["vwap"] = super().finish_states(states)
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns), mask=pa.array(~present))
