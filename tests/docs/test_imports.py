@@ -54,7 +54,7 @@ LAYERS = [
     ["aggr.iso8601"],
     ["aggr.sql"],
     ["aggr.values", "aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.input_types", "aggr.state_checks"],
-    ["aggr.histogram"],
+    ["aggr.histograms"],
     ["aggr.function", "aggr.registry"],
     ["aggr.measure"],
     ["aggr.functions"],
