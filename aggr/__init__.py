@@ -23,6 +23,7 @@ from aggr.calls import (
     bit_xor,
     bool_and,
     bool_or,
+    bottom_k,
     collect,
     collect_set,
     corr,
@@ -32,6 +33,7 @@ from aggr.calls import (
     dds,
     first,
     hdr,
+    histogram,
     intercept,
     kurtosis,
     last,
@@ -47,6 +49,7 @@ from aggr.calls import (
     stdev,
     sum,
     sum_of_squares,
+    top_k,
     var,
     variance,
     weighted_avg,
@@ -62,12 +65,14 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.histogram import Histogram
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
+from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
@@ -98,6 +103,7 @@ __all__ = [
     "BitXor",
     "BoolAnd",
     "BoolOr",
+    "BottomK",
     "Collect",
     "CollectSet",
     "Corr",
@@ -109,6 +115,7 @@ __all__ = [
     "Function",
     "Groups",
     "Hdr",
+    "Histogram",
     "Intercept",
     "Kurtosis",
     "Last",
@@ -123,6 +130,7 @@ __all__ = [
     "Stdev",
     "Sum",
     "SumOfSquares",
+    "TopK",
     "UnknownFunction",
     "Var",
     "WeightedAvg",
@@ -135,6 +143,7 @@ __all__ = [
     "bit_xor",
     "bool_and",
     "bool_or",
+    "bottom_k",
     "caller",
     "collect",
     "collect_set",
@@ -149,6 +158,7 @@ __all__ = [
     "from_description",
     "get",
     "hdr",
+    "histogram",
     "intercept",
     "kurtosis",
     "last",
@@ -166,6 +176,7 @@ __all__ = [
     "stdev",
     "sum",
     "sum_of_squares",
+    "top_k",
     "unregister",
     "var",
     "variance",

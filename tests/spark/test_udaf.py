@@ -35,6 +35,8 @@ OTHERS = {
     "collect": {"by": "ts"},
     "arg_min": {"by": "x"},
     "arg_max": {"by": "x"},
+    "bottom_k": {"by": "x"},
+    "top_k": {"by": "x"},
     "weighted_avg": {"weight": "x"},
 }
 PARAMETERS = {"dds": ([0.5, 0.99], 0.02), "hdr": ([0.5, 0.99], 2, 0.5), "var": (0,)}
