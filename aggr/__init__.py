@@ -23,6 +23,7 @@ from aggr.calls import (
     bit_xor,
     bool_and,
     bool_or,
+    bottom_k,
     candlestick,
     collect,
     collect_set,
@@ -33,6 +34,7 @@ from aggr.calls import (
     dds,
     first,
     hdr,
+    histogram,
     intercept,
     kurtosis,
     last,
@@ -49,6 +51,7 @@ from aggr.calls import (
     stdev,
     sum,
     sum_of_squares,
+    top_k,
     var,
     variance,
     weighted_avg,
@@ -65,6 +68,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
+from aggr.functions.histogram import Histogram
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
@@ -72,6 +76,7 @@ from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
+from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
@@ -103,6 +108,7 @@ __all__ = [
     "BitXor",
     "BoolAnd",
     "BoolOr",
+    "BottomK",
     "Candlestick",
     "Collect",
     "CollectSet",
@@ -115,6 +121,7 @@ __all__ = [
     "Function",
     "Groups",
     "Hdr",
+    "Histogram",
     "Intercept",
     "Kurtosis",
     "Last",
@@ -129,6 +136,7 @@ __all__ = [
     "Stdev",
     "Sum",
     "SumOfSquares",
+    "TopK",
     "UnknownFunction",
     "Var",
     "WeightedAvg",
@@ -141,6 +149,7 @@ __all__ = [
     "bit_xor",
     "bool_and",
     "bool_or",
+    "bottom_k",
     "caller",
     "candlestick",
     "collect",
@@ -156,6 +165,7 @@ __all__ = [
     "from_description",
     "get",
     "hdr",
+    "histogram",
     "intercept",
     "kurtosis",
     "last",
@@ -174,6 +184,7 @@ __all__ = [
     "stdev",
     "sum",
     "sum_of_squares",
+    "top_k",
     "unregister",
     "var",
     "variance",

@@ -28,7 +28,7 @@ from aggr.functions.exact_family import ExactSums, Sums
 from aggr.functions.python_function import PerGroup
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
-from aggr.histogram.buckets import Buckets
+from aggr.histograms.buckets import Buckets
 from aggr.input_types import ANY, NUMBERS, ORDERED, SUMMABLE, InputTypes, unsupported_input
 from aggr.values import Values
 

@@ -26,7 +26,7 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.histogram.column import Histograms
+from aggr.histograms.column import Histograms
 from benchmarks.finishing import finishing
 from benchmarks.timing import alternate, circumstances
 

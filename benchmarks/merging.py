@@ -12,7 +12,7 @@ import aggr
 from aggr.arrow.bit_equality import same_bits
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.histogram.column import Histograms
+from aggr.histograms.column import Histograms
 from benchmarks import sketches
 from benchmarks.costs import Cost
 from benchmarks.engines import SEVEN

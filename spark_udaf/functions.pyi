@@ -52,6 +52,15 @@ class Functions:
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def bottom_k(
+        column: Column | str,
+        by: Column | str,
+        k: int = 10,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def candlestick(
         column: Column | str,
         volume: Column | str,
@@ -126,6 +135,15 @@ class Functions:
         digits: int = 3,
         unit: float | None = None,
         rank: str = "nearest",
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def histogram(
+        column: Column | str,
+        edges: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
@@ -209,6 +227,15 @@ class Functions:
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def top_k(
+        column: Column | str,
+        by: Column | str,
+        k: int = 10,
+        *,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def var(
         column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -257,6 +284,14 @@ def bool_and(
 ) -> Column: ...
 def bool_or(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def bottom_k(
+    column: Column | str,
+    by: Column | str,
+    k: int = 10,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
 ) -> Column: ...
 def candlestick(
     column: Column | str,
@@ -328,6 +363,14 @@ def hdr(
     weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
+def histogram(
+    column: Column | str,
+    edges: Sequence[float] = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def intercept(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
@@ -374,6 +417,14 @@ def sum(
 ) -> Column: ...
 def sum_of_squares(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def top_k(
+    column: Column | str,
+    by: Column | str,
+    k: int = 10,
+    *,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
 ) -> Column: ...
 def var(
     column: Column | str, ddof: int = 1, *, where: Column | str | None = None, type: DataType | str | None = None

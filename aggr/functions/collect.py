@@ -13,7 +13,7 @@ from aggr.arguments import shown
 from aggr.duration import read_duration
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
-from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, EventList, check_max, nested_lists, values_of
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max, nested_lists, values_of
 from aggr.input_types import ORDERED
 from aggr.values import Values
 
@@ -70,7 +70,7 @@ class Collect(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        return {"events": EventList(self.max, self.keep)}
+        return {"events": OrderedRows(self.max, self.keep)}
 
     def check_input(self, dtype: pa.DataType) -> None:
         super().check_input(dtype)
@@ -80,7 +80,7 @@ class Collect(Function):
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         columns = [values.array.field(name) for name in (EVENT_TIME, "value")]
         events = pa.StructArray.from_arrays(columns, names=["time", "value"])
-        return {"events": EventList(self.max, self.keep).of(events, values.groups)}
+        return {"events": OrderedRows(self.max, self.keep).of(events, values.groups)}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         events = states.field("events")

@@ -28,10 +28,10 @@ from aggr.exact.weights import Weights
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
-from aggr.histogram.buckets import Buckets
-from aggr.histogram.leb128 import FAR
-from aggr.histogram.logarithmic_mapping import Floats, LogarithmicMapping
-from aggr.histogram.reading import Packed
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.leb128 import FAR
+from aggr.histograms.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 

@@ -23,7 +23,7 @@ from aggr.compiling.jit import Int, compiled
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
-from aggr.histogram.buckets import Buckets
+from aggr.histograms.buckets import Buckets
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 

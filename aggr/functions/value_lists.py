@@ -1,4 +1,4 @@
-"""Lists of values in states: every event in its order, or every distinct value once; at most so many a group.
+"""Lists of values in states: rows in their order, or every distinct value once; at most so many a group.
 
 group 0    (10:00, "b")  (10:02, "a")          values end to end, ordered by group, then time, then value
 group 1    (09:59, "c")                        and how many each group has
@@ -27,41 +27,44 @@ DEFAULT_MAX = 10_000  # values a group
 
 
 @dataclass(frozen=True)
-class EventList(Field):
-    """The field of a state that lists events, structs of time and value, ordered by both.
+class OrderedRows(Field):
+    """The field of a state that lists rows, structs of a value and of what orders it, ordered by that and by value.
 
     Parameters
     ----------
     max : int
         How many a group may have.
     keep : "all", "earliest" or "latest"
-        What to keep of more: nothing but an error, the earliest or the latest.
+        What to keep of more: nothing but an error, the first or the last in order.
+    by : str
+        The field of the rows that orders them; the other one is ``value``.
     """
 
     max: int
     keep: str
+    by: str = "time"
 
     def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
         return self.of(*entries_of(column, groups))
 
-    def of(self, events: pa.StructArray, groups: Groups) -> pa.ListArray:
-        """List the events of each group."""
+    def of(self, rows: pa.StructArray, groups: Groups) -> pa.ListArray:
+        """List the rows of each group."""
         counts = groups.counts()
         if self.keep == ALL:
             check_room("collect", counts, self.max, "or keep='earliest' or 'latest'")
-        times, values = (order_keys(events.field(name)) for name in ("time", "value"))
-        order = np.lexsort((values, times, groups.ids))
+        keys, values = (order_keys(rows.field(name)) for name in (self.by, "value"))
+        order = np.lexsort((values, keys, groups.ids))
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         if self.keep == LATEST:
             place = np.repeat(counts, counts) - 1 - place
-        return lists_of(events.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
+        return lists_of(rows.take(pa.array(order[place < self.max])), np.minimum(counts, self.max))
 
     def check(self, column: pa.Array) -> None:
-        events, lengths = checked_entries(column, self.max)
-        if not pa.types.is_struct(events.type) or sorted(f.name for f in events.type) != ["time", "value"]:
-            raise DamagedState(f"has entries of type {events.type}, not structs of time and value")
-        times, values = (_checked_keys(events.field(name)) for name in ("time", "value"))
-        later = (times[1:] > times[:-1]) | (times[1:] == times[:-1]) & (values[1:] >= values[:-1])
+        rows, lengths = checked_entries(column, self.max)
+        if not pa.types.is_struct(rows.type) or sorted(f.name for f in rows.type) != sorted([self.by, "value"]):
+            raise DamagedState(f"has entries of type {rows.type}, not structs of {self.by} and value")
+        keys, values = (_checked_keys(rows.field(name)) for name in (self.by, "value"))
+        later = (keys[1:] > keys[:-1]) | (keys[1:] == keys[:-1]) & (values[1:] >= values[:-1])
         check_neighbours(later, lengths)
 
 

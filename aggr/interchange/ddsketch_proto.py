@@ -27,9 +27,9 @@ from aggr.arrow.normalize import normalize, with_nulls
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
 from aggr.groups.groups import Groups
-from aggr.histogram.buckets import Buckets
-from aggr.histogram.column import Histograms
-from aggr.histogram.logarithmic_mapping import Floats
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import Histograms
+from aggr.histograms.logarithmic_mapping import Floats
 from aggr.interchange.ddsketch_summary import derived, filled
 from aggr.state_checks import checked
 

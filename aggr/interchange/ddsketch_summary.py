@@ -18,9 +18,9 @@ from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import EXACT_TYPE
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
-from aggr.histogram.column import Histograms
-from aggr.histogram.logarithmic_mapping import Floats, LogarithmicMapping
-from aggr.histogram.ragged import Ragged
+from aggr.histograms.column import Histograms
+from aggr.histograms.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histograms.ragged import Ragged
 
 
 def derived(

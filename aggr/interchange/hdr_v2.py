@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.functions.hdrhistogram import Hdr, Layout, Whole
-from aggr.histogram import leb128
-from aggr.histogram.column import Histograms
-from aggr.histogram.ragged import Ragged
+from aggr.histograms import leb128
+from aggr.histograms.column import Histograms
+from aggr.histograms.ragged import Ragged
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10

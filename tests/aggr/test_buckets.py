@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from aggr.arrow.bit_equality import same_bits
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
-from aggr.histogram.buckets import Buckets
-from aggr.histogram.column import HISTOGRAM_TYPE, Histograms
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import HISTOGRAM_TYPE, Histograms
 from tests.fuzzing import TIMES, inputs
 
 NEAR, APART, FAR = st.integers(-300, 300), st.integers(-5000, 5000), st.integers(-(2**31), 2**31 - 1)

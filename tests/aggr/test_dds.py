@@ -12,9 +12,9 @@ from ddsketch.mapping import LogarithmicMapping as Theirs
 
 import aggr
 from aggr.groups.groups import Groups
-from aggr.histogram.column import Histograms
-from aggr.histogram.logarithmic_mapping import LogarithmicMapping
-from aggr.histogram.reading import Packed
+from aggr.histograms.column import Histograms
+from aggr.histograms.logarithmic_mapping import LogarithmicMapping
+from aggr.histograms.reading import Packed
 from tests.conftest import cases_of
 
 RNG = np.random.default_rng(5)

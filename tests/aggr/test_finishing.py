@@ -12,9 +12,9 @@ import pytest
 import aggr
 from aggr import Groups
 from aggr.asked_quantiles import percentile
-from aggr.histogram.column import Histograms
-from aggr.histogram.logarithmic_mapping import LogarithmicMapping
-from aggr.histogram.reading import Packed
+from aggr.histograms.column import Histograms
+from aggr.histograms.logarithmic_mapping import LogarithmicMapping
+from aggr.histograms.reading import Packed
 
 QUANTILES = (0.999, 0.0, 0.5, 0.25, 1.0)  # in no order
 

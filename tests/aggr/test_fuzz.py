@@ -24,8 +24,8 @@ from aggr.arrow.bit_equality import same_bits
 from aggr.fields import EXACT
 from aggr.function import Function
 from aggr.groups.groups import Groups
-from aggr.histogram.buckets import Buckets
-from aggr.histogram.column import HISTOGRAM_TYPE, Histograms
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import HISTOGRAM_TYPE, Histograms
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
 from tests.fuzzing import TIMES, inputs
@@ -58,6 +58,8 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "bool_and": (aggr.BoolAnd(), pa.array(X > 1)),
     "first": (aggr.First(), EVENTS),
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
+    "top_k": (aggr.TopK(4), pairs("value", "by")),
+    "histogram": (aggr.Histogram((1, 5, 20, 100)), pa.array(X)),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
     "m4": (aggr.M4(), EVENTS),
     "candlestick": (

@@ -11,8 +11,8 @@ from aggr.exact.row_sums import sum_exactly
 from aggr.fields import ADD, GREATEST, LEAST, OR
 from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import Numbers, row_of_extreme
-from aggr.histogram.buckets import Buckets
-from aggr.histogram.logarithmic_mapping import LogarithmicMapping
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.logarithmic_mapping import LogarithmicMapping
 
 WRONG_IDS = {
     "an id that is too large": (np.array([0, 5]), 2, ValueError, r"must lie in \[0, 2\); got 0 … 5"),

@@ -13,7 +13,7 @@ from hdrh.histogram import HdrHistogram
 import aggr
 from aggr.functions.hdrhistogram import Layout, _indices
 from aggr.groups.groups import Groups
-from aggr.histogram.column import Histograms
+from aggr.histograms.column import Histograms
 from aggr.tables.state_plan import plan
 from tests.conftest import cases_of
 

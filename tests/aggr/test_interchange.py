@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from aggr.functions.ddsketch import Dds
 from aggr.functions.hdrhistogram import Hdr
 from aggr.groups.groups import Groups
-from aggr.histogram import leb128
-from aggr.histogram.column import Histograms
+from aggr.histograms import leb128
+from aggr.histograms.column import Histograms
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
 from tests.conftest import cases_of

@@ -60,6 +60,9 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     ),
     "sum_of_squares": (aggr.SumOfSquares(), FLOATS),
     "rms": (aggr.Rms(), WHOLE),
+    "top_k": (aggr.TopK(2), pa.StructArray.from_arrays([WORDS, FLOATS], names=["value", "by"])),
+    "bottom_k": (aggr.BottomK(2), pa.StructArray.from_arrays([WHOLE, DECIMALS], names=["value", "by"])),
+    "histogram": (aggr.Histogram((-2.25, 0, 5, 6)), FLOATS),
 }
 
 

@@ -37,6 +37,8 @@ OTHERS = {
     "arg_max": {"by": "x"},
     "m4": {"by": "ts"},
     "candlestick": {"volume": "i", "by": "ts"},
+    "bottom_k": {"by": "x"},
+    "top_k": {"by": "x"},
     "weighted_avg": {"weight": "x"},
 }
 PARAMETERS = {"dds": ([0.5, 0.99], 0.02), "hdr": ([0.5, 0.99], 2, 0.5), "var": (0,)}

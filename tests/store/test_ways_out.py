@@ -108,8 +108,10 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.m4(one(ORDERED), by=draws.choice([None, "at"]), **extras),
             lambda: aggr.candlestick(one(NUMBERS), volume=one(["whole", "price", "x"]), **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
+            lambda: aggr.histogram(one(NUMBERS), edges=[-1, 0, 0.5, 100], **weighed),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
+            *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,
             *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
         ]
     )()  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.compiling.jit import Int, compiled
-from aggr.histogram.leb128 import FAR, Bytes, put_number
+from aggr.histograms.leb128 import FAR, Bytes, put_number
 
 # A line may have this many cells an entry, or, up to `LINE` cells, of 4 or 8 bytes each, many more: those that are
 # used are marked, a word for 64, so that an empty cell costs 0.01 ns, where sorting costs 60 ns an entry (measured).

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.compiling.jit import Int, compiled
-from aggr.histogram.column import Whole, saturated
-from aggr.histogram.leb128 import Bytes
-from aggr.histogram.loops import write_keys
-from aggr.histogram.reading import listed
+from aggr.histograms.column import Whole, saturated
+from aggr.histograms.leb128 import Bytes
+from aggr.histograms.loops import write_keys
+from aggr.histograms.reading import listed
 
 Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of the first, of the second, and of both
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aggr.compiling.jit import compiled
-from aggr.histogram.exponential import exp2
+from aggr.histograms.exponential import exp2
 
 Floats = NDArray[np.float64]
 Keys = NDArray[np.int32]

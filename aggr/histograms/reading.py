@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
-from aggr.histogram.column import (
+from aggr.histograms.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
     LAST_BYTE,
@@ -23,7 +23,7 @@ from aggr.histogram.column import (
     saturated,
     within,
 )
-from aggr.histogram.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, word_at
+from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, word_at
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Packed(NamedTuple):
     def of(
         cls, column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR, name: str = "buckets"
     ) -> Packed:
-        """Show a column of `aggr.histogram.column.HISTOGRAM_TYPE`, bounded as `check_histograms` has it.
+        """Show a column of `aggr.histograms.column.HISTOGRAM_TYPE`, bounded as `check_histograms` has it.
 
         Raises ``OverflowError`` where a histogram counts beyond int64, `DamagedState` for a column of another type.
         """

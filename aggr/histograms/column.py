@@ -1,7 +1,7 @@
 """Columns of histograms: whole-number keys and how often each occurs, a column of them a row.
 
 A state holds a histogram's lowest key and its highest, how many values it counts, and the counts of the keys from the
-one to the other in the bytes of `aggr.histogram.leb128`.
+one to the other in the bytes of `aggr.histograms.leb128`.
 
     keys     7  8  9        40              counts   5  1  2        3
     state    low = 7   high = 40   total = 11   counts = 5  1  2  -30  3  (5 bytes)
@@ -22,8 +22,8 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
-from aggr.histogram import leb128
-from aggr.histogram.leb128 import (
+from aggr.histograms import leb128
+from aggr.histograms.leb128 import (
     FAR,
     LONGER,
     WORD,
@@ -35,7 +35,7 @@ from aggr.histogram.leb128 import (
     sums_of,
     word_at,
 )
-from aggr.histogram.ragged import Ragged
+from aggr.histograms.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 

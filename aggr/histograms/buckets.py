@@ -16,7 +16,7 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
-from aggr.histogram.column import (
+from aggr.histograms.column import (
     DAMAGED,
     HISTOGRAM_TYPE,
     MOST,
@@ -27,8 +27,8 @@ from aggr.histogram.column import (
     whole,
     within,
 )
-from aggr.histogram.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
-from aggr.histogram.loops import (
+from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, of_arrow, to_arrow, word_at
+from aggr.histograms.loops import (
     EMPTY,
     FEW,
     LINE,
@@ -45,9 +45,9 @@ from aggr.histogram.loops import (
     write_cells,
     write_marked,
 )
-from aggr.histogram.pairs import add_two, lists_of
-from aggr.histogram.reading import LAST as _LAST
-from aggr.histogram.reading import Packed, next_number
+from aggr.histograms.pairs import add_two, lists_of
+from aggr.histograms.reading import LAST as _LAST
+from aggr.histograms.reading import Packed, next_number
 
 _OFFSET, _KEY = 1 << 31, (1 << 32) - 1  # a key of 32 bits, made positive, is the lower half of a number
 _UNASKED = np.zeros((0, 0), np.int64)  # no ranks are asked for
@@ -57,7 +57,7 @@ _APART = 4  # cells a byte, above which the keys of two histograms are merged as
 
 @dataclass(frozen=True, slots=True)
 class Buckets(Field):
-    """The field of a state that holds histograms, a column of `aggr.histogram.column.HISTOGRAM_TYPE`.
+    """The field of a state that holds histograms, a column of `aggr.histograms.column.HISTOGRAM_TYPE`.
 
     Histograms are checked as they are merged and, by `packed`, as they are read: alone that takes a quarter of a merge.
 

@@ -1,0 +1,129 @@
+"""histogram: how many values lie between fixed edges, and how many outside of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal
+from fractions import Fraction
+from itertools import pairwise
+from numbers import Real
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_list, shown
+from aggr.arrow import compute as pc
+from aggr.arrow.sort_keys import order_keys
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.functions.cells import Cells
+from aggr.input_types import NUMBERS
+from aggr.values import Values
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # the buckets of Prometheus' clients
+_MOST_EDGES = 10_000
+_RESULT = ("counts", "below", "above", "nan")
+
+
+@dataclass(frozen=True)
+class Histogram(Function):
+    """Count the values of a column that lie from each edge up to the next, which itself belongs to what follows.
+
+    This is PostgreSQL's ``width_bucket`` by thresholds. Values are compared with edges exactly, whatever their type.
+    Values from the last edge on are counted as ``above``, and NaN apart.
+
+    Parameters
+    ----------
+    edges : sequence of float
+        At least two numbers, each greater than the one before; by default the seconds of Prometheus' clients, from
+        0.005 to 10. They shape the state.
+
+    Raises
+    ------
+    ValueError
+        If ``edges`` are not at least two finite numbers in ascending order.
+
+    Examples
+    --------
+    >>> from aggr import histogram
+    >>> histogram("latency_ms", edges=[0, 10, 100, 1000])
+    histogram('latency_ms', edges=[0.0, 10.0, 100.0, 1000.0])
+    """
+
+    edges: tuple[float, ...] = field(default=_SECONDS, metadata={"accepts": "Sequence[float]"})
+
+    name = "histogram"
+    takes = NUMBERS
+    keeps = "a count for each pair of neighbouring edges, of what is below and above them, and of NaN"
+    returns = "counts, a list; below, above and nan, all int64; 0 where there is nothing"
+    guarantee = "exact"
+    takes_weights = True
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", _checked_edges(self.edges))
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"counts": self._cells}
+
+    @property
+    def _cells(self) -> Cells:
+        """What is below, from each edge on, and NaN."""
+        return Cells(len(self.edges) + 2)
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        numbers = values.array
+        nan = np.zeros(len(values), np.bool_)
+        if pa.types.is_floating(numbers.type):
+            numbers = pc.add(numbers.cast(pa.float64()), 0.0)  # -0.0 is 0.0
+            nan = np.isnan(numbers.to_numpy())
+        edges = _reached(self.edges, numbers.type)
+        keys = order_keys(pa.concat_arrays([edges, numbers]))
+        cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
+        return {"counts": self._cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        counts = self._cells.numbers(states.field("counts"))
+        within = counts[:, 1:-2]
+        offsets = np.arange(len(counts) + 1, dtype=np.int32) * within.shape[1]
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(within.ravel()))
+        return pa.StructArray.from_arrays([lists, *(pa.array(counts[:, i]) for i in (0, -2, -1))], names=list(_RESULT))
+
+
+def _checked_edges(given: object) -> tuple[float, ...]:
+    """Take edges as floats; raises ``ValueError``."""
+    edges = tuple(checked_list(given, "edges", "numbers"))
+    wrong = [edge for edge in edges if isinstance(edge, bool) or not isinstance(edge, Real) or not _is_double(edge)]
+    if wrong:
+        raise ValueError(f"each edge must be a finite number that a double holds; got {shown(wrong[0])}")
+    if not 2 <= len(edges) <= _MOST_EDGES or any(b <= a for a, b in pairwise(edges)):
+        raise ValueError(f"edges must be 2 to {_MOST_EDGES:,} numbers in ascending order; got {shown(list(edges))}")
+    return tuple(float(edge) + 0.0 for edge in edges)
+
+
+def _is_double(number: Real) -> bool:
+    try:
+        return math.isfinite(number) and float(number) == number
+    except OverflowError:
+        return False
+
+
+def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
+    """Return the least values of a type that are at or above each edge, for the edges that the type reaches."""
+    if pa.types.is_floating(dtype):
+        return pa.array(edges, dtype)
+    if pa.types.is_decimal(dtype):
+        most = 10**dtype.precision - 1
+        least, scale = -most, dtype.scale
+    else:
+        limits = np.iinfo(dtype.to_pandas_dtype())
+        least, most, scale = int(limits.min), int(limits.max), 0
+    units = [max(math.ceil(Fraction(edge) * 10**scale), least) for edge in edges]
+    reached = [unit for unit in units if unit <= most]
+    if not pa.types.is_decimal(dtype):
+        return pa.array(reached, dtype)
+    return pa.array([Decimal(unit).scaleb(-scale, Context(prec=80)) for unit in reached], dtype)

@@ -1,0 +1,105 @@
+"""top_k, bottom_k: the values of the rows in which another column is greatest, or least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_whole
+from aggr.arrow import compute as pc
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.functions.value_lists import EARLIEST, LATEST, OrderedRows, values_of
+from aggr.input_types import ORDERED
+from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class BottomK(Function):
+    """List the values of the k rows in which another column is least, the least first.
+
+    Of rows that are equal in it, those of the least values. Rows in which either column is null are skipped. NaN is
+    greater than all numbers, as in Spark.
+
+    Parameters
+    ----------
+    k : int
+        How many rows. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``k`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import bottom_k
+    >>> bottom_k("host", by="latency_ms", k=3)
+    bottom_k('host', k=3, by='latency_ms')
+    """
+
+    k: int = 10
+
+    name = "bottom_k"
+    takes = ORDERED
+    about: ClassVar[Mapping[str, str]] = {"by": "The column that decides, likewise."}
+    keeps = "k values, and the other column beside them"
+    returns = "list of the input's type; empty where there is nothing"
+    guarantee = "exact; ties broken by value, never by arrival"
+    inputs = ("value", "by")
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
+    keep: ClassVar[str] = EARLIEST
+
+    def __post_init__(self) -> None:
+        checked_whole(self.k, "k, the number of rows whose values are listed,", 1, 2**31 - 1)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"rows": OrderedRows(self.k, self.keep, "by")}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        names = ["by", "value"]
+        rows = pa.StructArray.from_arrays([values.array.field(name) for name in names], names=names)
+        return {"rows": OrderedRows(self.k, self.keep, "by").of(rows, values.groups)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        return values_of(states.field("rows"), "value")
+
+
+@dataclass(frozen=True)
+class TopK(BottomK):
+    """List the values of the k rows in which another column is greatest, the greatest first.
+
+    Of rows that are equal in it, those of the greatest values. Rows in which either column is null are skipped. NaN is
+    greater than all numbers, as in Spark.
+
+    Parameters
+    ----------
+    k : int
+        How many rows. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``k`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import top_k
+    >>> top_k("host", by="latency_ms", k=3)
+    top_k('host', k=3, by='latency_ms')
+    """
+
+    name = "top_k"
+    keep = LATEST
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        least_first = super().finish_states(states)
+        lengths = pc.list_value_length(least_first).to_numpy().astype(np.int64)
+        ends = np.cumsum(lengths)
+        backwards = np.repeat(2 * ends - lengths - 1, lengths) - np.arange(len(least_first.values))
+        return pa.ListArray.from_arrays(least_first.offsets, least_first.values.take(pa.array(backwards)))
