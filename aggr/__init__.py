@@ -56,6 +56,7 @@ from aggr.calls import (
     variance,
     weighted_avg,
 )
+from aggr.fields import CannotSubtract
 from aggr.function import Function
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
@@ -82,6 +83,7 @@ from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.tables.keys import each
+from aggr.tables.subtract import subtract
 from aggr.testing.edge_cases import edge_cases
 
 
@@ -110,6 +112,7 @@ __all__ = [
     "BoolOr",
     "BottomK",
     "Candlestick",
+    "CannotSubtract",
     "Collect",
     "CollectSet",
     "Corr",
@@ -182,6 +185,7 @@ __all__ = [
     "slope",
     "stddev",
     "stdev",
+    "subtract",
     "sum",
     "sum_of_squares",
     "top_k",

@@ -18,10 +18,28 @@ from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
 from aggr.arrow.normalize import canonical
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.exact.number_columns import kept_type, unit_of
-from aggr.exact.superaccumulator import check_exact, merge_exactly
+from aggr.exact.superaccumulator import check_exact, merge_exactly, subtract_exactly
 from aggr.groups.groups import Groups, check_lengths
 from aggr.groups.numbers import Numbers, extreme_by_group, row_of_extreme, sum_by_group
 from aggr.values import Values
+
+NOT_THERE = "they are not in it"
+
+
+class CannotSubtract(ValueError):
+    """Rows cannot be taken out of a state: they are not in it, or what is left is not known.
+
+    Parameters
+    ----------
+    row : int
+        Of the first such state.
+    reason : str
+    """
+
+    def __init__(self, row: int, reason: str) -> None:
+        """Note the state and the reason; whoever knows the names says them."""
+        super().__init__(f"rows cannot be taken out of the state in row {row}: {reason}")
+        self.row, self.reason = row, reason
 
 
 class Field(ABC):
@@ -116,6 +134,27 @@ class Field(ABC):
         """
         return self.merge(column, groups)
 
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        """Undo a merge, row by row, of states of which some rows are left; for functions that say ``counted_by``.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of sound states.
+        gone : array, shape (rows,)
+            The same of the states that were merged into these.
+
+        Returns
+        -------
+        array, shape (rows,)
+
+        Raises
+        ------
+        CannotSubtract
+            If they were not, or the field does not tell what is left.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
+
 
 class Add(Field):
     """Whole numbers that add up; the identity is 0."""
@@ -126,6 +165,9 @@ class Add(Field):
     def check(self, column: pa.Array) -> None:
         field_of_type(column, pa.int64())
 
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        return pa.array(column.to_numpy() - gone.to_numpy())
+
 
 class Counts(Add):
     """Counts, which add up and are never negative; the identity is 0."""
@@ -134,6 +176,11 @@ class Counts(Add):
         numbers = field_of_type(column, pa.int64()).to_numpy()
         if len(numbers) and numbers.min() < 0:
             raise DamagedState(f"counts {numbers.min()}")
+
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        left = column.to_numpy() - gone.to_numpy()
+        refuse_where(left < 0, NOT_THERE)
+        return pa.array(left)
 
 
 class BitOr(Field):
@@ -148,6 +195,12 @@ class BitOr(Field):
 
     def check(self, column: pa.Array) -> None:
         field_of_type(column, pa.int8())
+
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        flags = gone.to_numpy()
+        refuse_where((flags & ~column.to_numpy()) != 0, NOT_THERE)
+        refuse_where(flags != 0, "NaN or infinities are among them, and whether others are left is not known")
+        return column
 
 
 @dataclass(frozen=True)
@@ -197,6 +250,16 @@ class MinOrMax(Field):
     def check(self, column: pa.Array) -> None:
         if not has_order(column.type):
             raise DamagedState(f"has type {column.type}, which has no order")
+
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        given = gone.is_valid()
+        refuse_where(given.to_numpy(zero_copy_only=False) & column.is_null().to_numpy(zero_copy_only=False), NOT_THERE)
+        keys = order_keys(pa.concat_arrays([column.filter(given), gone.filter(given)]))
+        mine, theirs = np.split(keys if self.greatest else ~keys, 2)
+        rows, end = np.flatnonzero(given), "greatest" if self.greatest else "least"
+        refuse_where(theirs > mine, NOT_THERE, rows)
+        refuse_where(theirs == mine, f"the {end} value is among them, and which is the next is not known", rows)
+        return column
 
 
 @dataclass(frozen=True)
@@ -260,6 +323,9 @@ class Exact(Field):
     def check(self, column: pa.StructArray) -> None:
         check_exact(column, self.degree)
 
+    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+        return subtract_exactly(column, gone)
+
 
 class Unit(Field):
     """One unit of the input, the same in every state of a column."""
@@ -271,6 +337,9 @@ class Unit(Field):
         if kept_type(column.type) != column.type:
             raise DamagedState(f"has type {column.type}")
         refuse_nulls(column)
+
+    def subtract(self, column: pa.Array, gone: pa.Array) -> pa.Array:
+        return column
 
 
 ADD = Add()
@@ -284,6 +353,26 @@ LOWEST = ValueBy("value", greatest=False, other="time")
 HIGHEST = ValueBy("value", greatest=True, other="time")
 EXACT = Exact()
 UNIT = Unit()
+
+
+def refuse_where(wrong: NDArray[np.bool_], reason: str, rows: NDArray[np.intp] | None = None) -> None:
+    """Refuse to take rows out of states, some of which are wrong.
+
+    Parameters
+    ----------
+    wrong : array of bool, shape (n,)
+    reason : str
+    rows : array, shape (n,), optional
+        Which states were looked at; the first ones unless given.
+
+    Raises
+    ------
+    CannotSubtract
+        For the first that is wrong.
+    """
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise CannotSubtract(first if rows is None else int(rows[first]), reason)
 
 
 def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Groups]:

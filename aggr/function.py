@@ -16,12 +16,15 @@ from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from aggr.arguments import shown
 from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nulls
 from aggr.exact.weights import read_weights
-from aggr.fields import Field
+from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups, type_name
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.parameters import default_of, repeated
@@ -40,6 +43,7 @@ from aggr.values import Values
 
 EVENT_TIME = "time"  # the input that is a row's event time, unless another column is named for it
 WEIGHT = "weight"  # the word by which the column is given that says how many rows a row stands for
+CANNOT_SUBTRACT = "rows cannot be taken out of {}, which do not tell what is left: reduce the rows that stay anew"
 _MOST_ROWS = 1 << 24  # at once: a row adds less than 2^36 to a digit of an exact sum, which is kept in int64
 
 
@@ -64,6 +68,8 @@ class Function(ABC):
         others only read
     accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
         ``quantiles``, and by `share_up_to`
+    counted_by : names of the fields that together count a state's rows, each in one of them: by these and the fields'
+        own ``subtract`` rows are taken out of a state again; of a function without, they cannot be
     answers_for : names of functions whose states this one's state contains, for the same column
     version : of the state's layout
     earlier_versions : of which the function reads states as well; others are refused by name
@@ -101,6 +107,11 @@ class Function(ABC):
             note_readers(cls.state_name, {name, *cls.answers_for})
 
     # What a function writes.
+
+    @property
+    def counted_by(self) -> tuple[str, ...]:
+        """The fields that together count a state's rows; none if rows cannot be taken out again."""
+        return ()
 
     @property
     @abstractmethod
@@ -439,6 +450,95 @@ class Function(ABC):
         return pc.all(pc.equal(versions, pa.scalar(self.version, versions.type))).as_py() is not False
 
     @final
+    def subtract(self, states: pa.Array | pa.ChunkedArray, gone: pa.Array | pa.ChunkedArray) -> pa.StructArray:
+        """Take the rows of some states out of others again, row by row.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            Of this function; a null counts as an identity.
+        gone : column of states, shape (rows,)
+            Of rows that are among those of ``states``.
+
+        Returns
+        -------
+        column of states, shape (rows,)
+            To the bit those of the rows that are left.
+
+        Raises
+        ------
+        TypeError
+            If the function's states do not tell what is left: those of min, max, first, last, sets and lists.
+        CannotSubtract
+            If rows are not there, as far as can be known, or what is left is not: where NaN or infinities are taken
+            out of a sum, or the least or greatest value out of a histogram, and other rows are left. It names the
+            first such state.
+        ValueError
+            As `merge` does.
+
+        Examples
+        --------
+        >>> from aggr import Groups, Sum
+        >>> a, b, both = (Sum().reduce(pa.array(x), Groups.single(len(x))) for x in ([0.1], [1e300], [0.1, 1e300]))
+        >>> Sum().subtract(both, b).equals(a)
+        True
+        """
+        self.check_subtractable()
+        whole, part = (self.merge(column, Groups.each(len(column))) for column in (states, gone))
+        if len(whole) != len(part) or whole.type != part.type:
+            kinds = " and ".join(f"{len(column)} of type {shown(str(column.type))}" for column in (whole, part))
+            raise ValueError(f"{self.name}: states are subtracted row by row, and of one type; got {kinds}")
+        left = self.row_counts(whole) - self.row_counts(part)
+        refuse_where(left < 0, NOT_THERE)
+        some, none = np.flatnonzero(left), np.flatnonzero(left == 0)
+        _check_equal(whole.take(pa.array(none)), part.take(pa.array(none)), none)
+        rest = self._subtract(whole.take(pa.array(some)), part.take(pa.array(some)), some)
+        zero = self.merge(whole.slice(0, 0), Groups.of([], 1))
+        place = np.full(len(left), len(rest))
+        place[some] = np.arange(len(rest))
+        return pa.concat_arrays([rest, zero]).take(pa.array(place))
+
+    def check_subtractable(self) -> None:
+        """Raise ``TypeError`` if rows cannot be taken out of the function's states."""
+        if not self.counted_by:
+            raise TypeError(CANNOT_SUBTRACT.format(f"states of {self!r}"))
+
+    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
+        """Count the rows of each state by ``counted_by``.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+
+        Returns
+        -------
+        array of int64, shape (rows,)
+        """
+        columns = (states.field(name) for name in self.counted_by)
+        counted = (column.field("total") if pa.types.is_struct(column.type) else column for column in columns)
+        return sum((column.to_numpy() for column in counted), np.zeros(len(states), np.int64))
+
+    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> pa.StructArray:
+        """Subtract field by field states of which some rows are left; errors name them by ``rows``."""
+        try:
+            fields = {name: f.subtract(states.field(name), gone.field(name)) for name, f in self.state_fields.items()}
+        except CannotSubtract as error:
+            raise CannotSubtract(int(rows[error.row]), error.reason) from None
+        rest = self.pack(fields, len(states))
+        if not self._is_sound(rest):
+            first = next(i for i in range(len(rest)) if not self._is_sound(rest.slice(i, 1)))
+            raise CannotSubtract(int(rows[first]), NOT_THERE)
+        return rest
+
+    def _is_sound(self, states: pa.StructArray) -> bool:
+        try:
+            check_states(self, states, True, in_full=True)
+        except DamagedState:
+            return False
+        return True
+
+    @final
     def finish(self, states: pa.Array | pa.ChunkedArray | CheckedStates) -> pa.Array:
         """Read one result per state.
 
@@ -591,6 +691,13 @@ def _sorted_by_group(states: pa.StructArray, groups: Groups) -> pa.StructArray:
     """Put the states of groups of one state each into the order of the groups."""
     ordered = bool((np.diff(groups.ids) > 0).all())
     return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
+
+
+def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> None:
+    """Refuse to take all rows out of states that are of other ones; errors name them by ``rows``."""
+    if not same_bits(states, gone):
+        first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), gone.slice(i, 1)))
+        raise CannotSubtract(int(rows[first]), NOT_THERE)
 
 
 @lru_cache(maxsize=512)

@@ -73,6 +73,16 @@ def merge_exactly(sums: pa.StructArray, groups: Groups) -> pa.StructArray:
     return to_arrow(_add(exponents, places, limbs, groups.ids, origin), origin, low)
 
 
+def subtract_exactly(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+    """Subtract exact sums, row by row."""
+    rows, both = np.arange(len(sums)), [digits_of(column) for column in (sums, gone)]
+    lows, highs = zip(*(_reach(exponents, places, rows, len(rows)) for exponents, places, _ in both), strict=True)
+    low = np.minimum(*lows)
+    origin = origins(low, np.maximum(*highs))
+    digits, gone_digits = (_add(*each, rows, origin) for each in both)
+    return to_arrow(digits - gone_digits, origin, low)
+
+
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
 

@@ -30,6 +30,7 @@ class Count(Function):
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"
     takes_weights = True
+    counted_by = ("count",)
 
     @property
     def state_fields(self) -> Mapping[str, Field]:

@@ -35,6 +35,8 @@ from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 
+_COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
+
 
 @dataclass(frozen=True)
 class Dds(Function):
@@ -95,6 +97,11 @@ class Dds(Function):
             raise ValueError(f"max_bins must be a whole number from 1, or None for no limit; got {shown(most)}")
 
     @property
+    def counted_by(self) -> tuple[str, ...]:
+        folds = self.max_bins is not None  # what was folded together cannot be told apart
+        return () if folds else (*_COUNTS, "positive", "negative")
+
+    @property
     def mapping(self) -> LogarithmicMapping:
         """The mapping between values and buckets."""
         return LogarithmicMapping(self.relative_accuracy)
@@ -102,9 +109,8 @@ class Dds(Function):
     @property
     def state_fields(self) -> Mapping[str, Field]:
         buckets = self._field
-        counts = {"zero": COUNT, "nan": COUNT, "positive_infinity": COUNT, "negative_infinity": COUNT}
         return {
-            **counts,
+            **dict.fromkeys(_COUNTS, COUNT),
             "min": LEAST,
             "max": GREATEST,
             "sum": EXACT,

@@ -154,6 +154,7 @@ class Hdr(Function):
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     takes_weights = True
+    counted_by = ("nan", "buckets")
     guarantee = "all but count, min and max to the given significant digits"
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"digits": pa.int8(), "unit": pa.float64()}
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
-from aggr.fields import Field
+from aggr.fields import NOT_THERE, Field, refuse_where
 from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.column import (
     DAMAGED,
@@ -135,6 +135,17 @@ class Buckets(Field):
         ids = groups.ids[rows][given.rows()]
         return _put(merged, sparse, _listed(ids, np.maximum(given.keys, written[0][ids]), given.counts, sparse))
 
+    def subtract(self, column: pa.StructArray, gone: pa.StructArray) -> pa.StructArray:
+        whole, part = Histograms.of(column), Histograms.of(gone)
+        ids, keys, counts = _summed(
+            np.concatenate([whole.rows(), part.rows()]),
+            np.concatenate([whole.keys, part.keys]),
+            np.concatenate([whole.counts, -part.counts]),
+        )
+        refuse_where(counts < 0, NOT_THERE, ids)
+        left = counts > 0
+        return Histograms(np.bincount(ids[left], minlength=len(column)), keys[left], counts[left]).to_arrow()
+
     def packed(self, states: pa.StructArray, name: str) -> Packed:
         """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
         return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
@@ -153,7 +164,15 @@ def _column(low: Whole, high: Whole, totals: Whole, data: Bytes, offsets: Whole)
 def _listed(
     ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None, chosen: NDArray[np.bool_]
 ) -> pa.StructArray:
-    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None counts 1 each.
+    """Make the histograms of the chosen groups, in their order, from keys and counts in any order; None is 1 each."""
+    ids, keys, counts = _summed(ids, keys, counts)
+    return Histograms(np.bincount(ids, minlength=len(chosen))[chosen], keys, counts).to_arrow()
+
+
+def _summed(
+    ids: NDArray[np.intp], keys: NDArray[np.integer], counts: Whole | None
+) -> tuple[NDArray[np.intp], Whole, Whole]:
+    """Add up counts, 1 each unless given, by group and key, and order them so.
 
     Group and key are sorted as one number, which numpy does fastest.
     """
@@ -163,10 +182,9 @@ def _listed(
     else:
         order = np.argsort(both)
         both, counts = both[order], counts[order]
-    first = np.flatnonzero(np.append(True, both[1:] != both[:-1]))
+    first = np.flatnonzero(np.append(len(both) > 0, both[1:] != both[:-1]))
     summed = np.diff(first, append=len(both)) if counts is None else np.add.reduceat(counts, first)
-    sizes = np.bincount(both[first] >> 32, minlength=len(chosen))[chosen]
-    return Histograms(sizes, (both[first] & _KEY) - _OFFSET, summed).to_arrow()
+    return both[first] >> 32, (both[first] & _KEY) - _OFFSET, summed
 
 
 def _put(column: pa.StructArray, chosen: NDArray[np.bool_], others: pa.StructArray) -> pa.StructArray:

@@ -16,9 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import sql
-from aggr.arguments import nearest, shown
+from aggr.arguments import listed, nearest, shown
+from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
-from aggr.function import Function
+from aggr.fields import CannotSubtract
+from aggr.function import CANNOT_SUBTRACT, Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.state_checks import CheckedStates, arrow_of
@@ -103,6 +105,65 @@ def merge_by(
     if unknown:
         merged = {name: _without_unknown(merged[name], table.column(name), groups) for name in merged}
     return pa.table(_taken(keys, one) | _taken(carried, one) | merged)
+
+
+def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]) -> pa.Table:
+    """Take the rows of merged states out of others, key by key; keys of which nothing is left are left out.
+
+    Parameters
+    ----------
+    states, gone : tables as `merge_by` gives them
+        Of the same columns, a row for each key.
+    keys : names
+    functions : name -> Function
+        The columns of states, and what subtracts each. A null state is unknown, and so is what is left of it.
+
+    Returns
+    -------
+    table as ``states``
+
+    Raises
+    ------
+    CannotSubtract
+        For a key that is not there, and as `aggr.Function.subtract`; it names column and key.
+    """
+    columns = [pa.chunked_array([*states.column(key).chunks, *gone.column(key).chunks]) for key in keys]
+    groups, _ = group_by([normalize(column) for column in columns], states.num_rows + gone.num_rows)
+    place = np.full(groups.n, -1)
+    place[groups.ids[: states.num_rows]] = np.arange(states.num_rows)
+    at = place[groups.ids[states.num_rows :]]
+    if (at < 0).any():
+        row = int(np.argmax(at < 0))
+        raise CannotSubtract(row, f"there are no states at {_row_text(gone.select(keys), row)}")
+    empty, after = np.ones(len(at), np.bool_), np.arange(states.num_rows)
+    after[at] = states.num_rows + np.arange(len(at))
+    for name, function in functions.items():
+        mine, theirs = one_array(states.column(name)), one_array(gone.column(name))
+        known = pc.and_(mine.take(pa.array(at)).is_valid(), theirs.is_valid()).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(known)
+        try:
+            rest = function.subtract(mine.take(pa.array(at[rows])), theirs.take(pa.array(rows)))
+        except CannotSubtract as error:
+            row = int(rows[error.row])
+            where = f" at {_row_text(gone.select(keys), row)}" * bool(keys)
+            raise CannotSubtract(row, f"{name}, {function!r}{where}: {error.reason}") from None
+        empty &= known
+        empty[rows] &= function.row_counts(rest) == 0
+        left = np.full(len(at), -1)
+        left[rows] = np.arange(len(rows))
+        rest = rest.take(pa.array(left, mask=left < 0))
+        column = pa.concat_arrays([mine, rest.cast(mine.type)]).take(pa.array(after))
+        states = states.set_column(states.column_names.index(name), states.schema.field(name), column)
+    stays = np.ones(states.num_rows, np.bool_)
+    stays[at[empty]] = False
+    return states.filter(pa.array(stays))
+
+
+def check_subtractable(functions: Mapping[str, Function]) -> None:
+    """Raise ``TypeError`` that names the columns of states out of which rows cannot be taken."""
+    fixed = [f"{name}, {function!r}" for name, function in functions.items() if not function.counted_by]
+    if fixed:
+        raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
 
 
 def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) -> pa.Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.function import Function
 from aggr.groups.groups import type_name
@@ -85,6 +85,11 @@ def class_of(dtype: pa.DataType) -> type[Function] | None:
     fields = frozenset(f.name for f in dtype)
     able = [function for function in map(get, names()) if _fields_of(function) == fields]
     return next((function for function in able if _takes(function, dtype)), able[0] if able else None)
+
+
+def states_in(schema: pa.Schema) -> list[str]:
+    """Name the columns that hold states of a registered function."""
+    return [f.name for f in schema if class_of(f.type) is not None]
 
 
 @lru_cache(maxsize=256)

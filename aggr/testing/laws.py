@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aggr.arrow.bit_equality import digest, same_bits
+from aggr.fields import CannotSubtract
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.parameters import some
@@ -245,11 +247,27 @@ def weights(case: Case) -> None:
     _same(case.function.reduce(case.values, case.groups, missing), repeated)
 
 
+def subtraction(case: Case) -> None:
+    """Taking states out of what they were merged into gives those that were there before; in doubt it is refused."""
+    if not case.function.counted_by:
+        return
+    n, parts = case.groups.n, case.parts(2)
+    mine, gone, merged = parts.slice(0, n), parts.slice(n), case.merge(parts)
+    zero = case.function.zero(n, case.values.type)
+    _same(case.function.subtract(merged, zero), merged, "nothing taken out")
+    _same(case.function.subtract(merged, merged), zero, "everything taken out")
+    for group in range(n):  # one may be in doubt
+        row = slice(group, group + 1)
+        with suppress(CannotSubtract):
+            _same(case.function.subtract(merged[row], gone[row]), mine[row])
+
+
 LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
         refusal, isolated_results, versions, reading_parameters, weights,
+        subtraction,
     )
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from aggr.tables.by_key import (
     reduce_by,
     states_fields,
 )
-from aggr.tables.identify import class_of, function_of
+from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
@@ -226,11 +226,6 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure]) -> pa.Sch
     if beside:
         raise ValueError(f"the states have a column {beside[0]!r} beside them; give the measure another name")
     return results(schema.empty_table(), measures).schema
-
-
-def states_in(schema: pa.Schema) -> list[str]:
-    """Name the columns that hold states of a registered function."""
-    return [f.name for f in schema if class_of(f.type) is not None]
 
 
 def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:

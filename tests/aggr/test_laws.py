@@ -16,7 +16,7 @@ import pytest
 
 import aggr
 from aggr.arrow.normalize import normalized_type
-from aggr.fields import ADD, LEAST, Field
+from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import EVENT_TIME, Function
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
@@ -446,7 +446,49 @@ class WeighsOnce(Broken):
         return super().reduce_values(Values(values.array, values.groups))
 
 
+class WithoutDoubt(Broken):
+    """Keeps a least value when it was among the rows that are taken out."""
+
+    counted_by = ("count",)
+
+    @property
+    def state_fields(self):
+        return {"count": ADD, "value": KeptLeast(greatest=False)}
+
+
+class KeptLeast(MinOrMax):
+    def subtract(self, column, gone):
+        return column
+
+
+class Doubtful(Broken):
+    """Takes nothing out of a count."""
+
+    counted_by = ("count",)
+
+    @property
+    def state_fields(self):
+        return {"count": KeptCount(), "value": LEAST}
+
+
+class KeptCount(Field):
+    def merge(self, column, groups):
+        return ADD.merge(column, groups)
+
+    def subtract(self, column, gone):
+        return column
+
+
+@dataclass(frozen=True)
+class TakenOut(Broken):
+    """Says what counts its rows, and is sound."""
+
+    counted_by = ("count",)
+
+
 BROKEN = {
+    WithoutDoubt: {"subtraction"},
+    Doubtful: {"subtraction"},
     LooksAround: {"isolated_results"},
     ForgetsToSay: {"reading_parameters"},
     ReadsTheOld: {"versions"},
@@ -482,7 +524,7 @@ class ReadsBoth(Newer):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sound", [Broken(), Newer(), ReadsBoth()], ids=repr)
+@pytest.mark.parametrize("sound", [Broken(), Newer(), ReadsBoth(), TakenOut()], ids=repr)
 def test_a_sound_function_of_the_same_make_passes(sound):
     check(sound, pa.float64(), rounds=20)
 
@@ -504,4 +546,5 @@ def test_there_are_the_laws_of_the_design():
     assert set(LAWS) == {
         "tower", "identity", "any_order", "any_tree", "single_rows", "null_is_identity", "isolation", "purity",
         "exact_type", "travel", "refusal", "isolated_results", "versions", "reading_parameters", "weights",
+        "subtraction",
     }  # fmt: skip

@@ -88,6 +88,8 @@ CASES = [
     *each("write_histogram_log(intervals)", not_tables("no columns", "other columns"), lambda w, v: write_histogram_log(w.new, v, Hdr()), "intervals"),
     *(Bad(f"write_histogram_log(intervals) = {k}", lambda w, v=v: write_histogram_log(w.new, v, Hdr()), ("column|states|tag|digits",)) for k, v in BAD_COLUMNS.items()),
     *each("write_histogram_log(ratio)", {"none": None, "text": "1", "true": True, "zero": 0, "negative": -1.5, "nan": float("nan")}, lambda w, v: write_histogram_log(w.new, INTERVALS, Hdr(), v), "max_value_unit_ratio"),
+    *each("subtract(states)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(v, INTERVALS), "states"),
+    *each("subtract(gone)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(INTERVALS, v), "gone|columns"),
     *each("rollup_states(data)", not_tables("no columns", "other columns"), lambda w, v: rollup_states(v, FRAME), "data", "Table"),
     *(Bad(f"rollup_states(data) = {k}", lambda w, v=v: rollup_states(v, FRAME)) for k, v in BAD_STATES.items()),
     *each("rollup_states(frame)", {"none": None, "text": "frame", "a measure": aggr.count()}, lambda w, v: rollup_states(INTERVALS, v), "frame", "TiltFrame"),
