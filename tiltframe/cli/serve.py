@@ -25,6 +25,7 @@ from aggr.extras import MissingExtra
     "--token", type=click.Path(path_type=Path), metavar="FILE", help="That holds what requests must bring as a bearer."
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
+@click.option("--writable", is_flag=True, help="Take events, and have what is acknowledged on the disk.")
 @click.option("--max-rows", default=10_000_000, show_default=True, help="Of states that one query reads, about.")
 @click.option("--max-windows", default=100_000, show_default=True, help="That one query asks for.")
 @click.option("--max-seconds", default=30, show_default=True, help="That one query takes.")
@@ -34,6 +35,7 @@ def serve(
     listen: str,
     token: Path | None,
     origins: tuple[str, ...],
+    writable: bool,
     max_rows: int,
     max_windows: int,
     max_seconds: int,
@@ -53,4 +55,4 @@ def serve(
     check_reach(address[0], secret)
     for origin in origins:
         check_origin(origin)
-    run(Stores(stores), address, limits, secret, origins)
+    run(Stores(stores, durable=writable), address, limits, secret, origins, writable)

@@ -24,6 +24,7 @@ from tiltframe.serve.observed import Observed
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.worker_pool import WorkerPool
+from tiltframe.serve.writing import Writing
 
 _SAID = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
@@ -42,6 +43,7 @@ def app_of(
     limits: Limits,
     token: bytes | None = None,
     origins: Sequence[str] = (),
+    writable: bool = False,
 ) -> Starlette:
     """Make the app.
 
@@ -55,6 +57,8 @@ def app_of(
         That every request must bring, but for those of the page and of health.
     origins : str
         Of pages elsewhere whose scripts may ask.
+    writable : bool
+        Whether the stores take events.
 
     Returns
     -------
@@ -68,7 +72,7 @@ def app_of(
     async def metrics_text(request: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    document = openapi(writable=False)
+    document = openapi(writable)
 
     async def described(request: Request) -> Response:
         return JSONResponse(document)
@@ -82,6 +86,7 @@ def app_of(
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
+        *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(
         routes=routes,

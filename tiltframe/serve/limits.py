@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aggr.arguments import checked_whole
 
-BODY_BYTES = 64 << 20  # of a request that writes
+BODY_BYTES = 16 << 20  # of a request that writes
 QUERY_BYTES = 1 << 20  # of a request that asks
 
 

@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import Any
 
-from tiltframe.serve.forms import ARROW, CSV, JSON
+from tiltframe.serve.forms import ARROW, CSV, JSON, LINES
 from tiltframe.serve.query_words import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.store import Query
 
@@ -15,6 +15,9 @@ _ERRORS = {
     "400": "What is asked cannot be read, or the store cannot be asked it.",
     "401": "The server's token is missing.",
     "404": "No store, or no key, has this name.",
+    "409": "The writer's number has been used for others.",
+    "413": "The body is too long.",
+    "415": "The body is of another media type, or packed.",
     "422": "It is beyond the server's limits, or the store cannot do it.",
     "503": "It took too long, or too many queries run.",
 }
@@ -87,6 +90,31 @@ def openapi(writable: bool) -> dict[str, Any]:
         "/metrics": {"get": {"summary": "Count requests, seconds, rows read, cache hits.", "responses": _text()}},
         "/healthz": {"get": {"summary": "Say that the server runs.", "responses": _answer("It does."), "security": []}},
     }
+    if writable:
+        words = [
+            {
+                "name": "writer",
+                "in": "query",
+                "required": True,
+                "schema": {"type": "string"},
+                "description": "Who writes.",
+            },
+            {
+                "name": "number",
+                "in": "query",
+                "required": True,
+                "schema": {"type": "integer"},
+                "description": "Grows with each request of a writer; what is sent again counts once.",
+            },
+        ]
+        paths["/v1/stores/{name}/events"] = {
+            "post": {
+                "summary": "Add events, rows as the store's frame reads them, all or none.",
+                "parameters": [name, *words],
+                "requestBody": {"required": True, "content": {LINES: {}, ARROW: {}}},
+                "responses": _answer("Whether they were added, or were there already."),
+            }
+        }
     return {
         "openapi": "3.1.0",
         "info": {"title": "tiltframe", "version": "1", "description": "Mergeable aggregates, at any resolution."},

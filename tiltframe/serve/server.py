@@ -19,13 +19,20 @@ from tiltframe.serve.worker_pool import WorkerPool
 _GRACE = 5  # seconds that answers have to end in
 
 
-def run(stores: Stores, address: tuple[str, int], limits: Limits, token: bytes | None, origins: Sequence[str]) -> None:
+def run(
+    stores: Stores,
+    address: tuple[str, int],
+    limits: Limits,
+    token: bytes | None,
+    origins: Sequence[str],
+    writable: bool,
+) -> None:
     """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if nobody can listen at the address."""
     host, port = address
     listening = _listening(host, port)
     log_to_stderr()
     pool = WorkerPool(limits)
-    app = app_of(stores, pool, limits, token, origins)
+    app = app_of(stores, pool, limits, token, origins, writable)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
@@ -37,7 +44,7 @@ def run(stores: Stores, address: tuple[str, int], limits: Limits, token: bytes |
     LOG.info(
         {
             "message": f"serving {', '.join(stores)} at http://{shown_host}:{listening.getsockname()[1]}/, {who}, "
-            f"{'without a token' if token is None else 'who bring the token'}"
+            f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
         }
     )
     uvicorn.Server(config).run(sockets=[listening])
