@@ -81,8 +81,12 @@ class Server:
             time.sleep(0.05)
         self.host, self.port = listens[1].strip("[]"), int(listens[2])
 
-    def log(self):
-        """Read the log: objects."""
+    def log(self, lines=0):
+        """Read the log: objects, at least so many; a line is written after its answer."""
+        for _ in range(200):
+            if self._log.read_text().count("\n") >= lines:
+                break
+            time.sleep(0.05)
         return [json.loads(line) for line in self._log.read_text().splitlines()]
 
     def ask(self, path, body=None, method=None, headers=None) -> Answer:

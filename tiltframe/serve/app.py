@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from starlette.applications import Starlette
@@ -86,6 +88,7 @@ def app_of(
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
+        *_prometheus_routes(stores, pool, limits),
         *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(
@@ -99,6 +102,14 @@ def app_of(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _prometheus_routes(stores: Stores, pool: WorkerPool, limits: Limits) -> list[Route]:
+    """Make the routes of Prometheus' API, where that is there."""
+    if find_spec("tiltframe.serve.prometheus") is None:
+        return []
+    made: list[Route] = import_module("tiltframe.serve.prometheus").routes(stores, seconds=limits.seconds, run=pool.run)
+    return made
 
 
 def _said(request: Request, error: Exception) -> Response:

@@ -56,7 +56,7 @@ class Asking:
 
         def ask() -> Question:
             name, query = from_address(words) if body is None else from_body(body)
-            store, snapshot = self._stores[name].now()
+            store, snapshot = self._stores.now(name)
             query = at_a_moment(query, store.frame)
 
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
@@ -76,7 +76,7 @@ class Asking:
         """List the stores."""
 
         def ask() -> Question:
-            seen = {name: served.now() for name, served in self._stores.items()}
+            seen = {name: self._stores.now(name) for name in self._stores}
             versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
             return described(
                 f"stores {versions}",
@@ -111,7 +111,7 @@ class Asking:
         name = request.path_params["name"]
 
         def ask() -> Question:
-            store, snapshot = self._stores[name].now()
+            store, snapshot = self._stores.now(name)
             return described(f"{name} {snapshot.version} {words}", lambda: describe(name, store, snapshot))
 
         return await self._answers.to(request, ask)

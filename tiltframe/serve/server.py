@@ -28,11 +28,11 @@ def run(
     writable: bool,
 ) -> None:
     """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if nobody can listen at the address."""
+    pool = WorkerPool(limits)
+    app = app_of(stores, pool, limits, token, origins, writable)
     host, port = address
     listening = _listening(host, port)
     log_to_stderr()
-    pool = WorkerPool(limits)
-    app = app_of(stores, pool, limits, token, origins, writable)
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,

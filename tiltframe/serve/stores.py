@@ -57,8 +57,8 @@ class ServedStore:
         return store, snapshot
 
 
-class Stores(Mapping[str, ServedStore]):
-    """Served stores by name; one that is not there is refused by a sentence."""
+class Stores(Mapping[str, FrameStore]):
+    """Served stores by name, each as it is now; one that is not there is refused by a sentence."""
 
     def __init__(self, given: Iterable[str], durable: bool = False) -> None:
         """Open all; raises ``ValueError`` where two have one name."""
@@ -69,11 +69,14 @@ class Stores(Mapping[str, ServedStore]):
                 raise ValueError(f"two stores are called {store.name!r}; name one of them otherwise: NAME={text}")
             self._stores[store.name] = store
 
-    def __getitem__(self, name: str) -> ServedStore:
-        """Find a store; raises `Refused`."""
+    def now(self, name: str) -> tuple[FrameStore, Snapshot]:
+        """Look at a store as it is now; raises `Refused`."""
         if name not in self._stores:
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
-        return self._stores[name]
+        return self._stores[name].now()
+
+    def __getitem__(self, name: str) -> FrameStore:
+        return self.now(name)[0]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stores)

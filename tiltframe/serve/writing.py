@@ -50,11 +50,10 @@ class Writing:
         if not (words["number"].isascii() and words["number"].isdigit()):
             raise ValueError(f"number is a whole number that grows with what is sent; got {shown(words['number'])}")
         check_writer(words["writer"], int(words["number"]))
-        served = self._stores[request.path_params["name"]]
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
 
         def append() -> bool:
-            store, _ = served.now()
+            store = self._stores[request.path_params["name"]]
             rows = _from_lines(body, store) if kind == LINES else _from_stream(body)
             return store.append_rows(rows, words["writer"], int(words["number"]))
 
