@@ -15,6 +15,7 @@ from pathlib import Path
 
 NEED = {
     "tiltframe.cli": "click",
+    "tiltframe.serve": "starlette",
     "tiltframe.store.backends.delta": "deltalake",
     "spark_udaf": "pyspark",
     "spark_udaf.demo": "click",

@@ -38,6 +38,8 @@ OTHERS = (
     "ddsketch",
     "hdrh",
     "google",
+    "starlette",
+    "uvicorn",
 )
 
 
@@ -75,6 +77,7 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
         ("import tiltframe; tiltframe.FrameStore('postgresql://h/d')", "adbc_driver_postgresql", "postgres"),
         ("from tiltframe.command import main; main()", "click", "cli"),
         ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
+        ("import sys; sys.argv = ['', 'serve', 'x']; from tiltframe.command import main; main()", "uvicorn", "serve"),
         ("import spark_udaf", "pyspark", "spark-local"),
         ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
         (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),

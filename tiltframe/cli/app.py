@@ -26,6 +26,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swall
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
+from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
 from tiltframe.cli.warm import warm
 
@@ -78,7 +79,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, inspect, check, compact, expire, evolve, warm, doctor):
+for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, warm, doctor):
     cli.add_command(_command)
 
 

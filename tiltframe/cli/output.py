@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from aggr.tables.flat_results import flattened
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store.report import Report
-from tiltframe.text.results import iso_times, json_lines, json_text, plain
+from tiltframe.text.results import csv_cells, json_lines
 from windows import read_window
 
 _GAPS_SHOWN = 5
@@ -56,7 +56,7 @@ def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: Bin
                 out.write(json_lines(results).encode())
                 continue
             results = results if several else results.drop_columns([LEVEL])
-            results = _cells(flattened(results)) if form == "csv" else results
+            results = csv_cells(flattened(results)) if form == "csv" else results
             writer = writer or opened.enter_context(_writer(out, form, results.schema))
             writer.write_table(results)
 
@@ -67,21 +67,6 @@ def _writer(out: BinaryIO, form: str, schema: pa.Schema) -> Any:
     import pyarrow.parquet as pq  # a quarter of a second, which other forms need not wait for
 
     return pq.ParquetWriter(out, schema)
-
-
-def _cells(flat: pa.Table) -> pa.Table:
-    """Write what is no cell of CSV as text: times of windows as ISO 8601, lists as JSON, bytes as hex digits."""
-    for i, field in enumerate(flat.schema):
-        if field.name in (START, END):
-            texts = iso_times(flat.column(i))
-        elif pa.types.is_nested(field.type):
-            texts = pa.array([None if v is None else json_text(v) for v in flat.column(i).to_pylist()], pa.string())
-        elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
-            texts = pa.array([plain(v) for v in flat.column(i).to_pylist()], pa.string())
-        else:
-            continue
-        flat = flat.set_column(i, field.name, texts)
-    return flat
 
 
 def print_table(results: pa.Table, out: TextIO | None = None, title: str | None = None) -> None:

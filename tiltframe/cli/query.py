@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import click
 
-from aggr import Measure, sql
 from aggr.arguments import because, shown
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FrameStore, Query
-from tiltframe.text.measures import measures_from
+from tiltframe.text.measures import asked_measures
 
 
 def _whole(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
@@ -91,7 +90,7 @@ def query(
         _check_out(out)
     store = FrameStore(uri, name=name)
     kept = [] if no_keys else list(keys) or None
-    answer = store.ask(Query(list(per) or None, keys=kept, measures=_measures(measures), **asked))
+    answer = store.ask(Query(list(per) or None, keys=kept, measures=asked_measures(measures), **asked))
     if form != "table":
         with _opened(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)
@@ -102,30 +101,6 @@ def query(
             print_table(answer.table(), text)
     for sentence in answer.expired:
         click.echo(f"tiltframe: {sentence}", err=True)
-
-
-def _measures(texts: Sequence[str]) -> Mapping[str, Measure | str] | None:
-    """Read names of measures that are there, calls of new ones, and expressions of results."""
-    measures: dict[str, Measure | str] = {}
-    for text in texts:
-        name, equals, asked = (part.strip() for part in text.partition("="))
-        if name in measures:
-            raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
-        if not equals:
-            measures[name] = name
-        elif _is_expression(asked):
-            measures[name] = asked
-        else:
-            measures |= measures_from([text])
-    return measures or None
-
-
-def _is_expression(text: str) -> bool:
-    """Say whether text is an expression of results, in which no function aggregates."""
-    try:
-        return bool(sql.columns_of(text, "expression"))
-    except ValueError:
-        return False
 
 
 def _check_out(out: Path) -> None:

@@ -14,7 +14,6 @@ from tiltframe.cli.ingested_files import look_up
 from tiltframe.cli.ingestion import append_new, replace_in
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
-from tiltframe.cli.types_from_store import settled
 from tiltframe.files.bad_rows import open_leniently
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
@@ -23,6 +22,7 @@ from tiltframe.store import FrameStore
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.retention import checked_retention
 from tiltframe.store.rewrite import check_whole
+from tiltframe.store.types_from_store import settled
 
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
 

@@ -18,7 +18,6 @@ import pyarrow.json as pajson
 
 from aggr.tables.keys import columns_keys_may_read
 from tiltframe.cli.ingested_files import file_digest
-from tiltframe.cli.types_from_store import settled
 from tiltframe.event_time import event_times
 from tiltframe.files.bad_rows import (
     ALL_BAD,
@@ -37,6 +36,7 @@ from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.frame import INSTANT, TiltFrame
 from tiltframe.ordered.query import OrderedQuery
 from tiltframe.store import FrameStore
+from tiltframe.store.types_from_store import settled
 
 Attempt: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
 PAUSE = 0.2  # seconds: how long a batch waits for more, and how late a period may be noticed

@@ -82,6 +82,34 @@ def measures_from(given: Iterable[str]) -> dict[str, Measure]:
     return measures
 
 
+def asked_measures(texts: Iterable[str]) -> dict[str, Measure | str] | None:
+    """Read what a query asks for: ``NAME``, ``NAME=CALL`` of a new measure, ``NAME=EXPRESSION`` of results.
+
+    >>> asked_measures(["n", "rate=errors / n", "p99=dds(ms, [0.99])"])
+    {'n': 'n', 'rate': 'errors / n', 'p99': dds('ms', quantiles=[0.99])}
+    """
+    measures: dict[str, Measure | str] = {}
+    for text in texts:
+        name, equals, asked = (part.strip() for part in text.partition("="))
+        if name in measures:
+            raise ValueError(f"the measure {shown(name)} is asked for twice; ask once, or give one another name")
+        if not equals:
+            measures[name] = name
+        elif _is_expression(asked):
+            measures[name] = asked
+        else:
+            measures |= measures_from([text])
+    return measures or None
+
+
+def _is_expression(text: str) -> bool:
+    """Say whether text is an expression of results, in which no function aggregates."""
+    try:
+        return bool(sql.columns_of(text, "expression"))
+    except ValueError:
+        return False
+
+
 def _column(argument: str) -> Any:
     """Read a column, or an expression, which is refused before there are files if it is none."""
     value = read_value(argument)

@@ -11,6 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
+from tiltframe.names import END, START
+
+_EXACT = 2**53  # whole numbers up to it are doubles
 
 
 def json_lines(table: pa.Table) -> str:
@@ -54,12 +57,68 @@ def iso_times(times: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring_regex(texts, r"\+00:00$", "Z")
 
 
-def plain(value: Any) -> Any:
-    """Write what JSON has no form for as text."""
+def csv_cells(flat: pa.Table) -> pa.Table:
+    """Write what is no cell of CSV as text: times of windows as ISO 8601, lists as JSON, bytes as hex digits."""
+    for i, field in enumerate(flat.schema):
+        if field.name in (START, END):
+            texts = iso_times(flat.column(i))
+        elif pa.types.is_nested(field.type):
+            texts = pa.array([None if v is None else json_text(v) for v in flat.column(i).to_pylist()], pa.string())
+        elif any(test(field.type) for test in (pa.types.is_binary, pa.types.is_fixed_size_binary)):
+            texts = pa.array([plain(v) for v in flat.column(i).to_pylist()], pa.string())
+        else:
+            continue
+        flat = flat.set_column(i, field.name, texts)
+    return flat
+
+
+def json_rows(table: pa.Table) -> str:
+    """Write the rows of a table as objects of JSON with commas between them, for readers whose numbers are doubles.
+
+    Parameters
+    ----------
+    table : table
+        Of results, nested ones too.
+
+    Returns
+    -------
+    str
+        As `json_lines` writes them, but for whole numbers beyond 2^53, which are text.
+
+    Examples
+    --------
+    >>> print(json_rows(pa.table({"n": [2**53 + 1, 7, None], "x": [0.5, -math.inf, None]})))
+    {"n": "9007199254740993", "x": 0.5}, {"n": 7, "x": "-Infinity"}, {"n": null, "x": null}
+    """
+    columns = [_for_doubles(column) for column in table.columns]
+    rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return json.dumps(rows, ensure_ascii=False, allow_nan=False)[1:-1]
+
+
+def _for_doubles(column: pa.ChunkedArray) -> list[Any]:
+    """Give the values of a column as JSON has them; value by value only if some need it."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return iso_times(column).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_floating(kind):
+        simple = pc.all(pc.is_finite(column), min_count=0).as_py()
+    elif pa.types.is_integer(kind):
+        ends = pc.min_max(column)
+        simple = all(abs(end.as_py() or 0) <= _EXACT for end in (ends["min"], ends["max"]))
+    else:
+        simple = pa.types.is_string(kind) or pa.types.is_boolean(kind)
+    values: list[Any] = column.to_pylist()
+    return values if simple else [plain(value, _EXACT) for value in values]
+
+
+def plain(value: Any, exact: int | None = None) -> Any:
+    """Write what JSON has no form for as text, and whole numbers that are greater than ``exact`` on either side."""
     if isinstance(value, dict):
-        return {name: plain(v) for name, v in value.items()}
+        return {name: plain(v, exact) for name, v in value.items()}
     if isinstance(value, list):
-        return [plain(v) for v in value]
+        return [plain(v, exact) for v in value]
+    if exact is not None and isinstance(value, int) and abs(value) > exact:
+        return str(value)
     if isinstance(value, dt.date):
         return _iso(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from aggr.arrow.normalize import is_number
 from aggr.tables.keys import key_columns, key_type, plain_keys
 from tiltframe.frame import TiltFrame
-from tiltframe.store import FrameStore
+from tiltframe.store.frame_store import FrameStore
 
 _KINDS = (
     *(pa.float64(), pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.date32(), pa.float32(), pa.int32()),
@@ -14,17 +15,19 @@ _KINDS = (
 )
 
 
-def settled(schema: pa.Schema, frame: TiltFrame, store: FrameStore) -> pa.Schema:
+def settled(schema: pa.Schema, frame: TiltFrame, store: FrameStore, of_numbers: bool = False) -> pa.Schema:
     """Give columns of nothing but nulls the types that make the states which a store keeps.
 
-    Where it has none yet, or no type does, they stay as they are.
+    Where it has none yet, or no type does, they stay as they are. With ``of_numbers`` also columns of numbers that
+    would make other states are given such a type: few rows may have whole numbers alone where others have fractions.
     """
     kept = store.schema
     if kept is None:
         return schema
     for name in frame.columns_in(schema.names):
         at = schema.get_field_index(name)
-        if not pa.types.is_null(schema.field(at).type):
+        misfit = of_numbers and is_number(schema.field(at).type) and not _fits(schema, frame, kept, name)
+        if not (misfit or pa.types.is_null(schema.field(at).type)):
             continue
         kinds = [key_type(kept.field(name).type)] if name in plain_keys(frame.keyed_by) else list(_KINDS)
         choices = (schema.set(at, pa.field(name, kind)) for kind in kinds)

@@ -1,0 +1,191 @@
+"""The server: what is checked before it listens, who is answered, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.command_line import call
+from tests.serve.servers import make_store, serving
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stores")
+    make_store(folder / "web")
+    (folder / "token").write_text(TOKEN + "\n")
+    (folder / "short").write_text("abc")
+    (folder / "blank").write_text("a token that has blanks in it")
+    (folder / "empty").mkdir()
+    return folder
+
+
+MISTAKES = {
+    "no store": ["nope"],
+    "an empty folder": ["empty"],
+    "a name that no path has": ["x y=web"],
+    "two of one name": ["web", "./web"],
+    "no port": ["web", "--listen", "127.0.0.1"],
+    "a port beyond": ["web", "--listen", "127.0.0.1:65536"],
+    "another host": ["web", "--listen", "192.0.2.1:9464", "--token", "token"],
+    "beyond this machine": ["web", "--listen", "0.0.0.0:0"],
+    "beyond it by a name": ["web", "--listen", "[::]:0"],
+    "no token": ["web", "--token", "nope"],
+    "a short token": ["web", "--token", "short"],
+    "a token with blanks": ["web", "--token", "blank"],
+    "a folder for a token": ["web", "--token", "empty"],
+    "no origin": ["web", "--cors", "*"],
+    "an origin with a path": ["web", "--cors", "https://example.org/x"],
+    "no rows": ["web", "--max-rows", "0"],
+    "no windows": ["web", "--max-windows", "-1"],
+    "no seconds": ["web", "--max-seconds", "soon"],
+    "no queries": ["web", "--max-queries", "0"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, capfd, words):
+    monkeypatch.chdir(folder)
+    status, out, err = call(capfd, "serve", *words)
+    assert (status, out, err.count("\n")) == (2, "", 1), err
+    assert err.startswith("tiltframe: ")
+    assert "serving" not in err
+
+
+def test_a_port_that_is_taken_is_one_sentence(folder, monkeypatch, capfd):
+    monkeypatch.chdir(folder)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, _, err = call(capfd, "serve", "web", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert (status, err.count("\n")) == (2, 1)
+    assert "cannot listen" in err
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_cleanly(folder, tmp_path, signum):
+    with serving(tmp_path, folder / "web") as server:
+        assert server.ask("/healthz").json() == {"status": "ok"}
+        assert server.stop(signum) == 0
+        assert server.log()[-1]["message"] == "stopped"
+        assert server.process.stdout.read() == b""
+
+
+def test_every_request_is_a_line_of_the_log(folder, tmp_path):
+    with serving(tmp_path, folder / "web", f"again={folder}/web") as server:
+        said = server.log()[0]["message"]
+        assert said.startswith("serving web, again at http://127.0.0.1:")
+        assert said.endswith("to this machine alone, without a token")
+        server.query(store="web", per="1h")
+        server.query(store="again", per="7s")
+        server.ask("/v1/nothing%0A%7F")
+        good, bad, nothing = server.log(lines=4)[1:]
+        assert (good["method"], good["address"], good["status"]) == ("GET", "/v1/query?store=web&per=1h", 200)
+        assert 0 < good["seconds"] < 60
+        assert good["bytes"] > 100
+        assert bad["status"] == 400
+        assert "7s" in bad["error"]
+        assert nothing["status"] == 404
+
+
+def test_without_a_token_only_this_machines_own_names_are_answered(folder, tmp_path):
+    with serving(tmp_path, folder / "web") as server:
+        for host in ("localhost", "LOCALHOST:1", "127.0.0.1:9464", "[::1]:9464", "127.9.9.9"):
+            assert server.ask("/v1/stores", headers={"Host": host}).status == 200, host
+        for host in (
+            "example.org",
+            "example.org:9464",
+            "localhost.example.org",
+            "127.0.0.1.nip.io",
+            "[::2]",
+            "10.0.0.1",
+            "",
+        ):
+            answer = server.ask("/v1/stores", headers={"Host": host})
+            assert answer.status == 421, host
+            assert list(answer.json()) == ["error"]
+
+
+def test_with_a_token_only_who_brings_it_is_answered(folder, tmp_path):
+    with serving(tmp_path, folder / "web", "--token", folder / "token", "--cors", "https://example.org") as server:
+        assert "who bring the token" in server.log()[0]["message"]
+        for path in (
+            "/v1/stores",
+            "/v1/query?store=web&per=1h",
+            "/metrics",
+            "/openapi.json",
+            "/nothing",
+            "/v1/stores/web",
+        ):
+            for given in (
+                None,
+                "",
+                "Bearer",
+                "Bearer ",
+                f"Bearer {TOKEN[:-1]}",
+                f"Bearer {TOKEN}0",
+                f"Basic {TOKEN}",
+                TOKEN,
+                "Bearer ü",
+            ):
+                headers = {} if given is None else {"Authorization": given.encode("latin-1")}
+                answer = server.ask(path, headers=headers)
+                assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), (path, given)
+                assert TOKEN not in answer.body.decode()
+        allowed = {"Authorization": f"Bearer {TOKEN}", "Host": "stores.example.org"}
+        assert server.ask("/v1/stores", headers=allowed).status == 200
+        assert server.ask("/healthz").status == 200
+        assert TOKEN not in json.dumps(server.log())
+        origin = {
+            "Origin": "https://example.org",
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization",
+        }
+        answer = server.ask("/v1/query", method="OPTIONS", headers=origin)
+        assert (answer.status, answer.headers["access-control-allow-origin"]) == (200, "https://example.org")
+        answer = server.ask("/v1/stores", headers=allowed | {"Origin": "https://other.example"})
+        assert answer.headers["access-control-allow-origin"] is None
+
+
+def test_what_is_beyond_the_limits_is_refused_before_it_is_read(folder, tmp_path):
+    with serving(tmp_path, folder / "web", "--max-rows", "300", "--max-windows", "100") as server:
+        assert server.query(store="web", per="1h").status == 200
+        rows_ = server.query(store="web", per="all", within="2024-05-01T10:00:01Z,2024-05-01T11:59:59Z")
+        windows = server.query(store="web", per="1m", limit=1)
+        filled = server.query(store="web", per="1h", fill="true", within="2000-01-01,2024-01-01", now="2024-01-01")
+        hops = server.query(store="web", per="hopping(2h, 1m)")
+        for answer, what in ((rows_, "rows of states"), (windows, "windows"), (hops, "windows"), (filled, "windows")):
+            assert answer.status == 422, answer
+            assert what in answer.json()["error"]
+        assert server.query(store="web", per="1m", within="2024-05-01T10:00,2024-05-01T10:30").status == 200
+
+
+def test_what_takes_too_long_is_given_up_and_the_next_one_is_answered(folder, tmp_path):
+    slow = " or ".join(f"concat(host, '{i}') = lower(upper('{i}'))" for i in range(4000))
+    body = json.dumps({"store": "web", "per": "1m", "where": slow})
+    with serving(tmp_path, folder / "web", "--max-seconds", "1", "--max-queries", "1") as server:
+        assert server.query(store="web", per="1h").status in (200, 503)
+        answers = []
+        threads = [threading.Thread(target=lambda: answers.append(server.ask("/v1/query", body))) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        assert server.ask("/healthz").status == 200, "answering does not wait for what computes"
+        for thread in threads:
+            thread.join()
+        assert {answer.status for answer in answers} == {503}
+        said = {answer.json()["error"] for answer in answers}
+        assert any("took longer than 1 s" in sentence for sentence in said)
+        assert any("queries are running" in sentence for sentence in said)
+        for _ in range(120):
+            if server.query(store="web", per="1h").status == 200:
+                break
+            time.sleep(0.5)
+        else:
+            raise AssertionError("it never answers again")

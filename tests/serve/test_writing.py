@@ -1,0 +1,158 @@
+"""Events over HTTP are rows of the store, once each, whatever is sent again, lost, or sent at the same time."""
+
+from __future__ import annotations
+
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from aggr.arrow.bit_equality import same_bits
+from tests.serve.servers import FRAME, make_store, rows, serving
+from tiltframe import FrameStore
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+LINES = {"Content-Type": "application/x-ndjson"}
+ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
+EVENTS = "/v1/stores/web/events"
+
+
+def stream(table):
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def lines(table):
+    return "".join(json.dumps(row, default=str) + "\n" for row in table.to_pylist()).encode()
+
+
+@pytest.fixture
+def writable(tmp_path):
+    make_store(tmp_path / "web", data=rows().drop_columns(["paid"]), frame=frame_without("paid"))
+    with serving(tmp_path, tmp_path / "web", "--writable") as server:
+        yield server, tmp_path / "web"
+
+
+def frame_without(name):
+    from tiltframe import TiltFrame
+
+    return TiltFrame(FRAME.levels, "ts", {n: m for n, m in FRAME.measures.items() if n != name}, ["host"])
+
+
+def counted(server):
+    return server.query(store="web", per="all", keys="", measures="n").json()["rows"][0]["n"]
+
+
+def test_a_server_that_is_not_asked_to_takes_nothing(asked):
+    server, stores = asked
+    before = stores["web"].version()
+    answer = server.ask(f"{EVENTS}?writer=w&number=1", stream(rows()), headers=ARROW)
+    assert answer.status == 404
+    assert stores["web"].version() == before
+    assert EVENTS.replace("web", "{name}") not in server.ask("/openapi.json").json()["paths"]
+
+
+def test_events_count_once_and_are_the_rows_bits(writable, tmp_path):
+    server, place = writable
+    more = rows(hours=3).drop_columns(["paid"])
+    address = f"{EVENTS}?writer=w&number="
+    for sent in range(2):
+        answer = server.ask(f"{address}1", stream(more), headers=ARROW)
+        assert (answer.status, answer.json()) == (200, {"added": not sent}), answer.body
+    whole = pa.table(
+        {"ts": ["2024-05-01T10:00:30Z"] * 2, "host": ["a", "z"], "bytes": [7, 8], "rate": [2, None], "ms": [3, 4]}
+    )
+    for sent in range(2):
+        answer = server.ask(f"{address}2", lines(whole), headers=LINES)
+        assert (answer.status, answer.json()) == (200, {"added": not sent}), answer.body
+    assert counted(server) == 360 + 540 + 2
+    beside = make_store(tmp_path / "beside", data=rows().drop_columns(["paid"]), frame=frame_without("paid"))
+    beside.append_rows(more, "w", 1)
+    floats = whole.set_column(3, "rate", whole["rate"].cast(pa.float64())).set_column(
+        4, "ms", whole["ms"].cast(pa.float64())
+    )
+    beside.append_rows(floats, "w", 2)
+    for level in ("1m", "1h"):
+        one, other = FrameStore(place).states(level), beside.states(level)
+        assert all(same_bits(*columns) for columns in zip(one.columns, other.columns, strict=True))
+
+
+def test_other_events_under_a_number_are_refused(writable):
+    server, _ = writable
+    address = f"{EVENTS}?writer=w&number=5"
+    assert server.ask(address, stream(rows(1).drop_columns(["paid"])), headers=ARROW).status == 200
+    answer = server.ask(address, stream(rows(2).drop_columns(["paid"])), headers=ARROW)
+    assert answer.status == 409, answer.body
+    assert counted(server) == 360 + 180
+
+
+def test_writers_at_the_same_time_lose_nothing(writable):
+    server, _ = writable
+    body = stream(rows(1).drop_columns(["paid"]))
+
+    def write(writer):
+        return [server.ask(f"{EVENTS}?writer=w{writer}&number={n}", body, headers=ARROW).status for n in (1, 2, 2, 3)]
+
+    with ThreadPoolExecutor(4) as pool:
+        statuses = list(pool.map(write, range(4)))
+    assert statuses == [[200] * 4] * 4
+    assert counted(server) == 360 + 4 * 3 * 180
+
+
+def test_bad_events_change_nothing(writable):
+    server, place = writable
+    before = FrameStore(place).version()
+    good, line = (
+        f"{EVENTS}?writer=w&number=1",
+        b'{"ts": "2024-05-01T10:00:00Z", "host": "a", "bytes": 1, "rate": 1.5, "ms": 1.5}\n',
+    )
+    arrow = stream(rows(1).drop_columns(["paid"]))
+    bad = [
+        ("/v1/stores/nope/events?writer=w&number=1", line, LINES, 404),
+        (EVENTS, line, LINES, 400),
+        (f"{EVENTS}?writer=w", line, LINES, 400),
+        (f"{EVENTS}?writer=&number=1", line, LINES, 400),
+        (f"{EVENTS}?writer=tiltframe:x&number=1", line, LINES, 400),
+        (f"{EVENTS}?writer=w&number=-1", line, LINES, 400),
+        (f"{EVENTS}?writer=w&number=1.5", line, LINES, 400),
+        (f"{EVENTS}?writer=w&number=99999999999999999999999", line, LINES, 400),
+        (f"{EVENTS}?writer=w&number=1&number=2", line, LINES, 400),
+        (f"{EVENTS}?writer=w&number=1&durable=false", line, LINES, 400),
+        (good, line, {}, 415),
+        (good, line, {"Content-Type": "text/plain"}, 415),
+        (good, line, {"Content-Type": "application/json"}, 415),
+        (good, line, LINES | {"Content-Encoding": "gzip"}, 415),
+        (good, b"", LINES, 400),
+        (good, b"{", LINES, 400),
+        (good, b"7\n", LINES, 400),
+        (good, line + b"{", LINES, 400),
+        (good, line + line[:-10], LINES, 400),
+        (good, line.replace(b"1.5", b'"x"'), LINES, 400),
+        (good, line.replace(b"2024", b"20x4"), LINES, 400),
+        (good, line.replace(b'"host"', b'"hots"'), LINES, 400),
+        (good, line.replace(b'"bytes": 1', b'"bytes": 1.5'), LINES, 400),
+        (good, line.replace(b'"a"', b'"\xff"'), LINES, 400),
+        (good, line * (1 << 18), LINES, 413),
+        (good, b"", ARROW, 400),
+        (good, line, ARROW, 400),
+        (good, arrow[: len(arrow) // 2], ARROW, 400),
+        (good, stream(rows(1).drop_columns(["paid", "ms"])), ARROW, 400),
+        (good, stream(rows(1).set_column(2, "bytes", pa.array(["x"] * 180))), ARROW, 400),
+    ]  # fmt: skip
+    for path, body, headers, status in bad:
+        answer = server.ask(path, body, headers=headers)
+        assert answer.status == status, (path, body[:80], headers, answer.status, answer.body)
+        assert 10 < len(answer.json()["error"]) <= 300
+        assert "/tmp" not in answer.json()["error"]
+    for at in range(0, len(arrow), max(len(arrow) // 40, 1)):
+        damaged = arrow[:at] + bytes([arrow[at] ^ 0xFF]) + arrow[at + 1 :]
+        answer = server.ask(f"{EVENTS}?writer=damaged&number={at}", damaged, headers=ARROW)
+        assert answer.status in (200, 400, 422), answer.body
+    assert server.ask("/healthz").status == 200
+    assert FrameStore(place).last_commit("w") is None
+    assert FrameStore(place).version() >= before

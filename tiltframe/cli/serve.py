@@ -1,0 +1,58 @@
+"""tiltframe serve: stores over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aggr.extras import MissingExtra
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe serve web\n  "
+    "tiltframe serve web orders=s3://bucket/orders --listen 0.0.0.0:9464 --token token.txt"
+)
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True)
+@click.option(
+    "--listen",
+    default="127.0.0.1:9464",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Beyond loopback with --token only.",
+)
+@click.option(
+    "--token", type=click.Path(path_type=Path), metavar="FILE", help="That holds what requests must bring as a bearer."
+)
+@click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
+@click.option("--writable", is_flag=True, help="Take events, and have what is acknowledged on the disk.")
+@click.option("--max-rows", default=10_000_000, show_default=True, help="Of states that one query reads, about.")
+@click.option("--max-windows", default=100_000, show_default=True, help="That one query asks for.")
+@click.option("--max-seconds", default=30, show_default=True, help="That one query takes.")
+@click.option("--max-queries", default=4, show_default=True, help="That run at once; others wait.")
+def serve(
+    stores: tuple[str, ...],
+    listen: str,
+    token: Path | None,
+    origins: tuple[str, ...],
+    writable: bool,
+    max_rows: int,
+    max_windows: int,
+    max_seconds: int,
+    max_queries: int,
+) -> None:
+    """Answer queries over HTTP, and show a page to look at. A STORE is a folder, an address, or NAME=ADDRESS."""
+    try:
+        from tiltframe.serve.access import check_origin, check_reach, listen_address, read_token
+        from tiltframe.serve.limits import Limits
+        from tiltframe.serve.server import run
+        from tiltframe.serve.stores import Stores
+    except ImportError as error:
+        raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
+    address = listen_address(listen)
+    limits = Limits(max_rows, max_windows, max_seconds, max_queries)
+    secret = None if token is None else read_token(token)
+    check_reach(address[0], secret)
+    for origin in origins:
+        check_origin(origin)
+    run(Stores(stores, durable=writable), address, limits, secret, origins, writable)

@@ -1,0 +1,104 @@
+"""Access: who may ask. Without a token this machine alone, by its own names; with one, whoever sends it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from ipaddress import ip_address
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aggr.arguments import because, shown
+from tiltframe.serve.errors import Refused
+
+_SHORTEST = 16  # letters of a token
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Read where to listen.
+
+    >>> listen_address("127.0.0.1:9464"), listen_address("[::1]:0")
+    (('127.0.0.1', 9464), ('::1', 0))
+    """
+    read = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})", text)
+    if not read or int(read[3]) > 65535:
+        raise ValueError(f"cannot listen at {shown(text)}; write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464")
+    return read[1] or read[2], int(read[3])
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is this machine, to itself alone.
+
+    >>> is_loopback("localhost"), is_loopback("127.1.2.3"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_origin(text: str) -> None:
+    """Refuse what is no origin of a page; raises ``ValueError``."""
+    if not re.fullmatch(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?", text):
+        raise ValueError(f"{shown(text)} is no origin; write it as browsers do: https://example.org")
+
+
+def check_reach(host: str, token: bytes | None) -> None:
+    """Refuse to listen beyond this machine without a token; raises ``ValueError``."""
+    if token is None and not is_loopback(host):
+        raise ValueError(
+            f"{host} can be reached from other machines: give --token FILE, which requests must bring, or listen at "
+            "127.0.0.1"
+        )
+
+
+def read_token(file: Path) -> bytes:
+    """Read the token from a file; raises ``ValueError`` for one that is none."""
+    try:
+        token = file.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"cannot read the token: {because(error)}") from None
+    if len(token) < _SHORTEST or not re.fullmatch(rb"[!-~]+", token):
+        raise ValueError(
+            f"{file} must hold a token of {_SHORTEST} or more letters without blanks; make one: openssl rand -hex 32"
+        )
+    return token
+
+
+class Access:
+    """ASGI middleware: what has no token, or another host's name, is not answered."""
+
+    def __init__(self, app: ASGIApp, token: bytes | None, open_to_all: frozenset[str]) -> None:
+        """Let requests for what is ``open_to_all`` through without a token: it holds nothing of the stores."""
+        self._app, self._open = app, open_to_all
+        self._digest = None if token is None else hashlib.sha256(token).digest()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, and pass it on."""
+        headers = Headers(scope=scope)
+        if self._digest is None:
+            self._check_host(headers.get("host"))
+        elif scope["path"] not in self._open:
+            self._check_token(headers.get("authorization", ""), self._digest)
+        await self._app(scope, receive, send)
+
+    @staticmethod
+    def _check_token(authorization: str, digest: bytes) -> None:
+        kind, _, given = authorization.partition(" ")
+        digest_given = hashlib.sha256(given.strip().encode("latin-1", "replace")).digest()
+        if not hmac.compare_digest(digest_given, digest) or kind.lower() != "bearer":
+            raise Refused(
+                401, "this needs the server's token: Authorization: Bearer TOKEN", {"www-authenticate": "Bearer"}
+            )
+
+    @staticmethod
+    def _check_host(host: str | None) -> None:
+        """Refuse names of other machines: a page elsewhere may have its name lead here."""
+        if host is not None and not is_loopback(re.sub(r":[0-9]*$", "", host).strip("[]").lower()):
+            raise Refused(
+                421, f"without a token this server answers to localhost alone; the request is for {shown(host)}"
+            )

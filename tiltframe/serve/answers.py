@@ -1,0 +1,128 @@
+"""Answers: computed once for each version of a store, tagged by it, and kept while there is room."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.forms import JSON, packing_of
+from tiltframe.serve.limits import Limits
+from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.worker_pool import WorkerPool
+
+_WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
+_KEPT = 64 << 20  # bytes of answers that are kept
+_CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
+_LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an answer depends on, and how it is computed.
+
+    Parameters
+    ----------
+    words : str
+        Equal ones have equal answers: the store's name and version, and what is asked of it.
+    form : str
+        The media type.
+    compute : function of how the answer is packed
+        Gives headers of the answer, and its pieces.
+    """
+
+    words: str
+    form: str
+    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """The beginning of an answer, and the pieces that follow, unless it is whole."""
+
+    headers: Mapping[str, str]
+    form: str
+    body: bytes
+    rest: Iterator[bytes] | None = None
+
+
+class Answers:
+    """Answers to requests, computed in worker threads."""
+
+    def __init__(self, pool: WorkerPool, limits: Limits, metrics: Metrics) -> None:
+        """Know no answer yet."""
+        self._pool, self._limits, self._metrics = pool, limits, metrics
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, _Begun] = OrderedDict()
+        self._bytes = 0
+
+    async def to(self, request: Request, ask: Callable[[], Question]) -> Response:
+        """Answer a request: ``ask`` says, in a worker thread, what it asks for."""
+        packing = packing_of(request.headers.get("accept-encoding", ""))
+        known = request.headers.get("if-none-match", "")
+        begun = await self._pool.run(self._begin, ask, packing, known)
+        if begun is None or begun.rest is None:
+            status, body = (200, begun.body) if begun else (304, b"")
+            headers = begun.headers if begun else {"etag": known, "cache-control": _LIVES}
+            return Response(body, status, dict(headers), begun.form if begun else None)
+        return StreamingResponse(self._sent(begun.body, begun.rest), 200, dict(begun.headers), begun.form)
+
+    async def _sent(self, body: bytes, rest: Iterator[bytes]) -> AsyncIterator[bytes]:
+        while body:
+            for at in range(0, len(body), _CHUNK):
+                yield body[at : at + _CHUNK]
+            body = await self._pool.run(next, rest, b"")
+
+    def _begin(self, ask: Callable[[], Question], packing: str | None, known: str) -> _Begun | None:
+        """Compute the beginning of an answer; None if who asks has it."""
+        deadline = time.monotonic() + self._limits.seconds
+        question = ask()
+        told = f"{question.words} {question.form} {packing}"
+        tag = f'"{hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:32]}"'
+        if tag in known.replace("W/", "").split(", "):
+            self._metrics.add("cache_hits_total")
+            return None
+        with self._lock:
+            if kept := self._kept.get(tag):
+                self._kept.move_to_end(tag)
+        self._metrics.add("cache_hits_total" if kept else "cache_misses_total")
+        return kept or self._computed(question, packing, tag, deadline)
+
+    def _computed(self, question: Question, packing: str | None, tag: str, deadline: float) -> _Begun:
+        more, pieces = question.compute(packing)
+        headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
+        if packing:
+            headers["content-encoding"] = packing
+        body = bytearray()
+        for piece in pieces:
+            body += piece
+            if len(body) > _WHOLE:
+                return _Begun(headers, question.form, bytes(body), pieces)
+            if time.monotonic() > deadline:
+                raise Refused(503, "this was given up, for it took too long")  # to nobody: the pool has said so
+        begun = _Begun(headers, question.form, bytes(body))
+        with self._lock:
+            self._kept[tag] = begun
+            self._bytes += len(body)
+            while self._bytes > _KEPT:
+                self._bytes -= len(self._kept.popitem(last=False)[1].body)
+        return begun
+
+
+def described(words: str, describe: Callable[[], object]) -> Question:
+    """Ask for plain data as JSON."""
+
+    def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
+        text = json.dumps(describe(), ensure_ascii=False, allow_nan=False).encode()
+        return {}, iter([pa.compress(text, packing, asbytes=True) if packing else text])
+
+    return Question(words, JSON, compute)

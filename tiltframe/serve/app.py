@@ -1,0 +1,121 @@
+"""The app: all routes, behind what checks, counts and logs every request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from aggr.arguments import shown
+from tiltframe.serve.access import Access
+from tiltframe.serve.answers import Answers
+from tiltframe.serve.asking import Asking
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.limits import Limits
+from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.observed import Observed
+from tiltframe.serve.openapi import openapi, page
+from tiltframe.serve.stores import Stores
+from tiltframe.serve.worker_pool import WorkerPool
+from tiltframe.serve.writing import Writing
+
+_SAID = {
+    404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
+    405: "{path} takes no {method}",
+}
+_CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST"],
+    "allow_headers": ["*"],
+    "expose_headers": ["ETag", "Warning"],
+}
+
+
+def app_of(
+    stores: Stores,
+    pool: WorkerPool,
+    limits: Limits,
+    token: bytes | None = None,
+    origins: Sequence[str] = (),
+    writable: bool = False,
+) -> Starlette:
+    """Make the app.
+
+    Parameters
+    ----------
+    stores : Stores
+    pool : WorkerPool
+        That answers are computed in.
+    limits : Limits
+    token : bytes, optional
+        That every request must bring, but for those of the page and of health.
+    origins : str
+        Of pages elsewhere whose scripts may ask.
+    writable : bool
+        Whether the stores take events.
+
+    Returns
+    -------
+    Starlette
+    """
+    metrics = Metrics()
+
+    async def healthz(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def metrics_text(request: Request) -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
+
+    document = openapi(writable)
+
+    async def described(request: Request) -> Response:
+        return JSONResponse(document)
+
+    async def described_to_people(request: Request) -> Response:
+        return Response(page(document), media_type="text/html")
+
+    routes = [
+        Route("/openapi.json", described),
+        Route("/api", described_to_people),
+        Route("/healthz", healthz),
+        Route("/metrics", metrics_text),
+        *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
+        *_prometheus_routes(stores, pool, limits),
+        *(Writing(stores, pool, limits).routes() if writable else []),
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[
+            *([Middleware(CORSMiddleware, allow_origins=origins, **_CORS)] if origins else []),
+            Middleware(Observed, metrics),
+            Middleware(Access, token, frozenset({"/healthz"})),
+        ],
+        exception_handlers={HTTPException: _said},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _prometheus_routes(stores: Stores, pool: WorkerPool, limits: Limits) -> list[Route]:
+    """Make the routes of Prometheus' API, where that is there."""
+    if find_spec("tiltframe.serve.prometheus") is None:
+        return []
+    made: list[Route] = import_module("tiltframe.serve.prometheus").routes(stores, seconds=limits.seconds, run=pool.run)
+    return made
+
+
+def _said(request: Request, error: Exception) -> Response:
+    """Say in a sentence what the router means."""
+    assert isinstance(error, HTTPException)
+    if isinstance(error, Refused) or error.status_code not in _SAID:
+        raise error
+    sentence = _SAID[error.status_code].format(path=shown(request.url.path), method=request.method)
+    raise Refused(error.status_code, sentence, error.headers)

@@ -1,0 +1,178 @@
+"""Asking over HTTP: queries, and what stores say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggr.arguments import nearest, shown
+from tiltframe.names import END, LEVEL, PARTIAL, START
+from tiltframe.serve.answers import Answers, Question, described
+from tiltframe.serve.cost import at_a_moment, cost_of
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.forms import form_of, pieces_of
+from tiltframe.serve.limits import QUERY_BYTES, Limits
+from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.query_words import from_address, from_body
+from tiltframe.serve.stores import Stores
+from tiltframe.store import FrameStore, Query
+from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.ranges import as_text
+from tiltframe.store.recorded import expired_before
+from tiltframe.text.results import plain
+
+_KEY_VALUES = 1000  # of a key, to choose from
+_LABELS = (LEVEL, START, END, PARTIAL)
+
+
+class Asking:
+    """The routes that read."""
+
+    def __init__(self, stores: Stores, answers: Answers, limits: Limits, metrics: Metrics) -> None:
+        """Take what answers are made of."""
+        self._stores, self._answers, self._limits, self._metrics = stores, answers, limits, metrics
+
+    def routes(self) -> list[Route]:
+        """List the routes."""
+        return [
+            Route("/v1/query", self.query, methods=["GET", "POST"]),
+            Route("/v1/stores", self.stores),
+            Route("/v1/stores/{name}", self.store),
+            Route("/v1/stores/{name}/keys/{key}", self.key_values),
+        ]
+
+    async def query(self, request: Request) -> Response:
+        """Answer a query."""
+        form = form_of(request.headers.get("accept", ""))
+        body = await read_body(request, QUERY_BYTES, self._limits.seconds) if request.method == "POST" else None
+        words = request.query_params
+
+        def ask() -> Question:
+            name, query = from_address(words) if body is None else from_body(body)
+            store, snapshot = self._stores.now(name)
+            query = at_a_moment(query, store.frame)
+
+            def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
+                cost = cost_of(store, snapshot, query)
+                cost.check(self._limits)
+                self._metrics.add("rows_read_total", cost.rows, store=name)
+                answer = store.ask(query)
+                head = {"store": name, "version": snapshot.version, "warnings": list(answer.expired)}
+                warned = {"warning": ", ".join(f'299 - "{said}"' for said in answer.expired)} if answer.expired else {}
+                return warned, pieces_of(answer, form, packing, head)
+
+            return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
+
+        return await self._answers.to(request, ask)
+
+    async def stores(self, request: Request) -> Response:
+        """List the stores."""
+
+        def ask() -> Question:
+            seen = {name: self._stores.now(name) for name in self._stores}
+            versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
+            return described(
+                f"stores {versions}",
+                lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]},
+            )
+
+        return await self._answers.to(request, ask)
+
+    async def store(self, request: Request) -> Response:
+        """Describe a store: its frame, levels, ranges, and the columns of its measures."""
+        return await self._about(request, "store", lambda name, store, snapshot: _description(name, store, snapshot))
+
+    async def key_values(self, request: Request) -> Response:
+        """List the values of a key, to choose from."""
+        key, within = request.path_params["key"], request.query_params.get("within")
+        if others := set(request.query_params) - {"within"}:
+            raise Refused(400, f"values of a key are asked for by within alone; got {shown(min(others))}")
+
+        def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
+            if key not in store.frame.keys:
+                raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
+            cost_of(store, snapshot, Query(within=within, keys=[key])).check(self._limits)
+            values = store.key_values(key, within)
+            most = values.slice(0, _KEY_VALUES).to_pylist()
+            return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
+
+        return await self._about(request, json.dumps(["key", key, within]), values)
+
+    async def _about(
+        self, request: Request, words: str, describe: Callable[[str, FrameStore, Snapshot], object]
+    ) -> Response:
+        name = request.path_params["name"]
+
+        def ask() -> Question:
+            store, snapshot = self._stores.now(name)
+            return described(f"{name} {snapshot.version} {words}", lambda: describe(name, store, snapshot))
+
+        return await self._answers.to(request, ask)
+
+
+async def read_body(request: Request, most: int, seconds: int) -> bytes:
+    """Read the body of a request; raises `Refused` for too much, and for one that does not come."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Refused(415, "the body is packed; send it as it is, without Content-Encoding")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > most:
+                    raise Refused(413, f"the body has more than {most:,} bytes, the server's limit; send less at once")
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {seconds} s; send it anew") from None
+    return bytes(body)
+
+
+def _outline(name: str, store: FrameStore) -> dict[str, Any]:
+    frame = store.frame
+    levels = [level.name for level in frame.levels]
+    return {"name": name, "levels": levels, "keys": list(frame.keys), "measures": list(frame.measures)}
+
+
+def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, Any]:
+    """Describe a store by its manifest and its parts; no states are read."""
+    frame, expired = store.frame, expired_before(snapshot)
+    levels = []
+    for level in frame.levels:
+        parts = snapshot.of(level.name)
+        last = max((part.last_start for part in parts), default=None)
+        levels.append(
+            {
+                "level": level.name,
+                "seconds": level.length / 1e6,
+                "first": as_text(min(part.first_start for part in parts)) if parts else None,
+                "end": as_text(int(level.ends(np.array([last], np.int64))[0])) if last is not None else None,
+                "rows": sum(part.rows for part in parts),
+                "held_from": as_text(expired[level.name]) if level.name in expired else None,
+                "kept_for": store.retention.get(level.name),
+            }
+        )
+    keys = store.manifest.schema
+    return {
+        "name": name,
+        "version": snapshot.version,
+        "time": frame.time,
+        "timezone": frame.timezone,
+        "levels": levels,
+        "keys": [{"name": key, "type": str(keys.field(key).type)} for key in frame.keys],
+        "measures": [
+            {"name": measure, "call": repr(frame.measures[measure]), "columns": _columns(store, measure)}
+            for measure in frame.measures
+        ],
+    }
+
+
+def _columns(store: FrameStore, measure: str) -> list[dict[str, str]]:
+    """Name the plain columns that a measure gives, and their types."""
+    schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
+    return [{"name": field.name, "type": str(field.type)} for field in schema if field.name not in _LABELS]

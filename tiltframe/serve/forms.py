@@ -1,0 +1,132 @@
+"""Forms of an answer: JSON, CSV or an Arrow stream, packed or not, as pieces of bytes that follow its slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from aggr.tables.flat_results import flattened
+from tiltframe.serve.errors import Refused
+from tiltframe.store import Answer
+from tiltframe.text.results import csv_cells, json_rows, json_text
+
+JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+LINES = "application/x-ndjson"  # JSON lines, of rows that are written
+
+
+class _Pieces:
+    """A file that keeps what is written to it until it is taken."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._written: list[bytes] = []
+
+    def write(self, data: Any) -> int:
+        self._written.append(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: all is there already."""
+
+    def close(self) -> None:
+        self.closed = True
+
+    def take(self) -> bytes:
+        taken, self._written = b"".join(self._written), []
+        return taken
+
+
+def pieces_of(answer: Answer, form: str, packing: str | None, head: Mapping[str, Any]) -> Iterator[bytes]:
+    """Write an answer in a form, packed by gzip or zstd, slice after slice; ``head`` stands before JSON's rows."""
+    pieces = _Pieces()
+    file = pa.PythonFile(pieces, "w")
+    out = pa.CompressedOutputStream(file, packing) if packing else file
+    for _ in _WRITERS[form](answer, out, head):
+        if piece := pieces.take():
+            yield piece
+    out.close()
+    yield pieces.take()
+
+
+def _as_json(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+    columns = [{"name": field.name, "type": str(field.type)} for field in answer.schema]
+    out.write(json_text({**head, "columns": columns})[:-1].encode() + b', "rows": [')
+    before = b"\n"
+    for results in answer.slices:
+        if results.num_rows:
+            out.write(before + json_rows(results).encode())
+            before = b",\n"
+        yield
+    out.write(b"\n]}\n")
+
+
+def _as_csv(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+    writer = None
+    for results in answer.slices:
+        cells = csv_cells(flattened(results))
+        writer = writer or pacsv.CSVWriter(out, cells.schema, write_options=pacsv.WriteOptions(quoting_style="needed"))
+        writer.write_table(cells)
+        yield
+    assert writer is not None
+    writer.close()
+
+
+def _as_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> Iterator[None]:
+    with pa.ipc.new_stream(out, answer.schema) as writer:
+        for results in answer.slices:
+            writer.write_table(results)
+            yield
+
+
+_WRITERS: dict[str, Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]] = {
+    JSON: _as_json,
+    CSV: _as_csv,
+    ARROW: _as_arrow,
+}
+
+
+def form_of(accept: str) -> str:
+    """Choose the form that a request likes best; raises `Refused` for what there is not.
+
+    >>> form_of("text/html, */*;q=0.1"), form_of("application/*;q=0.5, text/csv")
+    ('application/json', 'text/csv')
+    """
+    form = _liked(accept or "*/*", list(_WRITERS))
+    if form is None:
+        raise Refused(406, f"results are {', '.join(_WRITERS)}; ask for one of them by Accept, or for */*")
+    return form
+
+
+def packing_of(accept: str) -> str | None:
+    """Choose how an answer is packed by what a request can unpack.
+
+    >>> packing_of("gzip, deflate, br, zstd"), packing_of("zstd;q=0, gzip"), packing_of("*;q=0")
+    ('zstd', 'gzip', None)
+    """
+    return _liked(accept, ["zstd", "gzip"])
+
+
+def _liked(header: str, offered: Sequence[str]) -> str | None:
+    """Choose from what is offered by a header of names with weights, the first of equals."""
+    weights = {}
+    for part in header.split(","):
+        name, *parameters = (word.strip().lower() for word in part.split(";"))
+        weights[name] = next((_weight(text[2:]) for text in parameters if text.startswith("q=")), 1.0)
+    best, liked = 0.0, None
+    for name in offered:
+        kinds = (name, f"{name.partition('/')[0]}/*", "*/*" if "/" in name else "*")
+        weight = next((weights[kind] for kind in kinds if kind in weights), 0.0)
+        if weight > best:
+            best, liked = weight, name
+    return liked
+
+
+def _weight(text: str) -> float:
+    try:
+        return min(max(float(text), 0.0), 1.0)
+    except ValueError:
+        return 0.0

@@ -1,0 +1,100 @@
+"""Requests as they are seen from outside: every one is a line in the log and a count, and every error an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
+from tiltframe.serve.metrics import Metrics
+
+LOG = logging.getLogger("tiltframe.serve")
+_SEND_SECONDS = 30  # after which a reader that takes nothing has gone
+_LONGEST = 1000  # letters of an address in the log
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
+]
+
+
+class Observed:
+    """ASGI middleware: answers errors, and tells the log and the metrics of every request."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        """Stand before an app."""
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and watch its answer."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        began, seen = time.monotonic(), {"status": 0, "bytes": 0}
+        said: dict[str, Any] = {}
+
+        async def watched(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                seen["status"] = message["status"]
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            seen["bytes"] += len(message.get("body", b""))
+            async with asyncio.timeout(_SEND_SECONDS):
+                await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except ClientDisconnect:
+            said["error"] = "the client has gone"
+        except Exception as error:
+            said["error"] = place_of(error) if status_of(error) == 500 else sentence_of(error)
+            if not seen["status"]:
+                await failure(error)(scope, receive, watched)
+        finally:
+            self._tell(scope, time.monotonic() - began, {**seen, **said})
+        return None
+
+    def _tell(self, scope: Scope, seconds: float, seen: dict[str, Any]) -> None:
+        route = getattr(scope.get("endpoint"), "__name__", "none")
+        self._metrics.add("requests_total", route=route, status=str(seen["status"]))
+        self._metrics.add("request_seconds_total", seconds, route=route)
+        address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+        LOG.info(
+            {
+                "method": scope["method"],
+                "address": address[:_LONGEST],
+                "client": (scope.get("client") or ["?"])[0],
+                "seconds": round(seconds, 6),
+                **seen,
+            }
+        )
+
+
+class _Lines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record, whose message may be an object."""
+        fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
+
+
+def log_to_stderr() -> None:
+    """Have this server, and what carries it, log to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines())
+    for name, level in (
+        ("tiltframe.serve", logging.INFO),
+        ("uvicorn.error", logging.WARNING),
+        ("asyncio", logging.ERROR),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)

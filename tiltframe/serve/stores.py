@@ -1,0 +1,85 @@
+"""The stores that are served, by their names: opened once for all threads, and anew when a frame has evolved."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from aggr.arguments import nearest, shown
+from tiltframe.serve.errors import Refused
+from tiltframe.store import FrameStore
+from tiltframe.store.backends.open import scheme_of
+from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.recorded import snapshot_of
+
+_NAME = r"[A-Za-z0-9_.-]+"
+_DATABASES = ("postgres", "postgresql")
+
+
+class ServedStore:
+    """A store and its name.
+
+    Parameters
+    ----------
+    given : str
+        A folder or address, or ``NAME=ADDRESS``. Of a database NAME is the store's own name.
+    durable : bool
+        As `tiltframe.FrameStore` takes it.
+
+    Raises
+    ------
+    ValueError, StoreError
+        If it has no name that can stand in a path, or cannot be opened.
+    """
+
+    def __init__(self, given: str, durable: bool = False) -> None:
+        """Open the store."""
+        named = re.fullmatch(f"({_NAME})=(.+)", given)
+        uri = named[2] if named else given
+        in_database = scheme_of(uri) in _DATABASES
+        store = FrameStore(uri, name=named[1] if named and in_database else None, durable=durable)
+        place = (
+            store.name if in_database else os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
+        )
+        self.name = named[1] if named else place
+        if not re.fullmatch(_NAME, self.name):
+            raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
+        self._opened = store, snapshot_of(store.backend).manifest
+
+    def now(self) -> tuple[FrameStore, Snapshot]:
+        """Look at the store as it is now: what is known of it is shared by all who ask."""
+        store, described = self._opened
+        snapshot = snapshot_of(store.backend)
+        if snapshot.manifest != described:
+            store = FrameStore(store.backend)
+            self._opened = store, snapshot.manifest
+        return store, snapshot
+
+
+class Stores(Mapping[str, FrameStore]):
+    """Served stores by name, each as it is now; one that is not there is refused by a sentence."""
+
+    def __init__(self, given: Iterable[str], durable: bool = False) -> None:
+        """Open all; raises ``ValueError`` where two have one name."""
+        self._stores: dict[str, ServedStore] = {}
+        for text in given:
+            store = ServedStore(text, durable)
+            if store.name in self._stores:
+                raise ValueError(f"two stores are called {store.name!r}; name one of them otherwise: NAME={text}")
+            self._stores[store.name] = store
+
+    def now(self, name: str) -> tuple[FrameStore, Snapshot]:
+        """Look at a store as it is now; raises `Refused`."""
+        if name not in self._stores:
+            raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
+        return self._stores[name].now()
+
+    def __getitem__(self, name: str) -> FrameStore:
+        return self.now(name)[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)

@@ -1,0 +1,48 @@
+"""Worker threads: answers are computed in them, so many at once, while the server goes on listening."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from tiltframe.serve.errors import Refused
+from tiltframe.serve.limits import Limits
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class WorkerPool:
+    """As many threads as queries may run at once."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start no thread yet."""
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(limits.queries, "query")
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread, for so long as a query may take; raises `Refused` after that.
+
+        A thread cannot be stopped: it ends what it is at, and until then others wait for it.
+        """
+        future = self._threads.submit(function, *args, **kwargs)
+        seconds = self._limits.seconds
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:
+            if future.cancelled():
+                raise Refused(
+                    503,
+                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later",
+                    {"retry-after": "5"},
+                ) from None
+            raise Refused(
+                503,
+                f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows",
+            ) from None
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
