@@ -1,0 +1,1 @@
+"""Stores over HTTP: queries, writing, and a page to look at them."""
