@@ -90,7 +90,7 @@ def _constant(node: Expression | None, evaluation: Evaluation, what: str) -> flo
 
 
 def _text(node: Expression) -> str:
-    return " ".join(str(node).split())[:100]
+    return " ".join(str(node).replace("{}", "").split())[:100]
 
 
 def _number(node: NumberLiteral, evaluation: Evaluation) -> Scalar:
