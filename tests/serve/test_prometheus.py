@@ -1,0 +1,310 @@
+"""The Prometheus HTTP API: real clients, Prometheus' own answers, what is decided, and bad requests."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow as pa
+import pytest
+from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
+
+import aggr
+from tests.bad_inputs import promql as bad
+from tests.serve.prometheus_itself import _AT, ANSWERS, answers_of
+from tests.serve.prometheus_world import BEGIN, FRAME, LEVELS, serving, store_of
+from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.prometheus import routes
+from tiltframe.store.backends.memory import MemoryBackend
+
+pytestmark = pytest.mark.store
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    store = store_of(tmp_path_factory.mktemp("prometheus"))
+    with serving({"web": store}) as server:
+        yield server, store
+
+
+def small(times, levels=("1m", "1h"), timezone="UTC", measures=None, **columns):
+    """Make a store in memory of one row a time, in seconds."""
+    data = pa.table({"ts": [at * 1000 for at in times], **columns})
+    measures = measures or {"n": aggr.count()}
+    return store_of(MemoryBackend(), data, TiltFrame(levels, "ts", measures, list(columns), timezone))
+
+
+def test_answers_are_those_of_prometheus(world):
+    server, _ = world
+    wanted = json.loads(ANSWERS.read_text())
+    assert len(wanted) > 30
+    for query, result in answers_of(server.url).items():
+        assert _comparable(result) == _comparable(wanted[query]), query
+
+
+def _comparable(result):
+    if result and not isinstance(result[0], dict):
+        return pytest.approx(float(result[1]), rel=1e-12, nan_ok=True)
+    return {json.dumps(e["metric"], sort_keys=True): pytest.approx(float(e["value"][1]), rel=1e-12) for e in result}
+
+
+def test_its_client_of_python(world):
+    server, store = world
+    client = PrometheusConnect(url=server.url)
+    assert "requests_total" in client.all_metrics()
+    assert client.get_label_names()[:2] == ["__name__", "code"]
+    assert client.get_label_values("code") == ["200", "404", "500"]
+    total = client.custom_query("sum(increase(requests_total[3h]))", params={"time": BEGIN + 3 * 3600})
+    assert float(total[0]["value"][1]) == 6000
+    now = client.get_current_metric_value("mean", {"host": "a"}, params={"time": _AT})
+    assert {each["metric"]["code"] for each in now} <= {"200", "404", "500"}
+    import datetime as dt
+
+    start, end = (dt.datetime.fromtimestamp(BEGIN + s, dt.UTC) for s in (3600, 7200))
+    (series,) = client.get_metric_range_data(
+        "requests_total", {"host": "a", "code": "200"}, start, end, dt.timedelta(hours=1)
+    )
+    within = store.query("10s", within=(start, end), where="host = 'a' AND code = 200", measures=["requests"])
+    assert [(at, float(n)) for at, n in series["values"]] == [
+        (row["window_end"].timestamp(), row["requests"]) for row in within.to_pylist()
+    ]
+    with pytest.raises(PrometheusApiClientException, match="no merge of states"):
+        client.custom_query("rate(mean[5m])")
+
+
+def test_address_and_form_are_one(world):
+    server, _ = world
+    words = {"query": "sum by (host) (rate(bytes[5m]))", "time": str(_AT)}
+    assert server.ask("query", **words).body == server.ask("query", form=words).body
+    assert server.ask("query", form={"query": words["query"]}, time=_AT).body == server.ask("query", **words).body
+    span = {"query": words["query"], "start": BEGIN, "end": "2026-03-28T01:00:00Z", "step": "10m"}
+    assert server.ask("query_range", form=span).by_labels() == server.ask("query_range", **span).by_labels()
+
+
+def test_series_labels_and_metadata(world):
+    server, store = world
+    for metric, matcher, where in (("mean", "", "true"), ("bytes", '{host="a",code=~"4.."}', "host='a' AND code=404")):
+        keys = store.query("1h", where=where, measures=["requests"]).select(["host", "code"]).to_pylist()
+        wanted = {tuple((k, str(v)) for k, v in row.items() if v is not None) for row in keys}
+        series = server.ask("series", **{"match[]": metric + matcher}).data
+        assert {tuple((k, each[k]) for k in ("host", "code") if k in each) for each in series} == wanted
+        assert {(each["__name__"], each["store"]) for each in series} == {(metric, "web")}
+    first = {"start": BEGIN, "end": BEGIN + 60}
+    assert server.ask("series", **{"match[]": "mean", "start": BEGIN - 99999, "end": BEGIN - 7200}).data == []
+    hosts = {row["host"] for row in store.query("1h", within="2026-03-28T00:00Z,2026-03-28T01:00Z").to_pylist()}
+    assert server.ask("label/host/values", **first).data == sorted(hosts - {None})
+    assert server.ask("labels").data == ["__name__", "code", "host", "quantile", "store"]
+    assert server.ask("labels", **{"match[]": 'mean{host=""}'}).data == ["__name__", "code", "store"]
+    assert server.ask("label/__name__/values", **{"match[]": '{__name__=~"lat.*t"}'}).data == ["latency_count"]
+    assert server.ask("label/quantile/values").data == ["0.5", "0.99"]
+    assert server.ask("label/nothing/values").data == []
+    described = server.ask("metadata").data
+    kinds = {name: each[0]["type"] for name, each in described.items()}
+    assert kinds | {"requests_total": "counter", "latency": "histogram", "bytes": "gauge"} == kinds
+    assert list(server.ask("metadata", metric="bytes").data) == ["bytes"]
+    assert len(server.ask("metadata", limit=2).data) == 2
+    assert "first" not in described  # a text is no number
+    assert server.ask("status/buildinfo").data["version"]
+    for path, nothing in (("rules", "groups"), ("alerts", "alerts"), ("targets", "activeTargets")):
+        assert server.ask(path).data[nothing] == []
+    assert server.ask("query_exemplars", query="mean").data == []
+
+
+def test_a_range_is_one_merge_and_says_of_which_level():
+    store = small([BEGIN + 60 * i for i in range(180)])
+    with serving({"s": store}) as server:
+        hour = server.query("increase(n_total[1h])", BEGIN + 7200)
+        assert hour.warnings == ["n_total[1h] is read from windows of 1h"]
+        assert server.query("increase(n_total[1h])", BEGIN + 7260).warnings == [
+            "n_total[1h] is read from windows of 1m"  # as fresh as the finest windows
+        ]
+        steps = server.query_range("increase(n_total[2h])", BEGIN, BEGIN + 7200, 3600)
+        assert steps.warnings == ["n_total[2h] is read from windows of 1h"]
+        assert list(steps.by_labels().values()) == [{BEGIN + 3600: 60, BEGIN + 7200: 120}]
+        fine = server.query_range("n_total", BEGIN, BEGIN + 600, 15)
+        assert fine.warnings == [
+            "n_total is read from windows of 1m",
+            "steps of 15s are finer than the finest windows, 1m: values repeat",
+        ]
+        assert set(next(iter(fine.by_labels().values())).values()) == {1.0}
+        alone = server.query("n_total[3m]", BEGIN + 7200 + 30)
+        assert [each["values"] for each in alone.data["result"]] == [
+            [[BEGIN + 7200 - 60 * back, "1"] for back in (2, 1, 0)]
+        ]
+
+
+def test_the_newest_window_counts_for_five_minutes_or_its_own_length():
+    fine, coarse = small([BEGIN]), small([BEGIN], levels=["1h"])
+    with serving({"fine": fine, "coarse": coarse}) as server:
+        for store, end, kept in (("fine", 60, 300), ("coarse", 3600, 3600)):
+            query = f'n_total{{store="{store}"}}'
+            answered = [bool(server.query(query, BEGIN + end + after).by_labels()) for after in (-1, 0, kept - 1, kept)]
+            assert answered == [False, True, True, False]
+        query = 'n_total{store="fine"}'
+        assert server.query(query, BEGIN + 660, lookback_delta="11m").by_labels()
+        assert not server.query(query, BEGIN + 120, lookback_delta="30s").by_labels()  # a window's length, at least
+
+
+def test_keys_are_labels():
+    columns = {"2xx rate": ["a", "", None], "store": [1, 2, 2], "on": [True, False, None]}
+    store = small([BEGIN] * 3, **columns)
+    with serving({"s": store}) as server:
+        found = server.query("n_total", BEGIN + 60).by_labels()
+        own = {"__name__": "n_total", "store": "s"}
+        assert found == {
+            frozenset({**own, "_2xx_rate": "a", "exported_store": "1", "on": "true"}.items()): {BEGIN + 60: 1},
+            frozenset({**own, "exported_store": "2", "on": "false"}.items()): {BEGIN + 60: 1},
+            frozenset({**own, "exported_store": "2"}.items()): {BEGIN + 60: 1},
+        }
+        without = server.query("sum by (_2xx_rate) (increase(n_total[1m]))", BEGIN + 60).by_labels()
+        assert without == {frozenset(): {BEGIN + 60: 2}, frozenset({("_2xx_rate", "a")}): {BEGIN + 60: 1}}
+
+
+def test_clashes_are_refused_at_the_start():
+    for measures, keys, word in (
+        ({"a b": aggr.count("x"), "a_b_total": aggr.count()}, [], "'a b' and 'a_b_total'"),
+        ({"n": aggr.count()}, {"k 1": "x", "k_1": "x"}, "'k 1' and 'k_1'"),
+        ({"x": aggr.dds("x"), "x_count": aggr.max("x")}, [], "x_count"),
+    ):
+        frame = TiltFrame(["1m"], "ts", measures, keys)
+        store = FrameStore(MemoryBackend(), frame)
+        store.append_rows(pa.table({"ts": [0], "x": [1.0]}), "test", 1)
+        with pytest.raises(ValueError, match=f"of the store 's' would both be called .*|{word}") as error:
+            routes({"s": store})
+        assert word in str(error.value)
+
+
+def test_a_metric_of_two_stores_is_read_of_one():
+    stores = {name: small([BEGIN], host=[name]) for name in ("east", "west")}
+    with serving(stores) as server:
+        assert server.ask("label/store/values").data == ["east", "west"]
+        several = server.query("n_total", BEGIN + 60)
+        assert several.status == 422
+        assert 'write n_total{store="east"}' in json.loads(several.body)["error"]
+        assert len(server.query('n_total{store=~"e.*"}', BEGIN + 60).by_labels()) == 1
+        both = 'sum(n_total{store="east"}) + sum(n_total{store="west"})'
+        assert server.query(both, BEGIN + 60).by_labels() == {frozenset(): {BEGIN + 60: 2.0}}
+        assert len(server.ask("series", **{"match[]": "n_total"}).data) == 2
+
+
+def test_what_is_unknown_or_expired_is_said():
+    store = small([BEGIN, BEGIN + 90000])
+    store.evolve(
+        TiltFrame(["1m", "1h"], "ts", {"n": aggr.count(), "most": aggr.max("x")}),
+        pa.schema([("ts", pa.int64()), ("x", pa.float64())]),
+    )
+    store.append_rows(pa.table({"ts": [(BEGIN + 90100) * 1000], "x": [5.0]}), "test", 2)
+    with serving({"s": store}) as server:
+        assert server.query("max_over_time(most[1m])", BEGIN + 90120).by_labels()
+        assert not server.query("max_over_time(most[1h])", BEGIN + 93600).by_labels()  # some of it is not known
+        assert server.query("increase(n_total[1h])", BEGIN + 93600).by_labels() == {
+            frozenset({("store", "s")}): {BEGIN + 93600: 2}
+        }
+        missing = server.query("mosst", BEGIN)
+        assert missing.data["result"] == []
+        assert missing.warnings == ["there is no metric mosst; did you mean 'most'?"]
+
+
+def test_days_of_a_zone_make_no_range_where_its_clock_changes():
+    begin = 1_774_566_000 - 86400  # 2026-03-26 in Berlin; on the 29th its day has 23 hours
+    store = small([begin + 86400 * i for i in range(7)], ["1d"], "Europe/Berlin")
+    with serving({"s": store}) as server:
+        before = server.query("increase(n_total[2d])", begin + 2 * 86400)
+        assert list(before.by_labels().values()) == [{begin + 2 * 86400: 2}]
+        after = server.query("increase(n_total[2d])", begin + 5 * 86400 - 3600)
+        assert (after.status, "the clock of Europe/Berlin changes" in after.body) == (422, True)
+        assert server.query("n_total", begin + 5 * 86400).by_labels()
+
+
+def test_numbers_beyond_doubles_and_special_ones():
+    store = (
+        small(
+            [BEGIN] * 4,
+            measures={"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])},
+            **{"k": ["a", "a", "b", "c"]},
+        )
+        if False
+        else store_of(
+            MemoryBackend(),
+            pa.table(
+                {
+                    "ts": [BEGIN * 1000] * 4,
+                    "k": ["a", "a", "b", "c"],
+                    "x": [2**53, 1, -5, 0],
+                    "y": [math.inf, 1.0, math.nan, -math.inf],
+                }
+            ),
+            TiltFrame(["1m"], "ts", {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}, ["k"]),
+        )
+    )
+    with serving({"s": store}) as server:
+
+        def texts(query):
+            result = server.query(query, BEGIN + 60).data["result"]
+            return {each["metric"].get("k"): each["value"][1] for each in result}
+
+        assert texts("sum") == {"a": "9007199254740992", "b": "-5", "c": "0"}
+        assert texts("max") == {"a": "+Inf", "b": "NaN", "c": "-Inf"}
+        assert texts("max_over_time(max[1m])") == texts("max")
+        assert texts("histogram_quantile(-1, q)") == dict.fromkeys("abc", "-Inf")
+        assert texts("sum / 0") == {"a": "+Inf", "b": "-Inf", "c": "NaN"}
+        assert texts("sum * 1e30")["b"] == "-5000000000000000000000000000000"
+        assert texts("max(max)") == {None: "NaN"}  # a merge of states, in which NaN is the greatest
+        assert texts("max(max * 1)") == {None: "+Inf"}  # of values, as Prometheus has it
+        assert texts("topk(1, max)") == {"a": "+Inf"}
+
+
+@pytest.mark.parametrize(("path", "params", "status", "word"), bad.REQUESTS)
+def test_bad_requests(world, path, params, status, word):
+    _check_failure(world[0].ask(path, **params), status, word)
+
+
+@pytest.mark.parametrize("query", bad.NONSENSE, ids=range(len(bad.NONSENSE)))
+def test_nonsense(world, query):
+    _check_failure(world[0].query(query, _AT), 400, "")
+
+
+@pytest.mark.parametrize("query", bad.UNANSWERED)
+def test_what_is_no_merge_is_named(world, query):
+    word = bad.UNANSWERED[query]
+    _check_failure(world[0].query(query, _AT), 422 if word else None, word)
+
+
+def _check_failure(answer, status, word):
+    """Check that a request is refused in Prometheus' form, by one sentence."""
+    kinds = {400: "bad_data", 422: "execution", 503: "timeout"}
+    assert answer.status in kinds, answer
+    assert status in (None, answer.status), answer
+    said = json.loads(answer.body)
+    assert said.keys() == {"status", "errorType", "error"}
+    assert (said["status"], said["errorType"]) == ("error", kinds[answer.status])
+    assert word in said["error"]
+    assert 0 < len(said["error"]) <= 300, said["error"]
+    assert "\n" not in said["error"]
+    assert "Traceback" not in said["error"]
+
+
+def test_bodies_methods_and_paths(world):
+    server, _ = world
+    _check_failure(server.ask("query", form=b"query=" + b"1" * (1 << 21)), 400, "at most 1,048,576 bytes")
+    _check_failure(server.ask("query", form=b"query=\xff"), 400, "cannot read the parameters")
+    _check_failure(server.ask("query", form=b"&".join([b"a=1"] * 2000)), 400, "cannot read the parameters")
+    _check_failure(
+        server.ask("query", form=b'{"query": "1"}', headers={"Content-Type": "application/json"}), 400, "query"
+    )
+    for method in ("PUT", "DELETE", "PATCH"):
+        assert server.ask("query", method=method, query="1").status == 405
+    assert server.ask("label/host/values", form={}).status == 405
+    for path in ("label/..%2f..%2fetc/values", "queries", "label/values", "../../etc/passwd"):
+        answer = server.ask(path)
+        assert answer.status == 404 or answer.data == [], path
+    assert server.ask("label/%00/values").data == []
+
+
+def test_every_level_is_named(world):
+    """A range query of each level's length reads that level."""
+    server, _ = world
+    for name, seconds in LEVELS.items():
+        answer = server.query_range("sum(bytes)", BEGIN, BEGIN + 10800, seconds)
+        assert answer.warnings == [f"bytes is read from windows of {name}"]
+    assert FRAME.levels[0].name == "10s"

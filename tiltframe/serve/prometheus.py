@@ -1,0 +1,235 @@
+"""The Prometheus HTTP API over stores: what Grafana, promtool and their like ask."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+from urllib.parse import parse_qs
+
+import anyio
+import numpy as np
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aggr.arguments import shown
+from tiltframe.serve.promql import response
+from tiltframe.serve.promql.catalogue import label_names, label_values, series_of
+from tiltframe.serve.promql.errors import BadData, OutOfTime, PromQLError
+from tiltframe.serve.promql.evaluate import evaluate, numbers_of, range_alone
+from tiltframe.serve.promql.metrics import metrics_of
+from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
+from tiltframe.serve.promql.select import LOOKBACK, Evaluation
+from tiltframe.store import FrameStore, StoreError, UnreachableStore
+
+T = TypeVar("T")
+Form = Mapping[str, list[str]]
+
+MOST_POINTS = 11_000  # of a series, as in Prometheus
+_MOST_BYTES = 1 << 20
+_API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
+_EMPTY = {
+    "rules": {"groups": []},
+    "alerts": {"alerts": []},
+    "targets": {"activeTargets": [], "droppedTargets": []},
+    "query_exemplars": [],
+}
+
+
+def routes(
+    stores: Mapping[str, FrameStore],
+    lookback: int = LOOKBACK,
+    seconds: float = 120.0,
+    run: Callable[..., Awaitable[Any]] = anyio.to_thread.run_sync,
+) -> list[Route]:
+    """Make the routes of the API.
+
+    Parameters
+    ----------
+    stores : name -> FrameStore
+        Looked up anew for each request.
+    lookback : int
+        How long ago the newest window may have ended that answers a moment, microseconds.
+    seconds : float
+        That a query may take.
+    run : function
+        Awaited with a function that answers, to call it in another thread.
+
+    Returns
+    -------
+    list of Route
+        Below ``/api/v1``.
+
+    Raises
+    ------
+    ValueError
+        If two measures or two keys of a store would have the same legal name.
+    """
+    metrics_of(stores)
+    api = _Api(stores, lookback, seconds)
+    answers: dict[str, Callable[[Form], str]] = {
+        "query": api.query,
+        "query_range": api.query_range,
+        "series": api.series,
+        "labels": api.labels,
+        "metadata": api.metadata,
+        "status/buildinfo": api.buildinfo,
+        **{name: _constant(data) for name, data in _EMPTY.items()},
+    }
+    made = [
+        Route(f"/api/v1/{path}", _endpoint(answer, run), methods=["GET", "POST"]) for path, answer in answers.items()
+    ]
+    values = Route("/api/v1/label/{name}/values", _endpoint(api.label_values, run), methods=["GET"])
+    return [*made, values]
+
+
+@dataclass(frozen=True)
+class _Api:
+    """The answers, each the JSON of a form's parameters."""
+
+    stores: Mapping[str, FrameStore]
+    lookback: int
+    seconds: float
+
+    def query(self, form: Form) -> str:
+        expression = read_expression(_one(form, "query"))
+        now = f"{time.time():.3f}"
+        evaluation = self._evaluation(form, np.array([read_moment(_one(form, "time", now), "time")]), None)
+        alone = range_alone(expression, evaluation)
+        if alone is not None:
+            vector, moments = alone
+            return response.success(response.matrix(vector, moments), evaluation.warnings)
+        value = evaluate(expression, evaluation)
+        if not isinstance(value, str):
+            value = numbers_of(value, expression)
+        return response.success(response.instant(value, evaluation.moments), evaluation.warnings)
+
+    def query_range(self, form: Form) -> str:
+        expression = read_expression(_one(form, "query"))
+        start, end = (read_moment(_one(form, name), name) for name in ("start", "end"))
+        step = read_duration(_one(form, "step"), "step")
+        if end < start:
+            raise BadData("the end of the range is before its start; exchange them")
+        if (end - start) // step >= MOST_POINTS:
+            raise BadData(
+                f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; ask for "
+                "greater steps"
+            )
+        evaluation = self._evaluation(form, np.arange(start, end + 1, step), step)
+        value = evaluate(expression, evaluation)
+        if isinstance(value, str):
+            raise BadData("a text has no range; ask for it by /api/v1/query")
+        data = response.matrix(numbers_of(value, expression), evaluation.moments)
+        return response.success(data, evaluation.warnings)
+
+    def _evaluation(self, form: Form, moments: Any, step: int | None) -> Evaluation:
+        lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else None
+        seconds = self.seconds
+        if "timeout" in form:
+            seconds = min(seconds, read_duration(form["timeout"][-1], "timeout") / 1e6)
+        deadline = time.monotonic() + seconds
+        return Evaluation(metrics_of(self.stores), moments, step, lookback or self.lookback, deadline)
+
+    def series(self, form: Form) -> str:
+        if not form.get("match[]"):
+            raise BadData("series are asked for by at least one match[], such as match[]=requests_total")
+        return self._listed(series_of(metrics_of(self.stores), form["match[]"], _within(form)), form)
+
+    def labels(self, form: Form) -> str:
+        return self._listed(label_names(metrics_of(self.stores), form.get("match[]", []), _within(form)), form)
+
+    def label_values(self, form: Form) -> str:
+        metrics = metrics_of(self.stores)
+        return self._listed(label_values(metrics, form["name"][0], form.get("match[]", []), _within(form)), form)
+
+    def _listed(self, found: list[Any], form: Form) -> str:
+        return response.success(json.dumps(found[: _limit(form)], ensure_ascii=False))
+
+    def metadata(self, form: Form) -> str:
+        wanted = form.get("metric")
+        metrics = metrics_of(self.stores)
+        described = {n: [m.described for m in ms] for n, ms in metrics.items() if wanted is None or n in wanted}
+        return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
+
+    def buildinfo(self, form: Form) -> str:
+        names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
+        return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
+
+
+def _constant(data: Any) -> Callable[[Form], str]:
+    return lambda form: response.success(json.dumps(data))
+
+
+def _endpoint(
+    answer: Callable[[Form], str], run: Callable[..., Awaitable[Any]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Read the form of a request, answer in another thread, and say errors as Prometheus does."""
+
+    @wraps(answer)
+    async def respond(request: Request) -> Response:
+        try:
+            form = await _form(request)
+            return Response(await run(answer, form), media_type="application/json")
+        except PromQLError as error:
+            kind, status, sentence = error.kind, error.status, str(error)
+        except RecursionError:
+            kind, status, sentence = BadData.kind, BadData.status, "the expression is nested too deeply"
+        except UnreachableStore as error:
+            kind, status, sentence = "unavailable", 503, str(error)
+        except StoreError as error:
+            kind, status, sentence = "internal", 500, str(error)
+        except HTTPException as error:  # of who runs the answer
+            kind, status, sentence = OutOfTime.kind, error.status_code, error.detail
+        except (ValueError, OverflowError) as error:  # of a store: what it cannot be asked
+            kind, status, sentence = "execution", 422, str(error)
+        return Response(response.failure(kind, sentence), status, media_type="application/json")
+
+    return respond
+
+
+async def _form(request: Request) -> Form:
+    """Read the parameters of the address, and of the form in the body."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise BadData(f"the body of a request has at most {_MOST_BYTES:,} bytes; this one has more")
+    try:
+        given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
+        for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=1000).items():
+            given[name] = given.get(name, []) + values
+    except ValueError as error:
+        raise BadData(f"cannot read the parameters: {error}") from None
+    return given | {name: [value] for name, value in request.path_params.items()}
+
+
+def _one(form: Form, name: str, otherwise: str | None = None) -> str:
+    values = form.get(name, [])
+    if len(values) > 1:
+        raise BadData(f"{name} is given {len(values)} times; give it once")
+    text = values[0] if values else otherwise
+    if not text:
+        raise BadData(f"the parameter {name} is missing; give {name}=…")
+    return text
+
+
+def _within(form: Form) -> tuple[int | None, int | None]:
+    """Read the range in which series are looked for; an end that is not given is open."""
+    start, end = (read_moment(form[name][-1], name) if form.get(name) else None for name in ("start", "end"))
+    if start is not None and end is not None and end < start:
+        raise BadData("the end of the range is before its start; exchange them")
+    return start, end
+
+
+def _limit(form: Form) -> int | None:
+    if not form.get("limit"):
+        return None
+    text = form["limit"][-1]
+    if not text.isascii() or not text.isdigit():
+        raise BadData(f"limit must be a whole number from 0, which is no limit; got {shown(text)}")
+    return int(text[:9]) or None

@@ -1,0 +1,87 @@
+"""Parsing: the text of an expression, moments, steps and durations, as a request gives them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TypeAlias
+
+import promql_parser
+
+from aggr.arguments import shown
+from aggr.iso8601 import read_time
+from tiltframe.serve.promql.errors import BadData
+
+Expression: TypeAlias = promql_parser.Expr
+
+SECOND = 1_000_000
+_MOST_CHARACTERS = 1_000_000
+_MOST_CODE = 2_000  # characters outside of strings: the parser and we walk expressions by recursion
+_STRINGS = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
+_EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, within those that have windows
+
+
+def read_expression(text: str) -> Expression:
+    """Parse PromQL.
+
+    Raises `BadData` for what is none.
+    """
+    if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
+        raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
+    try:
+        return promql_parser.parse(text)
+    except ValueError as error:
+        raise BadData(f"cannot read {shown(text)} as PromQL: {' '.join(str(error).split())[:150]}") from None
+
+
+def read_moment(text: str, name: str) -> int:
+    """Read a moment, Unix seconds or RFC 3339, as microseconds; raises `BadData`.
+
+    >>> read_moment("1.5", "time"), read_moment("1970-01-01T00:00:01.5Z", "time")
+    (1500000, 1500000)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = read_time(text)[0].timestamp() if re.search(r"([zZ]|[+-]\d\d:\d\d)$", text) else math.nan
+        except (ValueError, OverflowError):
+            seconds = math.nan
+    if not _EARLIEST <= seconds <= _LATEST:
+        raise BadData(
+            f"{name} must be a time from the year 5 to 9986, in Unix seconds or RFC 3339 such as 2026-03-28T14:00:00Z; "
+            f"got {shown(text)}"
+        )
+    return round(seconds * 1000) * 1000
+
+
+def read_duration(text: str, name: str) -> int:
+    """Read a duration above 0, seconds or such as ``1h30m``, as microseconds; raises `BadData`.
+
+    >>> read_duration("15", "step"), read_duration("1m", "step")
+    (15000000, 60000000)
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = promql_parser.parse_duration(text).total_seconds()
+        except (ValueError, OverflowError):
+            seconds = math.nan
+    micros = round(seconds * 1000) * 1000 if 0 < seconds <= _LATEST else 0
+    if not micros:
+        raise BadData(f"{name} must be a duration above 0, such as 15 (seconds) or 5m; got {shown(text)}")
+    return micros
+
+
+def written(duration: int) -> str:
+    """Write a duration in microseconds as PromQL does.
+
+    >>> written(90 * 1_000_000), written(86_400 * 1_000_000)
+    ('1m30s', '1d')
+    """
+    parts, rest = [], duration // 1000
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, rest = divmod(rest, size)
+        parts += [f"{count}{unit}"] if count else []
+    return "".join(parts)
