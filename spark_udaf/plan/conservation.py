@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,26 +31,28 @@ class NotConserved(RuntimeError):
 class Message(NamedTuple):
     """A message as it comes out of the shuffle."""
 
-    shard: int
-    data: pa.Scalar
+    shard: Any
+    data: pa.Buffer | bytes
     content: int
     rows: int
 
 
 def with_receipts(
-    messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int
+    messages: Iterator[pa.RecordBatch], numbers: NDArray[np.int32], task: int, schema: pa.Schema = MESSAGE
 ) -> Iterator[pa.RecordBatch]:
-    """Hand on the messages of a task, and then a receipt for each shard."""
+    """Hand on the messages of a task, and then a receipt for each shard; further columns of ``schema`` are null."""
     counts, rows = dict.fromkeys(numbers.tolist(), 0), dict.fromkeys(numbers.tolist(), 0)
     for batch in messages:
-        shard, _, _, its_rows = (column[0].as_py() for column in batch.columns)
-        counts[shard] += 1
-        rows[shard] += its_rows
+        shard, _, content, its_rows, *_ = (column[0].as_py() for column in batch.columns)
+        if content is not None:
+            counts[shard] += 1
+            rows[shard] += its_rows
         yield batch
     receipts = pa.array([_RECEIPT.pack(task, count) for count in counts.values()], pa.binary())
     contents = pa.array([Content.RECEIPT] * len(counts), pa.int8())
-    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64())]
-    yield pa.RecordBatch.from_arrays(columns, schema=MESSAGE)
+    more = [pa.nulls(len(counts), field.type) for field in list(schema)[len(MESSAGE) :]]
+    columns = [pa.array(numbers), receipts, contents, pa.array(rows.values(), pa.int64()), *more]
+    yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass
@@ -74,7 +76,7 @@ class Received:
             others: list[Message] = []
             for message in its:
                 (receipts if message.content == Content.RECEIPT else others).append(message)
-            read = [_RECEIPT.unpack(receipt.data.as_py()) for receipt in receipts]
+            read = [_RECEIPT.unpack(receipt.data) for receipt in receipts]
             senders = len({task for task, _ in read})
             sent, came = (sum(count for _, count in read), _rows(receipts)), (len(others), _rows(others))
             self.tasks = senders if self.tasks is None else self.tasks  # each task sends each shard a receipt

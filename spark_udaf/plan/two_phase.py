@@ -282,9 +282,9 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
     shards_of_each = None if sail else len(plan.numbers) // plan.partitions
 
     def merged(messages: Sequence[Message]) -> pa.Table | None:
-        states = [read_message(m.data.as_buffer(), partial) for m in messages if m.content == Content.STATES]
+        states = [read_message(m.data, partial) for m in messages if m.content == Content.STATES]
         tables = [pa.Table.from_batches(states, partial)]
-        rows = [m.data.as_buffer() for m in messages if m.content == Content.ROWS]
+        rows = [m.data for m in messages if m.content == Content.ROWS]
         if unreduced is not None and rows:
             table = pa.Table.from_batches([read_message(each, unreduced.schema) for each in rows]).combine_chunks()
             tables.append(as_schema(unreduced.reduce(table), partial))
@@ -299,7 +299,7 @@ def _second(plan: TwoPhases) -> Callable[[Batches], Batches]:
             received.check(messages)
             for each in messages:
                 if each.content == Content.RESULTS:
-                    yield read_message(each.data.as_buffer(), result)
+                    yield read_message(each.data, result)
             table = merged(messages)
             if SHARDS in result.names:
                 table = _with_shards(table, result, messages)
@@ -327,7 +327,8 @@ def _partitions(spark: SparkSession) -> int:
 def _messages(batches: Batches) -> Iterator[Message]:
     for batch in batches:
         shards, messages, contents, rows = batch.columns
-        yield from map(Message, shards.to_pylist(), messages, contents.to_pylist(), rows.to_pylist())
+        buffers = (message.as_buffer() for message in messages)
+        yield from map(Message, shards.to_pylist(), buffers, contents.to_pylist(), rows.to_pylist())
 
 
 def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
@@ -339,7 +340,7 @@ def _whole_shards(messages: Iterable[Message]) -> Iterator[list[Message]]:
             yield messages_of_shards
             messages_of_shards, size = [], 0
         messages_of_shards.append(message)
-        size += message.data.as_buffer().size
+        size += len(message.data)
         last = message.shard
     if messages_of_shards:
         yield messages_of_shards

@@ -84,8 +84,7 @@ class OrderedJob(Job):
         schema = self.emitted if states else self.kind.of(self.query).results(self.emitted.empty_table()).schema
         return flat_schema(schema) if flat else schema
 
-    def reduced(self, batches: Batches, task: int) -> Batches:
-        """Send the rows of a partition to their shards; the first task wakes all of them."""
+    def _messages(self, batches: Batches, task: int) -> Batches:
         number = task * _TASK
         if not task:
             yield self._waking(number)

@@ -17,6 +17,7 @@ from pyspark.sql import Row
 from aggr.arrow.normalize import one_array
 from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.keys import keyed
+from spark_udaf.plan.conservation import Message, Received, with_receipts
 from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message, shard_messages
 from spark_udaf.plan.shards import shard_numbers
@@ -57,6 +58,27 @@ class Job:
     def emitted(self) -> pa.Schema:
         """The schema of what is emitted, before results are read."""
         raise NotImplementedError
+
+    def reduced(self, batches: Batches, task: int) -> Batches:
+        """Reduce the rows of a partition to messages of shards, and receipts.
+
+        Parameters
+        ----------
+        batches : of the columns that are read
+        task : which of the tasks it is; the first wakes every shard
+        """
+        return with_receipts(self._messages(batches, task), self.numbers, task, IN)
+
+    def _messages(self, batches: Batches, task: int) -> Batches:
+        raise NotImplementedError
+
+    def received(self, shard: object, rows: Iterable[Row]) -> list[Row]:
+        """Take the messages of a batch out of what has come; raises ``NotConserved`` if some are missing."""
+        rows = list(rows)
+        Received(None, None).check(
+            [Message(shard, row.message, row.content, row.rows) for row in rows if row.message is not None]
+        )
+        return [row for row in rows if row.content != Content.RECEIPT]
 
     def _waking(self, number: int | None) -> pa.RecordBatch:
         """Make a message for each shard, without rows."""
@@ -141,14 +163,7 @@ class ShardJob(Job):
         """The names of the levels."""
         return [level.name for level in self.frame.levels]
 
-    def reduced(self, batches: Batches, task: int) -> Batches:
-        """Reduce the rows of a partition to messages of shards.
-
-        Parameters
-        ----------
-        batches : of the columns that are read
-        task : which of the tasks it is; the first wakes every shard
-        """
+    def _messages(self, batches: Batches, task: int) -> Batches:
         newest: int | None = None
         for reduced, table in adaptive_states(batches, self.partial_frame, MOST_BYTES):
             if self.late.closes_by_events and table.num_rows:

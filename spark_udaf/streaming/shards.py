@@ -68,7 +68,7 @@ class ShardWindows(StatefulProcessor):
         windows, before, timer = self._loaded()
         if timer is not None:
             self._handle.deleteTimer(timer)
-        dropped = self._job.take(windows, rows)
+        dropped = self._job.take(windows, self._job.received(key, rows))
         yield from self._advanced(windows, timerValues, before, dropped)
 
     def handleExpiredTimer(

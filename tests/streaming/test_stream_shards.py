@@ -23,6 +23,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import TimerValues
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from spark_udaf.plan.conservation import NotConserved
+from spark_udaf.plan.shard_messages import Content
 from spark_udaf.streaming.numbers import WATERMARK, read_counted
 from spark_udaf.streaming.shard_job import OUT, ShardJob
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, ShardWindows
@@ -254,6 +256,32 @@ def test_a_restart_takes_more_measures_and_refuses_other_streams():
         with pytest.raises(ValueError, match=message):
             stream.batch(some("a"))
         stream.restart(replace(stream.job, shards=2, frame=more, emit=read_emit("after_close")))
+
+
+@pytest.mark.parametrize("lost", ["nothing", "a message", "a receipt", "a message twice", "a task twice"])
+def test_what_an_engine_loses_between_tasks_and_shards_ends_a_stream(lost):
+    table = pa.table({"ts": pa.array([0, 1, 2, 3]).cast(pa.timestamp("us", "UTC"))})
+    frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
+    stream = Shards(table.schema, frame, "after_close", "drop", shards=1)
+    batches = table.to_batches()
+    sent = [
+        Row(**row) for number in range(2) for b in stream.job.reduced(iter(batches), number) for row in b.to_pylist()
+    ]
+    messages = [row for row in sent if row.content == Content.STATES]
+    receipts = [row for row in sent if row.content == Content.RECEIPT]
+    assert (len(messages), len(receipts)) == (2, 2)
+    came = {
+        "nothing": sent,
+        "a message": [row for row in sent if row is not messages[1]],
+        "a receipt": [row for row in sent if row is not receipts[0]],
+        "a message twice": [*sent, messages[0]],
+        "a task twice": [*sent, messages[0], receipts[0]],
+    }[lost]
+    if lost == "nothing":
+        assert [row.content for row in stream.job.received(0, came)].count(Content.STATES) == 2
+        return
+    with pytest.raises(NotConserved):
+        stream.job.received(0, came)
 
 
 def test_keys_beyond_the_bound_of_a_shard():
