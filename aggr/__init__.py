@@ -15,6 +15,7 @@ from collections.abc import Callable
 from aggr.call_by_name import caller
 from aggr.calls import (
     any_value,
+    approx_count_distinct,
     arg_max,
     arg_min,
     avg,
@@ -58,6 +59,7 @@ from aggr.calls import (
 )
 from aggr.fields import CannotSubtract
 from aggr.function import Function
+from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
 from aggr.functions.booleans import BoolAnd, BoolOr
@@ -102,6 +104,7 @@ __all__ = [
     "M4",
     "R2",
     "AnyValue",
+    "ApproxCountDistinct",
     "ArgMax",
     "ArgMin",
     "Avg",
@@ -144,6 +147,7 @@ __all__ = [
     "Var",
     "WeightedAvg",
     "any_value",
+    "approx_count_distinct",
     "arg_max",
     "arg_min",
     "avg",

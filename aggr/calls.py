@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aggr.call_by_name import call_of
+from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
 from aggr.functions.booleans import BoolAnd, BoolOr
@@ -27,7 +28,7 @@ from aggr.registry import register_own
 
 _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
-    *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct),
+    *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct),
     *(TopK, BottomK, Histogram),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(M4, Candlestick),

@@ -67,7 +67,7 @@ class Function(ABC):
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
-        ``quantiles``, and by `share_up_to`
+        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`
     counted_by : names of the fields that together count a state's rows, each in one of them: by these and the fields'
         own ``subtract`` rows are taken out of a state again; of a function without, they cannot be
     answers_for : names of functions whose states this one's state contains, for the same column

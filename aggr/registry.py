@@ -22,10 +22,10 @@ _FUNCTIONS: dict[str, type[Function]] = {}
 _QUANTILES = (
     "quantile quantiles percentile percentiles percentile_approx approx_percentile percentile_cont approxquantile"
 )
-_DISTINCT = "nunique n_unique approx_count_distinct countdistinct distinct approx_distinct"
+_DISTINCT = "nunique n_unique countdistinct distinct approx_distinct theta_sketch_agg hll_sketch_agg"
 _ELSEWHERE = {  # what other tools call it, in small letters: what it is here
     **dict.fromkeys(_QUANTILES.split(), "dds(x, quantiles=[0.9, 0.99]), or hdr"),
-    **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly"),
+    **dict.fromkeys(_DISTINCT.split(), "count_distinct(x), which counts exactly, or approx_count_distinct(x)"),
     "median": "dds(x, quantiles=[0.5])",
 }
 

@@ -44,20 +44,33 @@ from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
-from spark_udaf.udaf.accessors import count, max, mean, min, quantile, rank, stdev
+from spark_udaf.udaf.accessors import bounds, count, max, mean, min, quantile, rank, stdev
 from spark_udaf.udaf.group_by import group_by
-from spark_udaf.udaf.interchange import from_dds_proto, from_hdr_v2, to_dds_proto, to_hdr_v2
+from spark_udaf.udaf.interchange import (
+    from_dds_proto,
+    from_hdr_v2,
+    from_theta_sketch,
+    to_dds_proto,
+    to_hdr_v2,
+    to_theta_sketch,
+)
+from spark_udaf.udaf.set_operations import difference, intersection, jaccard, union
 from spark_udaf.udaf.sql import register
 
 __all__ = [
     "TiltframeSource",
     "aggregate",
     "append",
+    "bounds",
     "count",
+    "difference",
     "finish",
     "from_dds_proto",
     "from_hdr_v2",
+    "from_theta_sketch",
     "group_by",
+    "intersection",
+    "jaccard",
     "max",
     "mean",
     "merge",
@@ -79,5 +92,7 @@ __all__ = [
     "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
+    "to_theta_sketch",
+    "union",
     "warm",
 ]

@@ -16,6 +16,10 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def approx_count_distinct(
+        column: Column | str, k: int = 4096, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def arg_max(
         column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -256,6 +260,9 @@ def any_value(
     by: Column | str | None = None,
     where: Column | str | None = None,
     type: DataType | str | None = None,
+) -> Column: ...
+def approx_count_distinct(
+    column: Column | str, k: int = 4096, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def arg_max(
     column: Column | str, by: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None

@@ -1,6 +1,6 @@
-"""Accessors: one number a state, read from a column of states of whatever function can tell it.
+"""Accessors: one number or a few of each state, read from a column of states of whatever function can tell it.
 
-    quantile   rank   mean   stdev   count   min   max
+    quantile   rank   mean   stdev   count   min   max   bounds
 
 They only read: the states stay unchanged, and anything else can be read from them later.
 """
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from aggr.arguments import shown
 from aggr.arrow.normalize import with_nulls
 from aggr.asked_quantiles import check_quantiles
+from aggr.distinct.least_hashes import BOUNDS_TYPE, Sketches
 from aggr.function import Function
 from aggr.functions.moments import Avg, Stdev
 from aggr.state_checks import checked
@@ -128,6 +129,48 @@ def max(states: pa.Array) -> pa.Array:
     return _field(states, function_of(states), "max").cast(pa.float64(), safe=False)
 
 
+def bounds(states: pa.Array, sigmas: float = 2.0) -> pa.Array:
+    """Read the estimate of each state of approx_count_distinct, and what the true number lies between.
+
+    Parameters
+    ----------
+    states : column of states, shape (n,)
+    sigmas : float above 0
+        How many standard errors each way: with 2 the true number lies within for 95 % of all sets of values.
+
+    Returns
+    -------
+    array of struct, shape (n,)
+        ``estimate``, ``lower`` and ``upper``; ``theta``, the share of all hashes that is kept, 1 while the count is
+        exact; and ``retained``, how many of them there are. Null for a null state.
+
+    Raises
+    ------
+    TypeError
+        If these are no states, or of a function that estimates no number.
+    ValueError
+        If ``sigmas`` is no number above 0.
+
+    Examples
+    --------
+    >>> from aggr import ApproxCountDistinct, Groups
+    >>> bounds(ApproxCountDistinct().reduce(pa.array(["a", "b", "a"]), Groups.single(3)))[0].as_py()
+    {'estimate': 2.0, 'lower': 2.0, 'upper': 2.0, 'theta': 1.0, 'retained': 2}
+    """
+    errors, function = standard_errors(sigmas), function_of(states)
+    if "bounds" not in function.accessors:
+        raise _cannot("bounds", function)
+    column = checked(function, states).states
+    return with_nulls(Sketches.of(column.drop_null().field("sketch")).bounds(errors), column.is_valid())
+
+
+def standard_errors(sigmas: float) -> float:
+    """Return a number of standard errors as a float; raises ``ValueError`` for what is none."""
+    if isinstance(sigmas, bool) or not isinstance(sigmas, Real) or not 0 < sigmas < math.inf:
+        raise ValueError(f"bounds lie a number of standard errors above 0 away; got {shown(sigmas)}")
+    return float(sigmas)
+
+
 ACCESSORS: dict[str, Callable[..., pa.Array]] = {
     "quantile": quantile,
     "rank": rank,
@@ -136,7 +179,17 @@ ACCESSORS: dict[str, Callable[..., pa.Array]] = {
     "count": count,
     "min": min,
     "max": max,
+    "bounds": bounds,
 }
+
+
+def result_type(accessor: str) -> pa.DataType:
+    """Return the type of what an accessor reads.
+
+    >>> result_type("count")
+    DataType(int64)
+    """
+    return {"count": pa.int64(), "bounds": BOUNDS_TYPE}.get(accessor, pa.float64())
 
 
 def accessors_of(function: type[Function]) -> list[str]:
@@ -150,6 +203,7 @@ def accessors_of(function: type[Function]) -> list[str]:
         "count": function.name == "count" or "count" in function.answers_for or "count" in record,
         "min": "min" in record,
         "max": "max" in record,
+        "bounds": "bounds" in function.accessors,
     }
     return [name for name, can in able.items() if can]
 

@@ -1,4 +1,4 @@
-"""Accessors: one number a state, as Columns; they read states where they are, without a shuffle."""
+"""Accessors: one number or a few of each state, as Columns; they read states where they are, without a shuffle."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import DataType
 
 from aggr.asked_quantiles import check_quantiles
+from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
 from aggr.tables import accessors
 from spark_udaf.udaf.typed_udf import arrow_udf, column
@@ -155,7 +158,30 @@ def max(states: Column | str) -> Column:
     return _read("double", states, accessors.max)
 
 
-def _read(dtype: str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:
+def bounds(states: Column | str, sigmas: float = 2.0) -> Column:
+    """Read the estimate of each state, and what the true number lies between.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of approx_count_distinct.
+    sigmas : float above 0
+        How many standard errors each way.
+
+    Returns
+    -------
+    Column of struct
+        As `aggr.tables.accessors.bounds` returns it; null where a state is null.
+
+    Raises
+    ------
+    ValueError
+        If ``sigmas`` is no number above 0. States of a function that estimates no number fail the job, by name.
+    """
+    return _read(from_arrow_type(BOUNDS_TYPE), states, accessors.bounds, accessors.standard_errors(sigmas))
+
+
+def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., pa.Array], *arguments: Any) -> Column:
     def read(values: pa.Array) -> pa.Array:
         return accessor(values, *arguments)
 

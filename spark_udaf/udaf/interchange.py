@@ -1,4 +1,4 @@
-"""Interchange: columns of HdrHistogram V2 texts and DDSketch messages, for services in other languages."""
+"""Interchange: columns of HdrHistograms, DDSketch messages and Theta sketches, for services in other languages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
-from aggr import Dds, Function, Hdr
-from aggr.interchange import ddsketch_proto, hdr_v2
+from aggr import ApproxCountDistinct, Dds, Function, Hdr
+from aggr.interchange import ddsketch_proto, hdr_v2, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
 from aggr.tables.identify import function_of
 from spark_udaf.udaf.typed_udf import arrow_udf, column
@@ -144,6 +144,59 @@ def from_dds_proto(
         return ddsketch_proto.from_dds_proto(message_column, function, sums, mins, maxs, keys)
 
     result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
+    return result
+
+
+def to_theta_sketch(states: Column | str) -> Column:
+    """Write states of approx_count_distinct as Theta sketches, which Spark's own ``theta_…`` functions read.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of approx_count_distinct.
+
+    Returns
+    -------
+    Column of binary
+        As `aggr.interchange.theta_sketch.to_theta_sketch` writes them; null for a null state. States of another
+        function fail the job, by name.
+    """
+
+    def write(state_column: pa.Array) -> pa.Array:
+        function = cast(ApproxCountDistinct, _expect(state_column, ApproxCountDistinct))
+        return theta_sketch.to_theta_sketch(state_column, function)
+
+    result: Column = arrow_udf(write, "binary")(column(states))
+    return result
+
+
+def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
+    """Read Theta sketches, such as Spark's ``theta_sketch_agg`` writes, as states of approx_count_distinct.
+
+    Parameters
+    ----------
+    sketches : Column or str
+        Of binary.
+    k : int
+        How many hashes the states keep.
+
+    Returns
+    -------
+    Column of states
+        As `aggr.interchange.theta_sketch.from_theta_sketch` reads them; null for null. Damaged sketches fail the job,
+        by name.
+
+    Raises
+    ------
+    ValueError
+        If k is out of its range.
+    """
+    function = ApproxCountDistinct(k)
+
+    def read(sketch_column: pa.Array) -> pa.Array:
+        return theta_sketch.from_theta_sketch(sketch_column, function)
+
+    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
     return result
 
 

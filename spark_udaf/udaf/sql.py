@@ -22,13 +22,15 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 import aggr
 from aggr import Function, Groups
+from aggr.arrow.normalize import with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
 from aggr.registry import aliases
-from aggr.tables.accessors import ACCESSORS, accessors_of
+from aggr.tables.accessors import ACCESSORS, accessors_of, result_type
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
 from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
+from spark_udaf.udaf.set_operations import OPERATIONS, set_operation
 from spark_udaf.udaf.typed_udf import arrow_udf
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
         for word, dtype in kinds.items():
             if not free and any(dtype.id == taken.id for taken in takes):
                 udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
+    udfs |= {f"aggr_{aggr.ApproxCountDistinct.name}_{name}": set_operation(name) for name in OPERATIONS}
     for name, udf in udfs.items():
         spark.udf.register(name, udf)
     register_source(spark)
@@ -148,13 +151,14 @@ def _accessor(name: str) -> Any:
             if pa.types.is_nested(values.type):
                 raise TypeError(f"{parameters[0].name} must be a number; got {values.type}")
             distinct_values = pc.unique(values).drop_null()
-            numbers = pa.nulls(len(states), pa.int64() if name == "count" else pa.float64())
+            results = pa.nulls(len(states), result_type(name))
             for value in distinct_values:  # as a rule there is but one
                 rows = pc.fill_null(pc.equal(values, value), False)
-                numbers = pc.replace_with_mask(numbers, rows, read(states.filter(rows), _number(value.as_py())))
-            return numbers
+                its = with_nulls(read(states.filter(rows), _number(value.as_py())), rows)
+                results = pc.if_else(rows, its, results)
+            return results
 
-    return arrow_udf(accessor, "bigint" if name == "count" else "double")
+    return arrow_udf(accessor, from_arrow_type(result_type(name)))
 
 
 def _apply_parameters(

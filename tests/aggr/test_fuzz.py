@@ -28,6 +28,8 @@ from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import HISTOGRAM_TYPE, Histograms
 from aggr.interchange.ddsketch_proto import from_dds_proto, to_dds_proto
 from aggr.interchange.hdr_v2 import from_hdr_v2, to_hdr_v2
+from aggr.interchange.theta_sketch import from_theta_sketch, to_theta_sketch
+from tests.aggr.test_approx_count_distinct import SPARK
 from tests.fuzzing import TIMES, inputs
 
 RNG = np.random.default_rng(20)
@@ -70,6 +72,7 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "kurtosis": (aggr.Kurtosis(), pa.array(X)),
     "collect": (aggr.get("collect")(), EVENTS),
     "collect_set": (aggr.get("collect_set")(), pa.array(X.round())),
+    "approx_count_distinct": (aggr.ApproxCountDistinct(16), pa.array(X.round())),
     "count_distinct": (aggr.get("count_distinct")(), pa.array(X.round())),
 }
 SPECIAL = [0, 1, -1, 2, 63, 64, 127, 128, 2**15, -(2**15), 2**31 - 1, -(2**31), 2**60, 2**62, 2**63 - 1, -(2**63)]
@@ -262,6 +265,21 @@ def test_messages_of_ddsketch(keys):
         assert states is None or is_whole(function, states)
         read += states is not None
     assert read > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packed", [False, True])
+def test_bytes_of_theta_sketches(packed):
+    function, rng = aggr.ApproxCountDistinct(16), np.random.default_rng(8)
+    states = function.reduce(pa.array(X), IDS)
+    sketch = bytes.fromhex(SPARK) if packed else to_theta_sketch(states, function)[0].as_py()
+    read = refused = 0
+    for _ in inputs("Theta sketches", 800):
+        data = mutated(sketch, rng) if rng.random() < 0.9 else rng.bytes(int(rng.integers(0, 60)))
+        found = outcome(from_theta_sketch, pa.array([data], pa.binary()), function)
+        assert found is None or is_whole(function, found)
+        read, refused = read + (found is not None), refused + (found is None)
+    assert min(read, refused) > 10 * TIMES
 
 
 def test_buffers_that_lead_out_of_bounds():

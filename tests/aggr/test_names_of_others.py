@@ -16,8 +16,7 @@ THERE = {
     "quantile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
     "percentile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
     "approxQuantile": r"write dds\(x, quantiles=\[0.9, 0.99\]\), or hdr",
-    "nunique": r"write count_distinct\(x\), which counts exactly",
-    "approx_count_distinct": r"write count_distinct\(x\), which counts exactly",
+    "nunique": r"write count_distinct\(x\), which counts exactly, or approx_count_distinct\(x\)",
     "maxx": "did you mean 'max'",
 }
 

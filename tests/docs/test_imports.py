@@ -58,7 +58,7 @@ LAYERS = [
     ["aggr.iso8601"],
     ["aggr.sql"],
     ["aggr.values", "aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.input_types", "aggr.state_checks"],
-    ["aggr.histograms"],
+    ["aggr.histograms", "aggr.distinct"],
     ["aggr.function", "aggr.registry"],
     ["aggr.measure"],
     ["aggr.functions"],

@@ -45,7 +45,9 @@ def test_pages_without_spark():
 
 @pytest.mark.spark
 def test_pages_on_spark():
-    follow("how-to/existing-job.md", "how-to/percentile-approx.md", "how-to/nightly-rollup.md")
+    follow(
+        "how-to/existing-job.md", "how-to/percentile-approx.md", "how-to/distinct-counts.md", "how-to/nightly-rollup.md"
+    )
 
 
 def test_every_how_to_is_followed():

@@ -63,6 +63,8 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "top_k": (aggr.TopK(2), pa.StructArray.from_arrays([WORDS, FLOATS], names=["value", "by"])),
     "bottom_k": (aggr.BottomK(2), pa.StructArray.from_arrays([WHOLE, DECIMALS], names=["value", "by"])),
     "histogram": (aggr.Histogram((-2.25, 0, 5, 6)), FLOATS),
+    "approx_count_distinct": (aggr.ApproxCountDistinct(), WORDS),
+    "approx_count_distinct-float": (aggr.ApproxCountDistinct(16), FLOATS),
 }
 
 

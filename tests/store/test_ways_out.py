@@ -66,6 +66,7 @@ TYPES: dict[str, tuple[pa.DataType, list]] = {
 }
 NOT_IN_SPARK = {"u"}
 NUMBERS, EXACT = ["x", "tame", "f", "i", "byte", "n", "u", "price"], ["x", "tame", "f", "whole", "price"]
+HASHABLE = ["x", "f", "i", "n", "u", "text", "raw"]
 ORDERED = [name for name in TYPES if name != "w"]
 
 TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
@@ -109,6 +110,7 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.candlestick(one(NUMBERS), volume=one(["whole", "price", "x"]), **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.histogram(one(NUMBERS), edges=[-1, 0, 0.5, 100], **weighed),
+            lambda: aggr.approx_count_distinct(one(HASHABLE), k=draws.choice([16, 4096]), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
             *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,

@@ -1,0 +1,83 @@
+"""Item hashes: 63 bits for each value, the very ones that Apache DataSketches gives a value in its Theta sketches.
+
+Integers go by their value in 64 bits; floats by their bits as doubles, with one zero and one NaN; text by its bytes in
+UTF-8; bytes as they are. DataSketches has no rule for other types, and leaves out empty text and bytes, which here are
+a value like any other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.compiling.jit import Int, compiled
+from aggr.distinct.murmur3 import hash_bytes, hash_word
+from aggr.groups.numbers import Numbers
+from aggr.histograms.leb128 import Whole, of_arrow
+from aggr.input_types import InputTypes
+from aggr.values import Values
+
+HASHES, INTEGERS, DOUBLES = 0, 1, 2  # what words are
+_MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # of a double's bits
+_INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
+
+
+def _has_rule(dtype: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_string,
+        pa.types.is_binary,
+        pa.types.is_fixed_size_binary,
+    )
+    return any(test(dtype) for test in tests)
+
+
+HASHABLE = InputTypes(
+    "integers, floats, strings and bytes; cast others to strings",
+    "Of integers, floats, strings or bytes.",
+    _has_rule,
+)
+
+
+def words_by_group(values: Values) -> tuple[Whole, int]:
+    """Give values of a type that `HASHABLE` allows as words that `item_hash` takes, in the order of their groups.
+
+    Parameters
+    ----------
+    values : Values
+        None null.
+
+    Returns
+    -------
+    words : array of int64, shape (rows,)
+    kind : int
+        What they are: `HASHES`, `INTEGERS` or `DOUBLES`.
+
+    Examples
+    --------
+    >>> from aggr.groups.groups import Groups
+    >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
+    >>> words, kind == INTEGERS
+    (array([1, 3, 2]), True)
+    """
+    if pa.types.is_floating(values.array.type):
+        return values.floats.sorted_by_group.view(np.int64), DOUBLES
+    if not pa.types.is_integer(values.array.type):
+        return Numbers(hash_bytes(*of_arrow(values.array)), values.groups).sorted_by_group, HASHES
+    if values.array.type == pa.int64():
+        return values.numbers.sorted_by_group, INTEGERS
+    whole = values.array.to_numpy().astype(np.int64)  # the greatest uint64 is -1, as in DataSketches
+    return Numbers(whole, values.groups).sorted_by_group, INTEGERS
+
+
+@compiled
+def item_hash(word: Int, kind: Int) -> Int:
+    """Hash a word, unless it is a hash."""
+    if kind == HASHES:
+        return word
+    if kind == DOUBLES:
+        magnitude = word & _MAGNITUDE
+        if magnitude == 0 or magnitude > _INFINITY:
+            word = np.int64(0) if magnitude == 0 else _NAN
+    return hash_word(word)

@@ -1,0 +1,220 @@
+"""Least hashes: the field of a state that keeps the k smallest hashes of distinct values, a Theta sketch.
+
+    hashes of a group     3  9  5  3  14  7        k = 3
+    state                 hashes = 3 5 7           theta = 9, the least hash that has no room; 2^63 - 1 if all have
+
+So of a set of values there is one state, however they were split: what is among the k smallest of the whole is among
+those of every part that has it, and so is the one after them, or it is that part's theta. Hashes are even over all
+numbers from 0 to 2^63; ``retained / (theta / 2^63)`` estimates how many there are.
+
+Source: Bar-Yossef et al., "Counting distinct elements in a data stream", 2002; Dasgupta, Lang, Rhodes, Thaler,
+"A framework for estimating stream expression cardinalities", ICDT 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import Int, compiled
+from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
+from aggr.fields import Field
+from aggr.groups.groups import Groups, check_lengths
+from aggr.histograms.leb128 import Whole, of_arrow, to_arrow
+from aggr.values import Values
+
+Floats = NDArray[np.float64]
+
+SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # of 8 bytes each, ascending
+ALL = np.iinfo(np.int64).max  # theta where every hash is kept
+BOUNDS_TYPE = pa.struct(
+    [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
+)
+_SIZE = 8  # bytes of a hash
+_SPARSE = 2  # slots of a table a hash
+
+
+@dataclass(frozen=True, slots=True)
+class Sketches:
+    """``n`` sketches: each one's theta, and its hashes, ``hashes[places[row]:places[row + 1]]``.
+
+    Parameters
+    ----------
+    thetas : array of int64, shape (n,)
+    hashes : array of int64
+        Those of all sketches end to end, ascending in each.
+    places : array of int64, shape (n + 1,)
+    """
+
+    thetas: Whole
+    hashes: Whole
+    places: Whole
+
+    @classmethod
+    def of(cls, column: pa.StructArray) -> Sketches:
+        """Read a column of `SKETCH_TYPE`; a field of another type, or half a hash, raises `DamagedState`."""
+        column = field_of_type(column, SKETCH_TYPE)
+        data, places = of_arrow(column.field("hashes"))
+        if (np.diff(places) % _SIZE).any():
+            raise DamagedState("holds hashes of less than 8 bytes")
+        hashes = np.require(data[places[0] : places[-1]].view(np.int64), requirements="A")
+        return cls(column.field("theta").to_numpy(), hashes, (places - places[0]) // _SIZE)
+
+    def to_arrow(self) -> pa.StructArray:
+        """Write a column of `SKETCH_TYPE`."""
+        hashes = to_arrow(self.hashes.view(np.uint8), self.places * _SIZE)
+        return pa.StructArray.from_arrays([pa.array(self.thetas), hashes], fields=list(SKETCH_TYPE))
+
+    @property
+    def retained(self) -> Whole:
+        """How many hashes each has, shape (n,)."""
+        return np.diff(self.places)
+
+    @property
+    def are_empty(self) -> NDArray[np.bool_]:
+        """Which are known to be of no value, shape (n,)."""
+        empty: NDArray[np.bool_] = (self.retained == 0) & (self.thetas == ALL)
+        return empty
+
+    @property
+    def shares(self) -> Floats:
+        """The share of all hashes that lies below theta, shape (n,); 1 where every hash is kept."""
+        shares: Floats = self.thetas / 2.0**63
+        return shares
+
+    def bounds(self, sigmas: float) -> pa.StructArray:
+        """Read estimates and what they lie between, as `aggr.tables.accessors.bounds` returns them, shape (n,).
+
+        How many of all hashes fall below theta is binomial; the ends are those of its normal
+        approximation, as DataSketches has them for more than 120.
+        """
+        retained, share = self.retained, self.shares
+        spread = sigmas * np.sqrt((1.0 - share) / share)
+        lower, upper = _end(retained - 0.5, share, -spread) - 0.5, _end(retained + 0.5, share, spread) + 0.5
+        exact = self.thetas == ALL
+        columns = {
+            "estimate": retained / share,
+            "lower": np.where(exact, retained, np.maximum(lower, retained)),
+            "upper": np.where(exact, retained, upper),
+            "theta": share,
+            "retained": retained,
+        }
+        return pa.StructArray.from_arrays([pa.array(columns[f.name]) for f in BOUNDS_TYPE], fields=list(BOUNDS_TYPE))
+
+
+def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Floats:
+    """Find the number of which so many being retained would lie a spread away."""
+    scaled: Floats = np.maximum(retained, 0.0) / share
+    return scaled + spread * (spread + np.sqrt(spread**2 + 4.0 * scaled)) / 2.0
+
+
+@dataclass(frozen=True)
+class LeastHashes(Field):
+    """The field of a state that keeps the smallest hashes.
+
+    Parameters
+    ----------
+    k : int
+        How many.
+    """
+
+    k: int
+
+    def reduce(self, values: Values) -> pa.StructArray:
+        words, kind = words_by_group(values)
+        thetas = np.full(values.groups.n, ALL)
+        return Sketches(*_least(words, kind, values.groups.offsets, thetas, self.k)).to_arrow()
+
+    def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        check_lengths(len(column), groups, "sketches")
+        given = Sketches.of(column.take(pa.array(groups.rows_by_group)))
+        thetas = np.full(groups.n, ALL)
+        np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
+        return Sketches(*_least(given.hashes, HASHES, given.places[groups.offsets], thetas, self.k)).to_arrow()
+
+    def check(self, column: pa.StructArray) -> None:
+        sketches = Sketches.of(column)
+        if not _all_sound(sketches.thetas, sketches.hashes, sketches.places, self.k):
+            raise DamagedState(f"holds hashes that do not ascend, are not below theta, or are more than k={self.k}")
+
+
+@compiled
+def _least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
+    """Keep the k smallest distinct hashes below the theta of each group, which has ``words[starts[g]:starts[g + 1]]``.
+
+    A group's hashes go into a table in their order: where each belongs follows from its size, as they are even. One
+    that has twice as many as it may keep is cut to the k smallest, and what is not below the next is passed over.
+    """
+    n, room, most = len(thetas), np.int64(0), np.int64(0)
+    for group in range(n):
+        size = starts[group + 1] - starts[group]
+        room, most = room + min(size, k), max(most, size)
+    table = np.zeros((_SPARSE + 1) * min(most, 2 * k) + 4, np.int64)
+    kept, places, left = np.empty(room, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
+    for group in range(n):
+        at, theta = places[group], thetas[group]
+        limit = min(starts[group + 1] - starts[group], 2 * k)
+        scale = _SPARSE * limit / theta
+        count, used = np.int64(0), np.int64(0)
+        for i in range(starts[group], starts[group + 1]):
+            hashed = item_hash(words[np.uint64(i)], kind)
+            if 0 < hashed < theta:
+                slot = _put(table, hashed, scale)
+                count, used = count + (slot > 0), max(used, slot)
+                if count == limit and limit > k:
+                    theta = _drain(table, used, kept, at, k, theta)[1]
+                    scale, count, used = _SPARSE * limit / theta, np.int64(k), np.int64(0)
+                    for j in range(k):
+                        used = max(used, _put(table, kept[at + j], scale))
+        count, left[group] = _drain(table, used, kept, at, k, theta)
+        places[group + 1] = at + count
+    return left, kept[: places[n]].copy(), places
+
+
+@compiled
+def _put(table: Whole, hashed: Int, scale: float) -> Int:
+    """Put a hash into a table in its order; return the slot after the last that was written, 0 if it was there."""
+    slot: Int = np.uint64(np.int64(hashed * scale))
+    while 0 < table[slot] < hashed:
+        slot += np.uint64(1)
+    if table[slot] == hashed:
+        return np.int64(0)
+    while hashed:
+        table[slot], hashed = hashed, table[slot]
+        slot += np.uint64(1)
+    return np.int64(slot)
+
+
+@compiled
+def _drain(table: Whole, used: Int, kept: Whole, at: Int, k: Int, theta: Int) -> tuple[Int, Int]:
+    """Empty a table: its k smallest hashes to a place; return how many they are, and the next one, or else theta."""
+    count = np.int64(0)
+    for slot in range(used):
+        hashed = table[slot]
+        if hashed:
+            table[slot] = 0
+            if count < k:
+                kept[at + count] = hashed
+            elif count == k:
+                theta = hashed
+            count += 1
+    return min(count, np.int64(k)), theta
+
+
+@compiled
+def _all_sound(thetas: Whole, hashes: Whole, places: Whole, k: Int) -> bool:
+    for row in range(len(thetas)):
+        before = np.int64(0)
+        if places[row + 1] - places[row] > k:
+            return False
+        for i in range(places[row], places[row + 1]):
+            if hashes[i] <= before:
+                return False
+            before = hashes[i]
+        if before >= thetas[row]:
+            return False
+    return True

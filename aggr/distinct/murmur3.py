@@ -1,0 +1,88 @@
+"""MurmurHash3: 63 of its 128 bits for 64-bit machines, of numbers and of bytes, by the seed of Apache DataSketches.
+
+Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from aggr.compiling.jit import Int, compiled
+from aggr.histograms.leb128 import WORD, Bytes, Whole, word_at
+
+SEED = np.uint64(9001)  # of Apache DataSketches
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
+_M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
+_ALL = np.uint64(2**64 - 1)
+_BLOCK = 16  # bytes
+
+
+@compiled
+def hash_word(word: Int) -> Int:
+    """Hash a whole number of 64 bits as the eight bytes that it is, from its lowest on; from 0."""
+    return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD)
+
+
+@compiled
+def hash_bytes(data: Bytes, places: Whole) -> Whole:
+    """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``; from 0."""
+    hashes = np.empty(len(places) - 1, np.int64)
+    for row in range(len(hashes)):
+        at, end = places[row], places[row + 1]
+        size, h1, h2 = end - at, SEED, SEED
+        while at + _BLOCK <= end:
+            h1 = (_turned(h1 ^ _first_half(word_at(data, at)), 27) + h2) * _FIVE + _N1
+            h2 = (_turned(h2 ^ _second_half(word_at(data, at + WORD)), 31) + h1) * _FIVE + _N2
+            at += _BLOCK
+        if at + WORD < end:
+            h2 ^= _second_half(_last_word(data, at + WORD, end))
+        if at < end:
+            h1 ^= _first_half(_last_word(data, at, min(at + WORD, end)))
+        hashes[row] = _finished(h1, h2, size)
+    return hashes
+
+
+@compiled
+def _last_word(data: Bytes, at: Int, end: Int) -> Any:
+    """Show up to eight bytes as a word, the first lowest."""
+    if at + WORD <= len(data):
+        return word_at(data, at) & (_ALL >> np.uint64(8 * (at + WORD - end)))
+    word = np.uint64(0)
+    for i in range(end - at):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@compiled
+def _first_half(word: Any) -> Any:
+    return _turned(word * _C1, 31) * _C2
+
+
+@compiled
+def _second_half(word: Any) -> Any:
+    return _turned(word * _C2, 33) * _C1
+
+
+@compiled
+def _turned(word: Any, bits: Int) -> Any:
+    """Turn a word to the left, the bits that fall out coming in again."""
+    return (word << np.uint64(bits)) | (word >> np.uint64(64 - bits))
+
+
+@compiled
+def _finished(h1: Any, h2: Any, size: Int) -> Int:
+    """Mix both halves, and leave the lowest bit of the first out."""
+    h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
+    h1 += h2
+    h2 += h1
+    return np.int64((_mixed(h1) + _mixed(h2)) >> np.uint64(1))
+
+
+@compiled
+def _mixed(word: Any) -> Any:
+    word = (word ^ (word >> np.uint64(33))) * _M1
+    word = (word ^ (word >> np.uint64(33))) * _M2
+    return word ^ (word >> np.uint64(33))

@@ -1,0 +1,77 @@
+"""approx_count_distinct: how many distinct values there are, by the k smallest hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.distinct.item_hashes import HASHABLE
+from aggr.distinct.least_hashes import LeastHashes, Sketches
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.values import Values
+
+LEAST_K, MOST_K = 16, 1 << 26
+
+
+@dataclass(frozen=True)
+class ApproxCountDistinct(Function):
+    """Estimate how many distinct values a column has; up to k of them are counted exactly.
+
+    The state is a Theta sketch of Apache DataSketches, always trimmed: the k smallest 63-bit hashes. Both zeros are one
+    value, and all NaN are one. `aggr.tables.set_operations` intersects states.
+
+    Parameters
+    ----------
+    k : int, 16 to 2^26
+        How many hashes a state keeps, of 8 bytes each. The standard error is ``1 / sqrt(k)``, 1.6 % at 4096. It shapes
+        the state.
+
+    Raises
+    ------
+    ValueError
+        If k is out of its range.
+
+    References
+    ----------
+    Dasgupta, Lang, Rhodes, Thaler, "A framework for estimating stream expression cardinalities", ICDT 2016; the Theta
+    sketch of Apache DataSketches.
+
+    Examples
+    --------
+    >>> from aggr import approx_count_distinct
+    >>> approx_count_distinct("visitor", k=1024)
+    approx_count_distinct('visitor', k=1024)
+    """
+
+    k: int = 4096
+
+    name = "approx_count_distinct"
+    takes = HASHABLE
+    keeps = "the k smallest hashes, and the next one"
+    returns = "int64; 0 where there is nothing"
+    guarantee = "exact up to k distinct values; beyond, a standard error of 1/sqrt(k)"
+    accessors = frozenset({"bounds"})
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"k": pa.int32()}
+
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or not LEAST_K <= self.k <= MOST_K:
+            raise ValueError(
+                f"k, the hashes that a state keeps, must be a whole number from 16 to 2^26; got {shown(self.k)}"
+            )
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"sketch": LeastHashes(self.k)}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"sketch": LeastHashes(self.k).reduce(values)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        sketches = Sketches.of(states.field("sketch"))
+        return pa.array(np.rint(sketches.retained / sketches.shares).astype(np.int64))

@@ -1,0 +1,167 @@
+"""Set operations: what the values behind two columns of states of approx_count_distinct have in common, row by row.
+
+    left     visitors of Monday       union          those of either day
+    right    visitors of Tuesday      intersection   those of both
+                                      difference     those of Monday who did not come on Tuesday
+                                      jaccard        the share of those of both among those of either
+
+What is returned are states again, to be finished, or put into further operations; exact while theta is 2^63 - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import with_nulls
+from aggr.compiling.jit import Int, compiled
+from aggr.distinct.least_hashes import ALL, Sketches
+from aggr.functions.approx_count_distinct import ApproxCountDistinct
+from aggr.groups.groups import Groups
+from aggr.histograms.leb128 import Whole
+from aggr.state_checks import checked
+from aggr.tables.identify import function_of
+
+
+def union(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Unite the values of two columns of states: their merge, row by row.
+
+    Parameters
+    ----------
+    left, right : columns of states of approx_count_distinct, shape (n,)
+        Of one k.
+
+    Returns
+    -------
+    column of states, shape (n,)
+        Null where either is null.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For columns of other states, of unequal k or of unequal lengths.
+
+    Examples
+    --------
+    >>> from aggr import ApproxCountDistinct
+    >>> monday, tuesday = (ApproxCountDistinct().reduce(pa.array(x), Groups.single(3)) for x in ([1, 2, 3], [2, 3, 4]))
+    >>> ApproxCountDistinct().finish(union(monday, tuesday)).to_pylist()
+    [4]
+    """
+    function, pair, valid = _paired(left, right)
+    n = len(pair[0])
+    merged = function.merge(pa.concat_arrays(pair), Groups.of(np.tile(np.arange(n), 2), n))
+    return with_nulls(merged, valid)
+
+
+def intersection(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Keep the values that both columns of states have, row by row.
+
+    Parameters and errors are those of `union`. The estimate's error grows as the intersection is smaller than the
+    union; `aggr.tables.accessors.bounds` tells it.
+
+    Returns
+    -------
+    column of states, shape (n,)
+        Null where either is null.
+
+    Examples
+    --------
+    >>> from aggr import ApproxCountDistinct
+    >>> monday, tuesday = (ApproxCountDistinct().reduce(pa.array(x), Groups.single(3)) for x in ([1, 2, 3], [2, 3, 4]))
+    >>> ApproxCountDistinct().finish(intersection(monday, tuesday)).to_pylist()
+    [2]
+    """
+    return _chosen(left, right, True)
+
+
+def difference(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Keep the values of one column of states that another has not, row by row.
+
+    Parameters, errors and what is returned are those of `intersection`.
+
+    Examples
+    --------
+    >>> from aggr import ApproxCountDistinct
+    >>> monday, tuesday = (ApproxCountDistinct().reduce(pa.array(x), Groups.single(3)) for x in ([1, 2, 3], [2, 3, 4]))
+    >>> ApproxCountDistinct().finish(difference(monday, tuesday)).to_pylist()
+    [1]
+    """
+    return _chosen(left, right, False)
+
+
+def jaccard(left: pa.Array, right: pa.Array) -> pa.Array:
+    """Read how much two columns of states have in common, row by row: the share of their union.
+
+    Parameters and errors are those of `union`.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+        In [0, 1]; null where either is null, or both are empty. Its standard error is at most ``0.5 / sqrt(k)``.
+
+    Examples
+    --------
+    >>> from aggr import ApproxCountDistinct
+    >>> monday, tuesday = (ApproxCountDistinct().reduce(pa.array(x), Groups.single(3)) for x in ([1, 2, 3], [2, 3, 4]))
+    >>> jaccard(monday, tuesday).to_pylist()
+    [0.5]
+    """
+    _, pair, valid = _paired(left, right)
+    one, other = _sketches(pair)
+    thetas = np.minimum(one.thetas, other.thetas)
+    common = _among(one, other, thetas, True).retained
+    either = common + sum(_among(*sides, thetas, False).retained for sides in ((one, other), (other, one)))
+    return with_nulls(pa.array(common / np.maximum(either, 1), mask=either == 0), valid)
+
+
+def _chosen(left: pa.Array, right: pa.Array, common: bool) -> pa.Array:
+    function, pair, valid = _paired(left, right)
+    one, other = _sketches(pair)
+    nothing = one.are_empty | (other.are_empty & common)  # which is known exactly, whatever the other theta
+    thetas = np.where(nothing, ALL, np.minimum(one.thetas, other.thetas))
+    chosen = _among(one, other, thetas, common)
+    return with_nulls(function.pack({"sketch": chosen.to_arrow()}, len(thetas)), valid)
+
+
+def _paired(left: pa.Array, right: pa.Array) -> tuple[ApproxCountDistinct, list[pa.StructArray], pa.Array]:
+    """Check two columns; return their function, the rows in which neither is null, and which these are."""
+    function = function_of(left)
+    if not isinstance(function, ApproxCountDistinct):
+        raise TypeError(f"states of {function.name} are no sets; set operations take those of approx_count_distinct")
+    columns = [checked(function, states).states for states in (left, right)]
+    if len(left) != len(right):
+        raise ValueError(f"set operations go row by row; got {len(left)} states and {len(right)}")
+    valid = pc.and_(columns[0].is_valid(), columns[1].is_valid())
+    return function, [column.filter(valid) for column in columns], valid
+
+
+def _sketches(pair: Sequence[pa.StructArray]) -> list[Sketches]:
+    return [Sketches.of(states.field("sketch")) for states in pair]
+
+
+def _among(one: Sketches, other: Sketches, thetas: Whole, common: bool) -> Sketches:
+    """Keep what sketches have below theta, and others have as well, or have not."""
+    return Sketches(thetas, *_kept(one.hashes, one.places, other.hashes, other.places, thetas, common))
+
+
+@compiled
+def _kept(
+    hashes: Whole, places: Whole, others: Whole, other_places: Whole, thetas: Whole, common: bool
+) -> tuple[Whole, Whole]:
+    """Keep the hashes below theta that the other sketch of the row has, or those that it has not."""
+    kept, ends = np.empty(len(hashes), np.int64), np.zeros(len(places), np.int64)
+    at: Int = np.int64(0)
+    for row in range(len(thetas)):
+        other, end = other_places[row], other_places[row + 1]
+        for i in range(places[row], places[row + 1]):
+            while other < end and others[other] < hashes[i]:
+                other += 1
+            if hashes[i] < thetas[row] and (other < end and others[other] == hashes[i]) == common:
+                kept[at] = hashes[i]
+                at += 1
+        ends[row + 1] = at
+    return kept[:at].copy(), ends

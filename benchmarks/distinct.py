@@ -1,0 +1,124 @@
+"""Distinct counts: approx_count_distinct beside DuckDB's on one core, and on two beside Spark's own sketches.
+
+    python -m benchmarks.distinct [--quick] [--on-spark]
+
+All sides alternate in one process; ratios of medians are compared. DuckDB and "tiltframe" go from an integer key to
+counts; "tiltframe, reduce" is our kernel alone, with groups that are known.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import aggr
+from aggr.groups.groups import Groups, group_by
+from benchmarks.costs import Cost, show_grid
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.timing import alternate, one_core
+
+GROUPS = 36_000
+ONE, MANY = "one group", f"{GROUPS:,} groups"
+REDUCE, ANSWERS, DUCKDB = "tiltframe, reduce", "tiltframe", "DuckDB"
+THETA, APPROX = "theta_sketch_agg", "approx_count_distinct"
+SKETCH = aggr.approx_count_distinct("x")
+
+
+def sample(rows: int) -> pa.Table:
+    """Draw whole numbers, few of them twice, in random groups."""
+    rng = np.random.default_rng(11)
+    return pa.table({"g": rng.integers(0, GROUPS, rows), "x": rng.integers(0, 1 << 40, rows)})
+
+
+def local(table: pa.Table, rounds: int) -> list[Cost]:
+    """Time reducing, and answering, over one group and over many."""
+    import duckdb
+
+    costs = []
+    with duckdb.connect(config={"threads": 1}) as db:
+        db.register("arrow", table)
+        db.execute("CREATE TABLE rows AS SELECT * FROM arrow")
+        for case, sql in ((ONE, "{} FROM rows"), (MANY, "g, {} FROM rows GROUP BY g")):
+            query = "SELECT " + sql.format("approx_count_distinct(x)")
+            keys = [table.column("g").chunk(0)] if case == MANY else []
+            calls: dict[str, Callable[[], object]] = {
+                REDUCE: partial(_reduced, table, group_by(keys, len(table))[0]),
+                ANSWERS: partial(_answered, table, keys),
+                DUCKDB: partial(_asked, db, query),
+            }
+            seconds = alternate(list(calls.values()), rounds)
+            costs += [Cost(case, who, "", s / len(table) * 1e9) for who, s in zip(calls, seconds, strict=True)]
+    return costs
+
+
+def _reduced(table: pa.Table, groups: Groups) -> pa.Array:
+    """Reduce with groups that remember nothing of the last time."""
+    return SKETCH.reduce(table, Groups(groups.ids, groups.n))
+
+
+def _answered(table: pa.Table, keys: Sequence[pa.Array]) -> pa.Array:
+    return SKETCH.function.finish(SKETCH.reduce(table, group_by(keys, len(table))[0]))
+
+
+def _asked(db: Any, query: str) -> None:
+    db.execute(query).fetchnumpy()
+
+
+def spark(table: pa.Table, rounds: int) -> list[Cost]:
+    """Time answers from files by key, of our sketch and of Spark's own."""
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+    from benchmarks.jobs import session, throw_away
+
+    with tempfile.TemporaryDirectory() as folder, session() as running:
+        quarter = -(-len(table) // 4)
+        for start in range(0, len(table), quarter):
+            pq.write_table(table.slice(start, quarter), Path(folder) / f"{start}.parquet")
+        df = running.read.parquet(folder)
+        theta = F.theta_sketch_estimate(F.theta_sketch_agg("x"))
+        calls: dict[str, Callable[[], object]] = {
+            ANSWERS: lambda: throw_away(su.group_by(df, "g").agg(SKETCH)),
+            THETA: lambda: throw_away(df.groupBy("g").agg(theta)),
+            APPROX: lambda: throw_away(df.groupBy("g").agg(F.approx_count_distinct("x"))),
+        }
+        for call in calls.values():
+            call()
+        seconds = alternate(list(calls.values()), rounds)
+    return [Cost(MANY, who, "", 2 * s / len(table) * 1e9) for who, s in zip(calls, seconds, strict=True)]
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
+@click.option("--on-spark", is_flag=True, help="Spark, on two cores; otherwise DuckDB, on one.")
+def command(quick: bool, on_spark: bool) -> None:
+    """Compare with others' approximate distinct counts; exit status 1 if something that must hold does not."""
+    table = sample(2_000_000 if quick else 10_000_000).combine_chunks()
+    rounds = 3 if quick else 5
+    if on_spark:
+        costs = spark(table, rounds)
+        limits = [(MANY, ANSWERS, THETA, 0.5), (MANY, ANSWERS, APPROX, 1.0)]
+    else:
+        one_core()
+        costs = local(table, rounds)
+        limits = [(MANY, REDUCE, DUCKDB, 1.0), (ONE, REDUCE, DUCKDB, 1.0)]
+    show_grid(f"{len(table):,} rows, ns a row and core", costs, limits[0][2])
+    ns = {(cost.who, cost.what): cost.ns for cost in costs}
+    lines = [
+        MustHold(f"{ours} / {theirs}, {case}", most, ns[ours, case] / ns[theirs, case])
+        for case, ours, theirs, most in limits
+    ]
+    show_must_hold(lines)
+    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+
+
+if __name__ == "__main__":
+    command()
