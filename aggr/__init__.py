@@ -32,6 +32,9 @@ from aggr.calls import (
     count_distinct,
     covar,
     dds,
+    decayed_avg,
+    decayed_count,
+    decayed_sum,
     first,
     hdr,
     histogram,
@@ -67,6 +70,7 @@ from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
+from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -120,6 +124,9 @@ __all__ = [
     "CountDistinct",
     "Covar",
     "Dds",
+    "DecayedAvg",
+    "DecayedCount",
+    "DecayedSum",
     "First",
     "Function",
     "Groups",
@@ -162,6 +169,9 @@ __all__ = [
     "count_distinct",
     "covar",
     "dds",
+    "decayed_avg",
+    "decayed_count",
+    "decayed_sum",
     "each",
     "edge_cases",
     "first",
