@@ -33,6 +33,9 @@ from aggr.calls import (
     count_distinct,
     covar,
     dds,
+    decayed_avg,
+    decayed_count,
+    decayed_sum,
     first,
     hdr,
     histogram,
@@ -69,6 +72,7 @@ from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
+from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -123,6 +127,9 @@ __all__ = [
     "CountDistinct",
     "Covar",
     "Dds",
+    "DecayedAvg",
+    "DecayedCount",
+    "DecayedSum",
     "First",
     "Function",
     "Groups",
@@ -166,6 +173,9 @@ __all__ = [
     "count_distinct",
     "covar",
     "dds",
+    "decayed_avg",
+    "decayed_count",
+    "decayed_sum",
     "each",
     "edge_cases",
     "first",

@@ -13,6 +13,7 @@ from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.ddsketch import Dds
+from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -31,7 +32,7 @@ _OWN = (
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct),
     *(TopK, BottomK, Histogram),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
-    *(M4, Candlestick),
+    *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
 )
 register_own(*_OWN)
 for _function in _OWN:

@@ -81,6 +81,7 @@ ORDERED = InputTypes(
 NUMBERS = InputTypes("integers, floats and decimals", "Of integers, floats or decimals.", is_number)
 BOOLEANS = InputTypes("booleans", "Of booleans.", pa.types.is_boolean)
 INTEGERS = InputTypes("integers", "Of integers.", pa.types.is_integer)
+TIMES = InputTypes("timestamps", "Of timestamps.", pa.types.is_timestamp)
 SUMMABLE = InputTypes(
     "integers, floats, decimals of up to 38 digits", "Of integers, floats or decimals of up to 38 digits.", _is_summable
 )

@@ -125,6 +125,36 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def decayed_avg(
+        column: Column | str,
+        half_life: str = "1h",
+        as_of: str | None = None,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def decayed_count(
+        column: Column | str,
+        half_life: str = "1h",
+        as_of: str | None = None,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def decayed_sum(
+        column: Column | str,
+        half_life: str = "1h",
+        as_of: str | None = None,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def first(
         column: Column | str,
         *,
@@ -350,6 +380,33 @@ def dds(
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def decayed_avg(
+    column: Column | str,
+    half_life: str = "1h",
+    as_of: str | None = None,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def decayed_count(
+    column: Column | str,
+    half_life: str = "1h",
+    as_of: str | None = None,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def decayed_sum(
+    column: Column | str,
+    half_life: str = "1h",
+    as_of: str | None = None,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def first(

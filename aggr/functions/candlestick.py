@@ -44,6 +44,7 @@ class Candlestick(WeightedAvg):
     guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)
     takes_by_input: ClassVar = {EVENT_TIME: ORDERED}
+    counted_by = ()  # prices cannot be taken out again
     units: ClassVar = {"value": "unit", "volume": "weight_unit"}
     special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
     sums: ClassVar = {"products": "value·volume", "weights": "volume"}

@@ -42,6 +42,9 @@ def pairs(*names: str) -> pa.StructArray:
 
 
 EVENTS = pairs("value", "time")
+TIMED = pa.StructArray.from_arrays(
+    [EVENTS.field("value"), pa.array(RNG.integers(0, 300, 300), pa.timestamp("us"))], ["value", "time"]
+)
 STATES: dict[str, tuple[Function, pa.Array]] = {
     "count": (aggr.Count(), pa.array(X)),
     "max": (aggr.Max(), pa.array(X)),
@@ -64,6 +67,7 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "histogram": (aggr.Histogram((1, 5, 20, 100)), pa.array(X)),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
     "m4": (aggr.M4(), EVENTS),
+    "decayed_sum": (aggr.DecayedSum("1us"), TIMED),
     "candlestick": (
         aggr.Candlestick(),
         pa.StructArray.from_arrays([pa.array(X), pa.array(X[::-1]), EVENTS.field("time")], ["value", "volume", "time"]),

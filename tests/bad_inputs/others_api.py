@@ -52,6 +52,8 @@ ONE_COLUMN = (
     "kurtosis",
     "histogram",
     "approx_count_distinct",
+    "m4",
+    "decayed_avg",
 )
 EDGES = {
     "none": None, "text": "0,1", "one": [1], "nothing": [], "twice": [0, 1, 1], "descending": [2, 1], "nan": [0, float("nan")], "infinite": [0, float("inf")],
@@ -66,6 +68,8 @@ PARAMETERS = {
     "k": (lambda v: aggr.top_k("x", by="y", k=v), {**not_whole(), "zero": 0, "negative": -1, "huge": 2**31}),
     "edges": (lambda v: aggr.histogram("x", edges=v), EDGES),
     "max": (lambda v: aggr.collect("x", max=v), not_whole("none")),
+    "half_life": (lambda v: aggr.decayed_sum("x", v), {**not_text(), **bad_words(), "none of it": "0s", "months": "1mo", "too long": "101 years", "weeks": "9999w"}),
+    "as_of": (lambda v: aggr.decayed_count("x", as_of=v), {**not_text("none"), **bad_words(), "no such day": "2024-02-30"}),
 }  # fmt: skip
 DESCRIBED = {
     "nothing": {}, "none": None, "text": "sum", "list": ["sum"], "number": 5, "a function that is not there": {"function": "nope", "column": "x"},

@@ -54,6 +54,9 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "any_value": (aggr.AnyValue(), events(WORDS)),
     "range": (aggr.Range(), DECIMALS),
     "m4": (aggr.M4(), events(FLOATS)),
+    "decayed_sum": (aggr.DecayedSum("1us"), events(FLOATS)),
+    "decayed_avg": (aggr.DecayedAvg("3us"), events(WHOLE)),
+    "decayed_count": (aggr.DecayedCount("100ms", as_of="1970-01-01T00:00:01"), events(DECIMALS)),
     "candlestick": (
         aggr.Candlestick(),
         pa.StructArray.from_arrays([FLOATS, WHOLE, TIMES], names=["value", "volume", "time"]),

@@ -36,6 +36,7 @@ OTHERS = {
     "arg_min": {"by": "x"},
     "arg_max": {"by": "x"},
     "m4": {"by": "ts"},
+    **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count")},
     "candlestick": {"volume": "i", "by": "ts"},
     "bottom_k": {"by": "x"},
     "top_k": {"by": "x"},

@@ -70,6 +70,7 @@ HASHABLE = ["x", "f", "i", "n", "u", "text", "raw"]
 ORDERED = [name for name in TYPES if name != "w"]
 
 TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
+DECAYED, AS_OF = [aggr.decayed_sum, aggr.decayed_avg, aggr.decayed_count], [None, "9999-12-31T23:59:59.999999Z"]
 LATEST_TWO = {"max": 2, "keep": "latest"}
 
 
@@ -114,6 +115,12 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
             *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,
+            *[
+                lambda: draws.choice(DECAYED)(
+                    one(NUMBERS), draws.choice(["1m", "7d"]), as_of=draws.choice(AS_OF), **extras
+                )
+            ]
+            * lists,
             *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
         ]
     )()  # fmt: skip

@@ -1,0 +1,77 @@
+"""Powers of two with a fraction as exponent, correctly rounded, and so the same bits on every machine."""
+
+from __future__ import annotations
+
+from decimal import Context, Decimal
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.exact.double_double import Floats, fast_two_sum, two_product
+
+_EXACTLY = Context(prec=60)
+_STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
+_ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
+
+
+def power_of_two(tops: NDArray[np.int64], bottom: int) -> Floats:
+    """Compute ``2^(top / bottom)``, correctly rounded.
+
+    Parameters
+    ----------
+    tops : array of int64, shape (n,)
+        Each in ``[0, bottom)``.
+    bottom : int
+        From 1 and below 2^53.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+        Each in [1, 2].
+
+    Examples
+    --------
+    >>> power_of_two(np.array([0, 1, 2]), 4)
+    array([1.        , 1.18920712, 1.41421356])
+    """
+    high, low = _power(tops.astype(np.float64), np.array([float(bottom)]))
+    for i in np.flatnonzero((high + (low + high * _ERROR) != high) | (high + (low - high * _ERROR) != high)).tolist():
+        high[i] = float(_EXACTLY.power(Decimal(2), _EXACTLY.divide(Decimal(int(tops[i])), Decimal(bottom))))
+    return high
+
+
+def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
+    """Compute ``2^(j / 64) · e^(rest · ln 2)`` as double-doubles."""
+    near = tops / bottom
+    product, error = two_product(near, bottom)
+    below = ((tops - product) - error) / bottom
+    step = np.rint(near * _STEPS)
+    ln_high, ln_low, power_high, power_low = _tables()
+    rest = near - step / _STEPS
+    x, error = two_product(rest, ln_high)
+    x, x_low = fast_two_sum(x, error + rest * ln_low + below * ln_high)
+    square, error = two_product(x, x)
+    total, total_low = fast_two_sum(x, square / 2)
+    series = np.zeros(len(x))
+    for factorial in (40320, 5040, 720, 120, 24, 6):
+        series = 1 / factorial + x * series
+    total_low += x_low + error / 2 + x * x_low + x * square * series
+    base, base_low = power_high[step.astype(np.intp)], power_low[step.astype(np.intp)]
+    grown, error = two_product(base, total)
+    high, low = fast_two_sum(base, grown)
+    return fast_two_sum(high, low + (error + base_low + base * total_low + base_low * total))
+
+
+@cache
+def _tables() -> tuple[Floats, Floats, Floats, Floats]:
+    """Compute ln 2 and the powers of the steps, as double-doubles."""
+    powers = [_EXACTLY.power(Decimal(2), Decimal(j) / _STEPS) for j in range(_STEPS + 1)]
+    return *_pairs([_EXACTLY.ln(Decimal(2))]), *_pairs(powers)
+
+
+def _pairs(numbers: list[Decimal]) -> tuple[Floats, Floats]:
+    """Round numbers to double-doubles."""
+    high = [float(number) for number in numbers]
+    rest = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
+    return np.array(high), np.array(rest)

@@ -1,0 +1,316 @@
+"""decayed_sum, decayed_avg, decayed_count: a row counts half as much for each half-life that has passed since.
+
+    weight of a row = 2^(t / half_life), from 1970 on        as of a later time T, divided by 2^(T / half_life)
+
+Such weights never change, so that sums of them merge. They are kept apart by spans of 32 half-lives, of 2^32 each:
+
+    span    52 310       52 311       52 312       52 313        of the newest row
+            Σw, Σwx      Σw, Σwx      Σw, Σwx      Σw, Σwx       each over 2^(32·span)
+
+Only the four last spans are kept: a weight in an earlier one is below 2^-96 of the newest row's, and counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
+from aggr.arrow.microseconds import microseconds
+from aggr.duration import DAY, duration_text, read_duration
+from aggr.exact.expression import ExactNumbers
+from aggr.exact.number_columns import check_unit, kept_type, scale_of, unit_of, with_special
+from aggr.exact.powers_of_two import power_of_two
+from aggr.exact.row_sums import sum_exactly, sum_products
+from aggr.exact.superaccumulator import EXACT_TYPE, Limbs, check_exact, merge_exactly
+from aggr.fields import GREATEST, OR, UNIT, Field
+from aggr.function import EVENT_TIME, Function
+from aggr.functions.value_lists import check_neighbours, checked_entries, entries_of, lists_of
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import Numbers, extreme_by_group
+from aggr.input_types import SUMMABLE, TIMES
+from aggr.iso8601 import read_time
+from aggr.values import Values
+
+_HALVINGS = 32  # half-lives a span: one digit of an exact sum
+_SPANS = 4
+_LATER = 200  # spans, after which every sum has decayed to 0
+_LONGEST = 100 * 366 * DAY
+_SPAN_TYPE = pa.struct(
+    [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
+)
+
+Whole = NDArray[np.int64]
+
+
+class Spans(Field):
+    """The field of a state that lists sums by span, in their order, of the newest spans."""
+
+    def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
+        spans, owners = entries_of(field_of_type(column, pa.list_(_SPAN_TYPE)), groups)
+        cells = Cells.of(spans.field("span").to_numpy(), owners)
+        spans = spans.filter(pa.array(cells.kept))
+        sums = (merge_exactly(spans.field(name), cells.groups) for name in ("weights", "products"))
+        return cells.listed(OR.merge(spans.field("special"), cells.groups), *sums)
+
+    def check(self, column: pa.Array) -> None:
+        spans, lengths = checked_entries(field_of_type(column, pa.list_(_SPAN_TYPE)), _SPANS)
+        for field in _SPAN_TYPE:
+            refuse_nulls(spans.field(field.name))
+        numbers, special = (spans.field(name).to_numpy() for name in ("span", "special"))
+        check_neighbours(numbers[1:] > numbers[:-1], lengths)
+        ends, filled = np.cumsum(lengths)[lengths > 0], lengths[lengths > 0]
+        if (numbers[ends - 1] - numbers[ends - filled] >= _SPANS).any():
+            raise DamagedState(f"holds spans that are {_SPANS} or more apart")
+        if len(special) and not 0 <= special.min() <= special.max() <= 7:
+            raise DamagedState("has flags of special values that are none")
+        check_exact(spans.field("weights"))
+        check_exact(spans.field("products"))
+        if (Limbs.of_arrow(spans.field("weights")).signs() <= 0).any():
+            raise DamagedState("holds weights that do not add up to more than 0")
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """One cell for each group and each of its newest spans.
+
+    Parameters
+    ----------
+    newest : array of int64, shape (n,)
+        The newest span of each group.
+    kept : array of bool, shape (rows,)
+        Which rows are in one of its newest spans.
+    groups : Groups
+        The cell of each row that is kept.
+    """
+
+    newest: Whole
+    kept: NDArray[np.bool_]
+    groups: Groups
+
+    @classmethod
+    def of(cls, spans: Whole, groups: Groups) -> Cells:
+        """Find the cells of rows by their spans."""
+        newest = extreme_by_group(spans, groups, greatest=True)
+        ages = newest[groups.ids] - spans
+        kept = ages < _SPANS
+        ids = groups.ids[kept] * _SPANS + (_SPANS - 1 - ages[kept])
+        return cls(newest, kept, Groups.of(ids, groups.n * _SPANS))
+
+    def listed(self, special: pa.Array, weights: pa.Array, products: pa.Array) -> pa.ListArray:
+        """List the cells of each group that have rows; each array has all cells."""
+        filled = self.groups.counts() > 0
+        spans = np.repeat(self.newest, _SPANS) - np.tile(np.arange(_SPANS)[::-1], len(self.newest))
+        parts = [part.filter(pa.array(filled)) for part in (pa.array(spans), special, weights, products)]
+        entries = pa.StructArray.from_arrays(parts, fields=list(_SPAN_TYPE))
+        return lists_of(entries, filled.reshape(-1, _SPANS).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class DecayedSum(Function):
+    """Sum a column in which a row counts half as much for each half-life that has passed since its event time.
+
+    The state is of no time: it can be read as of any one from the newest row on. A row counts as long as it is less
+    than 96 half-lives older than the newest, and nothing once it is 128: its weight is below 2^-96 of the newest's. NaN
+    makes NaN, and so does inf with -inf. Times count in microseconds.
+
+    Parameters
+    ----------
+    half_life : str
+        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+    as_of : str, optional
+        The time that results are of, in ISO 8601, in UTC without an offset; by default that of the newest row of each
+        group. It only reads.
+
+    Raises
+    ------
+    ValueError
+        If ``half_life`` is no such length of time, or ``as_of`` no time; when it is read, if there are later rows.
+
+    References
+    ----------
+    Cormode, Shkapenyuk, Srivastava, Xu, "Forward decay: a practical time decay model for streaming systems" (2009).
+
+    Examples
+    --------
+    >>> from aggr import decayed_sum
+    >>> decayed_sum("clicks", half_life="30m")
+    decayed_sum('clicks', half_life='30m')
+    """
+
+    half_life: str = "1h"
+    as_of: str | None = None
+
+    name = "decayed_sum"
+    takes = SUMMABLE
+    takes_by_input: ClassVar = {EVENT_TIME: TIMES}
+    keeps = "exact Σw and Σwx of the last four spans of 32 half-lives, and the newest event time"
+    returns = "float64; null where there is nothing"
+    guarantee = "correctly rounded, of weights 2^(t / half_life) that are correctly rounded doubles"
+    inputs = ("value", EVENT_TIME)
+    answers_for = frozenset({"decayed_sum", "decayed_avg", "decayed_count"})
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"half_life": pa.string()}
+
+    def __post_init__(self) -> None:
+        length = read_duration(self.half_life, "half_life")
+        if not 1 <= length <= _LONGEST:
+            raise ValueError(f"half_life must be from 1us to 100 years, such as '1h'; got {shown(self.half_life)}")
+        object.__setattr__(self, "half_life", duration_text(length))
+        _ = self._asked
+
+    @cached_property
+    def _asked(self) -> int | None:
+        """The time that results are of, in microseconds."""
+        if self.as_of is None:
+            return None
+        try:
+            moment, _ = read_time(self.as_of)
+        except (TypeError, ValueError):
+            raise ValueError(f"as_of must be a time such as '2024-05-01T10:00:00Z'; got {shown(self.as_of)}") from None
+        naive = moment.tzinfo is None
+        return int(microseconds(pa.array([moment], pa.timestamp("us", None if naive else "UTC")))[0])
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        times = values.field(EVENT_TIME)
+        spans, weights = self._spans(microseconds(times.array))
+        cells = Cells.of(spans, values.groups)
+        rows = Values(values.array.field("value").filter(pa.array(cells.kept)), cells.groups)
+        weighed = Numbers(weights[cells.kept], cells.groups)
+        special = np.zeros(cells.groups.n, np.int8)
+        if rows.special is not None:
+            np.bitwise_or.at(special, cells.groups.ids, rows.special)
+        sums = sum_exactly([weighed]), sum_products(rows.parts, [weighed])
+        return {
+            "unit": unit_of(kept_type(rows.array.type), values.groups.n),
+            "newest": GREATEST.reduce(times),
+            "spans": cells.listed(pa.array(special), *sums),
+        }
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        if not pa.types.is_timestamp(states.field("newest").type):
+            raise DamagedState(f"its field 'newest' has type {states.field('newest').type}")
+        check_unit(states.field("unit"))
+        lengths = pc.list_value_length(states.field("spans")).to_numpy()
+        if not np.array_equal(lengths > 0, states.field("newest").is_valid()):
+            raise DamagedState("its newest time and its spans contradict each other")
+        last = states.field("spans").flatten().field("span").to_numpy()[np.cumsum(lengths)[lengths > 0] - 1]
+        newest, _ = self._spans(microseconds(states.field("newest").drop_null()))
+        if not np.array_equal(last, newest):
+            raise DamagedState("its newest time does not lie in its last span")
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        present = states.field("newest").is_valid().to_numpy(zero_copy_only=False)
+        results = np.zeros(len(states))
+        results[present] = self._read(states.filter(pa.array(present)))
+        return pa.array(results, mask=~present)
+
+    def _read(self, states: pa.StructArray) -> NDArray[np.float64]:
+        """Read results of states that have rows."""
+        newest = microseconds(states.field("newest"))
+        if self._asked is not None and len(newest) and newest.max() > self._asked:
+            late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
+            raise ValueError(f"as_of={self.as_of!r} is before the newest row, of {late}; give that time or a later one")
+        spans, owners = entries_of(states.field("spans"), Groups.each(len(states)))
+        last, weight = self._spans(newest if self._asked is None else np.full(len(newest), self._asked))
+        ends = np.cumsum(owners.counts()) - 1
+        newest_span = spans.field("span").to_numpy()[ends]
+        places = (spans.field("span").to_numpy() - newest_span[owners.ids]).astype(np.int16)
+        weights, products = (_at(spans.field(name), places, owners) for name in ("weights", "products"))
+        now = Limbs.of_arrow(sum_exactly([Numbers(weight, Groups.each(len(states)))]))
+        later = Limbs(now.digits, now.places, now.low + np.minimum(last - newest_span, _LATER))
+        scaled = ExactNumbers(products, scale_of(states.field("unit").type))
+        results = self._result(ExactNumbers(weights), scaled, ExactNumbers(later))
+        special = OR.merge(spans.field("special"), owners).to_numpy()
+        return results if self.name == "decayed_count" else with_special(results, special)
+
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+        """Read one number a state of Σw, Σwx, and the weight of a row of the time that is asked for."""
+        return products.over(now)
+
+    def _spans(self, times: Whole) -> tuple[Whole, NDArray[np.float64]]:
+        """Find the span of each time, and its weight over ``2^(32·span)``."""
+        length = read_duration(self.half_life, "half_life")
+        halvings = times // length
+        spans = halvings // _HALVINGS
+        fractions = power_of_two(times - halvings * length, length)
+        return spans, np.ldexp(fractions, halvings - spans * _HALVINGS)
+
+
+@dataclass(frozen=True)
+class DecayedAvg(DecayedSum):
+    """Take the mean of a column in which a row counts half as much for each half-life; see `decayed_sum`.
+
+    It is the same as of any later time.
+
+    Parameters
+    ----------
+    half_life : str
+        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+    as_of : str, optional
+        The time that results are of; as for `decayed_sum`.
+
+    Raises
+    ------
+    ValueError
+        As `decayed_sum` does.
+
+    Examples
+    --------
+    >>> from aggr import decayed_avg
+    >>> decayed_avg("latency_ms", half_life="5m")
+    decayed_avg('latency_ms', half_life='5m')
+    """
+
+    name, state_name = "decayed_avg", "decayed_sum"
+
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+        return products.over(weights)
+
+
+@dataclass(frozen=True)
+class DecayedCount(DecayedSum):
+    """Count rows, each of which counts half as much for each half-life that has passed since; see `decayed_sum`.
+
+    Parameters
+    ----------
+    half_life : str
+        Such as ``"1h"``: from a microsecond to a hundred years. It shapes the state.
+    as_of : str, optional
+        The time that results are of; as for `decayed_sum`.
+
+    Raises
+    ------
+    ValueError
+        As `decayed_sum` does.
+
+    Examples
+    --------
+    >>> from aggr import decayed_count
+    >>> decayed_count("user", half_life="7d")
+    decayed_count('user', half_life='7d')
+    """
+
+    name, state_name = "decayed_count", "decayed_sum"
+
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+        return weights.over(now)
+
+
+def _at(sums: pa.StructArray, places: NDArray[np.int16], owners: Groups) -> Limbs:
+    """Add up exact sums per group, each at its place on the grid."""
+    filled = pc.list_value_length(sums.field("limbs")).to_numpy() > 0
+    exponents = sums.field("exponent").to_numpy() + np.where(filled, places, 0)
+    moved = pa.StructArray.from_arrays([pa.array(exponents, pa.int16()), sums.field("limbs")], fields=list(EXACT_TYPE))
+    return Limbs.of_arrow(merge_exactly(moved, owners))
