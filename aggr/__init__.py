@@ -32,6 +32,8 @@ from aggr.calls import (
     count_distinct,
     covar,
     dds,
+    entropy,
+    exact_quantiles,
     first,
     hdr,
     histogram,
@@ -42,6 +44,8 @@ from aggr.calls import (
     max,
     mean,
     min,
+    mode,
+    per,
     r2,
     range,
     rms,
@@ -52,6 +56,7 @@ from aggr.calls import (
     sum,
     sum_of_squares,
     top_k,
+    value_counts,
     var,
     variance,
     weighted_avg,
@@ -73,11 +78,13 @@ from aggr.functions.histogram import Histogram
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
+from aggr.functions.per import Per
 from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.top_k import BottomK, TopK
+from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
@@ -120,6 +127,8 @@ __all__ = [
     "CountDistinct",
     "Covar",
     "Dds",
+    "Entropy",
+    "ExactQuantiles",
     "First",
     "Function",
     "Groups",
@@ -131,6 +140,8 @@ __all__ = [
     "Max",
     "Measure",
     "Min",
+    "Mode",
+    "Per",
     "PerGroup",
     "Range",
     "Rms",
@@ -141,6 +152,7 @@ __all__ = [
     "SumOfSquares",
     "TopK",
     "UnknownFunction",
+    "ValueCounts",
     "Var",
     "WeightedAvg",
     "any_value",
@@ -164,6 +176,8 @@ __all__ = [
     "dds",
     "each",
     "edge_cases",
+    "entropy",
+    "exact_quantiles",
     "first",
     "from_description",
     "get",
@@ -176,7 +190,9 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "mode",
     "names",
+    "per",
     "r2",
     "range",
     "register",
@@ -190,6 +206,7 @@ __all__ = [
     "sum_of_squares",
     "top_k",
     "unregister",
+    "value_counts",
     "var",
     "variance",
     "weighted_avg",
