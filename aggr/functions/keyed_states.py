@@ -111,7 +111,7 @@ class KeyedStates(Field):
         counts = np.bincount(owner, minlength=owners.n)
         if not self.sample:
             check_room("the map", counts, self.max, "or keep a sample of the keys by beyond='sample'")
-        crowded = (counts > self.max) | (thetas < ALL)
+        crowded = counts > self.max  # a part that is a sample has max keys: no more together, and they are the same
         if not crowded.any():
             return KeyGroups(groups, None, keys, owner, thetas)
         hashes, thetas = hash64(keys), thetas.copy()

@@ -91,10 +91,10 @@ def test_every_key_has_what_duckdb_groups():
 
 
 def test_the_first_keys_by_a_result():
-    of = {"n": count(), "top": max("ms")}
+    of = {"n": count(), "top": max("0 - ms")}
     for by, direction in ("n", "n DESC"), ("top", "top DESC NULLS LAST"):
         found = results(per("host", of=of, top=5, by=by))
-        asked = by_duckdb("count(*) AS n, max(ms) AS top")
+        asked = by_duckdb("count(*) AS n, max(-ms) AS top")
         for group, rows in itertools.groupby(asked, key=lambda row: row[0]):
             key = {"n": lambda row: -row[2], "top": lambda row: -np.inf if row[3] is None else -row[3]}[by]
             wanted = sorted(rows, key=lambda row: (row[3] is None and by == "top", key(row), row[1]))[:5]
