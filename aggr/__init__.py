@@ -36,6 +36,8 @@ from aggr.calls import (
     decayed_avg,
     decayed_count,
     decayed_sum,
+    entropy,
+    exact_quantiles,
     first,
     hdr,
     histogram,
@@ -46,6 +48,8 @@ from aggr.calls import (
     max,
     mean,
     min,
+    mode,
+    per,
     r2,
     range,
     rms,
@@ -56,6 +60,7 @@ from aggr.calls import (
     sum,
     sum_of_squares,
     top_k,
+    value_counts,
     var,
     variance,
     weighted_avg,
@@ -79,11 +84,13 @@ from aggr.functions.histogram import Histogram
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
+from aggr.functions.per import Per
 from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.top_k import BottomK, TopK
+from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
@@ -130,6 +137,8 @@ __all__ = [
     "DecayedAvg",
     "DecayedCount",
     "DecayedSum",
+    "Entropy",
+    "ExactQuantiles",
     "First",
     "Function",
     "Groups",
@@ -141,6 +150,8 @@ __all__ = [
     "Max",
     "Measure",
     "Min",
+    "Mode",
+    "Per",
     "PerGroup",
     "Range",
     "Rms",
@@ -151,6 +162,7 @@ __all__ = [
     "SumOfSquares",
     "TopK",
     "UnknownFunction",
+    "ValueCounts",
     "Var",
     "WeightedAvg",
     "any_value",
@@ -178,6 +190,8 @@ __all__ = [
     "decayed_sum",
     "each",
     "edge_cases",
+    "entropy",
+    "exact_quantiles",
     "first",
     "from_description",
     "get",
@@ -190,7 +204,9 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "mode",
     "names",
+    "per",
     "r2",
     "range",
     "register",
@@ -204,6 +220,7 @@ __all__ = [
     "sum_of_squares",
     "top_k",
     "unregister",
+    "value_counts",
     "var",
     "variance",
     "weighted_avg",

@@ -95,6 +95,17 @@ def read_value(text: str) -> Any:
         return _WORDS.get(text, text)
 
 
+def read_mapping(text: str) -> dict[str, str] | None:
+    """Read the parts of a mapping, ``{name: value, …}``; None if it is none.
+
+    >>> read_mapping("{'n': count(), p: dds(ms, [0.5, 0.99])}")
+    {'n': 'count()', 'p': 'dds(ms, [0.5, 0.99])'}
+    """
+    parts = split(text[1:-1]) if text[:1] == "{" and text[-1:] == "}" else None
+    pairs = [re.fullmatch(rf"({_QUOTED}|\w+)\s*:\s*(.+)", part, re.DOTALL) for part in parts or ()]
+    return {str(read_value(pair[1])): pair[2] for pair in pairs if pair} if pairs and all(pairs) else None
+
+
 def bound(
     call: Call,
     make: Callable[..., T],

@@ -20,17 +20,19 @@ from aggr.functions.histogram import Histogram
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
+from aggr.functions.per import Per
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
 from aggr.functions.top_k import BottomK, TopK
+from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.registry import register_own
 
 _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct),
-    *(TopK, BottomK, Histogram),
+    *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
 )

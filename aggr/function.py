@@ -118,6 +118,14 @@ class Function(ABC):
     def state_fields(self) -> Mapping[str, Field]:
         """Name the fields of the state, each with the operation that merges it."""
 
+    @property
+    def further_columns(self) -> tuple[str | None, ...]:
+        """The columns, or expressions, of its further `inputs` if its parameters name them; None for the event time.
+
+        Such a function has more `inputs` than its class, which are not given by name.
+        """
+        return ()
+
     @abstractmethod
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         """Reduce grouped values to the fields of one state per group.

@@ -79,7 +79,7 @@ class Measure:
         """Check the further inputs: as many as the function takes, and only event times may be left out."""
         name, inputs = self.function.name, self.function.inputs[1:]
         if not self.others:
-            object.__setattr__(self, "others", (None,) * len(inputs))
+            object.__setattr__(self, "others", self.function.further_columns or (None,) * len(inputs))
         if len(self.others) != len(inputs):
             raise ValueError(f"{name} takes {' and '.join(self.function.inputs)}; got {1 + len(self.others)} columns")
         for given, role in zip(self.others, inputs, strict=True):
@@ -270,7 +270,8 @@ class Measure:
 
     def named_inputs(self) -> dict[str, str | None]:
         """Return the columns of the further inputs, and of weights, by the words that they are given by."""
-        named = {keyword(role): name for role, name in zip(self.function.inputs[1:], self.others, strict=True)}
+        by_name = type(self.function).inputs[1:]  # others are named by the function's parameters
+        named = {keyword(role): name for role, name in zip(by_name, self.others, strict=False)}
         return named | ({WEIGHT: self.weight} if self.function.takes_weights else {})
 
     def _known(self, times: T | None) -> T:
@@ -320,7 +321,7 @@ def from_description(description: dict[str, Any]) -> Measure:
         )
     given = checked_mapping(description.get("parameters", {}), "parameters", "values by name")
     function = get(description["function"])(**{name: read(value) for name, value in given.items()})
-    roles = [keyword(role) for role in function.inputs[1:]]
+    roles = [keyword(role) for role in type(function).inputs[1:]]
     known = [FUNCTION, "parameters", "column", "where", *roles, *([WEIGHT] if function.takes_weights else [])]
     for part in description:
         if part not in known:

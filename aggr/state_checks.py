@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 
+from aggr.arguments import shortened
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.constant_column import is_constant
@@ -226,7 +227,8 @@ def _check_parameter(function: Layout, name: str, column: pa.Array, mine: pa.Arr
     for other in values:
         if not same_bits(pa.repeat(other, 1), mine):
             raise ValueError(
-                f"states of {function.name} with {name}={other} cannot be merged or read as {name}={mine[0]}; "
+                f"states of {function.name} with {name}={shortened(str(other))} cannot be merged or read as "
+                f"{name}={shortened(str(mine[0]))}; "
                 f"use the same {name} everywhere"
             )
 

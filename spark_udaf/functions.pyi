@@ -1,9 +1,11 @@
 """Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
+
+from aggr.measure import Measure
 
 class Functions:
     def __init__(self, df: DataFrame) -> None: ...
@@ -155,6 +157,25 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def entropy(
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def exact_quantiles(
+        column: Column | str,
+        max: int = 10000,
+        quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def first(
         column: Column | str,
         *,
@@ -220,6 +241,28 @@ class Functions:
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def mode(
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def per(
+        column: Column | str,
+        of: Mapping[str, Measure] | None = None,
+        max: int = 10000,
+        beyond: str = "error",
+        top: int | None = None,
+        by: str | None = None,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def r2(
         column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -267,6 +310,16 @@ class Functions:
         k: int = 10,
         *,
         where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def value_counts(
+        column: Column | str,
+        max: int = 10000,
+        top: int | None = None,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -409,6 +462,23 @@ def decayed_sum(
     where: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
+def entropy(
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def exact_quantiles(
+    column: Column | str,
+    max: int = 10000,
+    quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def first(
     column: Column | str,
     *,
@@ -457,6 +527,26 @@ def m4(
 ) -> Column: ...
 def max(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
 def min(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def mode(
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def per(
+    column: Column | str,
+    of: Mapping[str, Measure] | None = None,
+    max: int = 10000,
+    beyond: str = "error",
+    top: int | None = None,
+    by: str | None = None,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def r2(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
@@ -488,6 +578,15 @@ def top_k(
     k: int = 10,
     *,
     where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def value_counts(
+    column: Column | str,
+    max: int = 10000,
+    top: int | None = None,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def var(

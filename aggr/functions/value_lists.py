@@ -85,8 +85,7 @@ class ValueSet(Field):
 
     def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
         """List the distinct values of each group; both zeros are one value, and all NaN are one."""
-        if pa.types.is_floating(values.type):
-            values = pc.add(values, pa.scalar(0, values.type))
+        values = with_one_zero(values)
         keys = order_keys(values)
         order = np.lexsort((keys, groups.ids))
         keys, ids = keys[order], groups.ids[order]
@@ -97,11 +96,12 @@ class ValueSet(Field):
         return lists_of(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:
-        values, lengths = checked_entries(column, self.max)
-        keys = _checked_keys(values)
-        if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
-            raise DamagedState("holds -0.0, which is 0.0 in a set")
-        check_neighbours(keys[1:] > keys[:-1], lengths)
+        check_set(*checked_entries(column, self.max))
+
+
+def with_one_zero(values: pa.Array) -> pa.Array:
+    """Give floats one zero, as they have in sets; others stay as they are."""
+    return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
@@ -151,6 +151,14 @@ def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) ->
         )
 
 
+def check_set(values: pa.Array, lengths: NDArray[np.int64]) -> None:
+    """Raise `DamagedState` unless the values, end to end, are sets in their order, of so many each."""
+    keys = _checked_keys(values)
+    if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
+        raise DamagedState("holds -0.0, which is 0.0 in a set")
+    check_neighbours(keys[1:] > keys[:-1], lengths)
+
+
 def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
     """Return what is in lists, end to end, and the group each entry belongs to."""
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
@@ -184,6 +192,11 @@ def check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) ->
     within[starts[starts < len(within)]] = False
     if (within[1:] & ~in_order).any():
         raise DamagedState("holds values out of their order")
+
+
+def first_of_each(order: NDArray[np.intp], owners: Groups, most: int) -> NDArray[np.intp]:
+    """Keep the first of an order that goes group by group: at most so many of each."""
+    return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < most]
 
 
 def lists_of(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:

@@ -18,17 +18,19 @@ ROOT = Path(__file__).parents[2]
 CALLS, FILE = ROOT / "aggr" / "calls.pyi", ROOT / "spark_udaf" / "functions.pyi"
 CALLS_HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aggr.measure import Measure
 
 '''
 HEAD = '''"""Written by `python -m tests.aggr.test_function_signatures`, from the registry."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
+
+from aggr.measure import Measure
 '''
 
 

@@ -63,6 +63,8 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "bool_and": (aggr.BoolAnd(), pa.array(X > 1)),
     "first": (aggr.First(), EVENTS),
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
+    "per": (aggr.Per({"a": aggr.avg("x"), "n": aggr.count()}, 8, "sample"), pairs("of.x", "key")),
+    "value_counts": (aggr.ValueCounts(), pa.array(X.round())),
     "top_k": (aggr.TopK(4), pairs("value", "by")),
     "histogram": (aggr.Histogram((1, 5, 20, 100)), pa.array(X)),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
-from aggr.tables.row_hash import row_hashes
+from aggr.arrow.row_hash import row_hashes
 from tests.engines import FRAME, rows
 from tiltframe import rollup
 
@@ -60,7 +60,7 @@ def test_states_of_all_functions_hardly_collide():
     states = rollup(rows(20_000), FRAME)
     first, second = row_hashes(states.columns)
     assert len(np.unique(first)) == len(np.unique(second)) == states.num_rows
-    assert aggr.tables.row_hash.row_hashes(states.slice(7, 100).columns).tolist() == [
+    assert aggr.arrow.row_hash.row_hashes(states.slice(7, 100).columns).tolist() == [
         first[7:107].tolist(),
         second[7:107].tolist(),
     ]
@@ -68,7 +68,7 @@ def test_states_of_all_functions_hardly_collide():
 
 @pytest.mark.slow
 def test_compiled_or_not_the_bits_are_the_same(monkeypatch):
-    import aggr.tables.row_hash as module
+    import aggr.arrow.row_hash as module
 
     states = rollup(rows(300), FRAME)
     compiled = row_hashes(states.columns)

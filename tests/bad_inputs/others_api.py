@@ -54,10 +54,18 @@ ONE_COLUMN = (
     "approx_count_distinct",
     "m4",
     "decayed_avg",
+    "per",
+    "value_counts",
+    "exact_quantiles",
 )
 EDGES = {
     "none": None, "text": "0,1", "one": [1], "nothing": [], "twice": [0, 1, 1], "descending": [2, 1], "nan": [0, float("nan")], "infinite": [0, float("inf")],
     "true": [False, True], "texts": ["0", "1"], "beyond doubles": [0, 2**53 + 1], "beyond all": [0, 10**400], "set": {0, 1}, "nested": [[0, 1]], "many": [0.5] * 5000,
+}  # fmt: skip
+OF = {
+    "text": "n", "int": 5, "list": [aggr.count()], "nothing": {}, "a function": {"n": aggr.Count()}, "a call as text": {"n": "count()"},
+    "a name of a number": {5: aggr.count()}, "no name": {"": aggr.count()}, "key": {"key": aggr.count()}, "weights": {"n": aggr.count(weight="w")},
+    "a function that is not there": {"n": {"function": "nope"}}, "a description of nothing": {"n": {}}, "long": {"x" * 5000: "count()"},
 }  # fmt: skip
 PARAMETERS = {
     "accuracy": (lambda v: aggr.dds("x", relative_accuracy=v), {"none": None, "text": "1%", "zero": 0, "one": 1, "negative": -0.1, "nan": float("nan"), "infinite": float("inf"), "true": True, "list": [0.01], "long": "x" * 5000}),
@@ -66,6 +74,12 @@ PARAMETERS = {
     "hashes": (lambda v: aggr.approx_count_distinct("x", k=v), {**not_whole("none"), "fifteen": 15, "long": "9" * 5000}),
     "keep": (lambda v: aggr.collect("x", max=3, keep=v), {**not_text(), **bad_words()}),
     "k": (lambda v: aggr.top_k("x", by="y", k=v), {**not_whole(), "zero": 0, "negative": -1, "huge": 2**31}),
+    "of": (lambda v: aggr.per("x", of=v), OF),
+    "beyond": (lambda v: aggr.per("x", beyond=v), {**not_text(), **bad_words()}),
+    "top": (lambda v: aggr.per("x", top=v), {**not_whole("none"), "zero": 0}),
+    "top without by": (lambda v: aggr.per("x", of={"n": aggr.count(), "m": aggr.max("y")}, top=v), {"two results": 3}),
+    "by": (lambda v: aggr.per("x", by=v), {**not_text("none"), **bad_words()}),
+    "top of value_counts": (lambda v: aggr.value_counts("x", top=v), {**not_whole("none"), "zero": 0}),
     "edges": (lambda v: aggr.histogram("x", edges=v), EDGES),
     "max": (lambda v: aggr.collect("x", max=v), not_whole("none")),
     "half_life": (lambda v: aggr.decayed_sum("x", v), {**not_text(), **bad_words(), "none of it": "0s", "months": "1mo", "too long": "101 years", "weeks": "9999w"}),
@@ -97,7 +111,7 @@ def streamed(rows):
 
 CASES = [
     *(bad for call in ONE_COLUMN for bad in each(f"{call}(column)", COLUMNS, lambda w, v, call=call: getattr(aggr, call)(v), "name|column|expression|text")),
-    *(bad for call in ("dds", "hdr") for bad in each(f"{call}(quantiles)", QUANTILES, lambda w, v, call=call: getattr(aggr, call)("x", quantiles=v), "quantile")),
+    *(bad for call in ("dds", "hdr", "exact_quantiles") for bad in each(f"{call}(quantiles)", QUANTILES, lambda w, v, call=call: getattr(aggr, call)("x", quantiles=v), "quantile")),
     *(bad for name, (make, values) in PARAMETERS.items() for bad in each(f"aggr({name})", values, lambda w, v, make=make: make(v))),
     *(Bad(f"{call}({name}=1)", lambda w, call=call, name=name: getattr(aggr, call)("x", **{name: 1})) for call in ONE_COLUMN for name in ("nope", "quantile") if name not in inspect.signature(getattr(aggr, call)).parameters),
     *(Bad(f"from_description = {k}", lambda w, v=v: aggr.from_description(v)) for k, v in DESCRIBED.items()),

@@ -60,6 +60,24 @@ def store(tmp_path, lines, capfd):
 
 
 @pytest.mark.slow
+def test_a_map_of_other_calls_is_kept_and_read(tmp_path, lines, capfd):
+    """A map says what it keeps on the command line, in the store's own description, and to a second rollup."""
+    measure = "hosts=per(host, of={n: count(), 'worst': max(ms), errors: count(where='status >= 500')}, max=100)"
+    arguments = [lines, "--time", "ts", "--measure", measure, "--levels", "10s,1m", "--store", tmp_path / "maps"]
+    assert call(capfd, "rollup", *arguments)[0] == 0
+    later = [{"ts": "2024-05-01T10:00:07Z", "host": "b", "bytes": 1, "ms": 9.0, "status": 200}]
+    (tmp_path / "later.jsonl").write_text("".join(json.dumps(line) + "\n" for line in later))
+    assert call(capfd, "rollup", tmp_path / "later.jsonl", *arguments[1:])[0] == 0
+    out = call(capfd, "query", tmp_path / "maps", "--per", "1m", "--format", "json")[1]
+    a, b = json.loads(out.splitlines()[0])["hosts"]["entries"]
+    assert a == {"key": "a", "errors": 0, "n": 1, "worst": 1.5}
+    assert b == {"key": "b", "errors": 1, "n": 2, "worst": 9.0}
+    arguments[4] = "m=per(host, of={a: b})"
+    status, _, err = call(capfd, "rollup", *arguments)
+    assert status == 2
+    assert "cannot read 'b' as a measure" in err
+
+
 def test_rollup_and_query_in_processes_of_their_own(lines, tmp_path):
     folder = tmp_path / "store"
     status, out, err = run("rollup", lines, *ARGUMENTS, "--store", folder)

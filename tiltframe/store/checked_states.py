@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
+from aggr.arrow.row_hash import row_hashes
 from aggr.state_checks import made_here
 from aggr.tables.by_key import finish_by
-from aggr.tables.row_hash import row_hashes
 from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import checked_instants, labelled, merge_level
 from tiltframe.store.ranges import as_text

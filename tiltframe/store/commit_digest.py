@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from aggr.tables.row_hash import row_hashes
+from aggr.arrow.row_hash import row_hashes
 
 Digest: TypeAlias = tuple[int, int]  # of 64 bits each
 

@@ -8,7 +8,7 @@ from typing import Any
 import aggr
 from aggr import Measure, sql
 from aggr.arguments import shortened, shown
-from aggr.call_text import bound, read_call, read_value
+from aggr.call_text import bound, read_call, read_mapping, read_value
 from aggr.function import column_keywords
 
 
@@ -30,6 +30,8 @@ def measure_from(text: str) -> Measure:
     --------
     >>> measure_from("dds(latency_ms, quantiles=[0.5, 0.99])")
     dds('latency_ms', quantiles=[0.5, 0.99])
+    >>> measure_from("per(host, of={n: count(), p: dds(ms)}, max=1000)")
+    per('host', of={'n': count(), 'p': dds('ms')}, max=1000)
     """
     call = read_call(text)
     if call is None:
@@ -41,7 +43,10 @@ def measure_from(text: str) -> Measure:
     columns = {"column", *column_keywords(aggr.get(call.name))}
 
     def value(argument: str, parameter: str | None) -> Any:
-        return _column(argument) if parameter in columns else read_value(argument)
+        if parameter in columns:
+            return _column(argument)
+        known, calls = read_value(argument), read_mapping(argument)
+        return {name: measure_from(inner) for name, inner in calls.items()} if calls and known == argument else known
 
     measure = bound(call, maker, text, "a measure", value=value)
     try:

@@ -1,0 +1,171 @@
+"""Keyed states: in every state a map from keys to states of other functions; of too many keys, a sample.
+
+group 0    theta 2^63-1    ("a", n: 3, p: …)  ("c", n: 1, p: …)       keys in their order, each with its states
+
+Beyond `max` keys either nothing is kept but an error, or the `max` keys of the smallest hashes, whose states are those
+of all of their rows: a key that is among them in the end was among them in every part. theta is the least hash of those
+that have no room, so each key is kept with the probability theta / 2^63, and what is added up over the keys that are
+kept, divided by it, estimates the sum over all keys without bias.
+
+Source: Cohen, Kaplan, "Summarizing data using bottom-k sketches", PODC 2007.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.arrow.hash64 import ALL, hash64
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of, with_one_zero
+from aggr.groups.groups import Groups, group_by
+from aggr.state_checks import check_states, made_here
+
+_KEY = "key"
+
+
+class KeyGroups(NamedTuple):
+    """Rows, or states, by group and key, for the keys that are kept.
+
+    Parameters
+    ----------
+    groups : Groups
+        A group for each key of each of the groups, in their order, of the rows that are kept.
+    rows : array of bool, or None for all
+        Which rows are kept.
+    keys : array, shape (groups.n,)
+    owners : array of intp, shape (groups.n,)
+        The group that each key belongs to.
+    thetas : array of int64
+        One for each of the groups that own keys.
+    """
+
+    groups: Groups
+    rows: NDArray[np.bool_] | None
+    keys: pa.Array
+    owners: NDArray[np.intp]
+    thetas: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KeyedStates(Field):
+    """The field of a state that maps keys to states.
+
+    Parameters
+    ----------
+    functions : pairs of a name and a function
+        Whose states each key has.
+    max : int
+        How many keys a group may have.
+    sample : bool
+        Whether more are a sample; otherwise they are an error.
+    """
+
+    functions: tuple[tuple[str, Function], ...]
+    max: int
+    sample: bool = False
+
+    def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
+        """Group rows by their group and their key, none of which is null."""
+        return self._group(with_one_zero(keys), owners, np.full(owners.n, ALL))
+
+    def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
+        """Make maps of the states of each key, one column for each function."""
+        names = [_KEY, *(name for name, _ in self.functions)]
+        entries = pa.StructArray.from_arrays([keyed.keys, *states], names=names)
+        lists = lists_of(entries, np.bincount(keyed.owners, minlength=len(keyed.thetas)))
+        return pa.StructArray.from_arrays([pa.array(keyed.thetas), lists], names=["theta", "entries"])
+
+    def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
+        thetas = np.full(groups.n, ALL)
+        np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
+        entries, owners = entries_of(column.field("entries"), groups)
+        keyed = self._group(entries.field(_KEY), owners, thetas)
+        if keyed.rows is not None:
+            entries = entries.filter(pa.array(keyed.rows))
+        merged = [function.merge(made_here(entries.field(name)), keyed.groups) for name, function in self.functions]
+        return self.pack(keyed, [states.states for states in merged])
+
+    def finish(self, column: pa.StructArray) -> tuple[pa.StructArray, Groups]:
+        """Read the results of every key, end to end in structs, and the state that each key belongs to."""
+        entries, owners = entries_of(column.field("entries"), Groups.each(len(column)))
+        results = {name: function.finish(made_here(entries.field(name))) for name, function in self.functions}
+        columns = {_KEY: entries.field(_KEY), **results}
+        return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
+
+    def shares(self, column: pa.StructArray) -> NDArray[np.float64]:
+        """Read the share of all keys that each map has on average: 1 where it has all."""
+        thetas = column.field("theta").to_numpy()
+        shares: NDArray[np.float64] = np.where(thetas == ALL, 1.0, thetas / 2.0**63)
+        return shares
+
+    def _group(self, keys: pa.Array, owners: Groups, thetas: NDArray[np.int64]) -> KeyGroups:
+        groups, one = group_by([pa.array(owners.ids), keys], len(keys))
+        keys, owner = keys.take(pa.array(one)), owners.ids[one]
+        counts = np.bincount(owner, minlength=owners.n)
+        if not self.sample:
+            check_room("the map", counts, self.max, "or keep a sample of the keys by beyond='sample'")
+        crowded = counts > self.max  # a part that is a sample has max keys: no more together, and they are the same
+        if not crowded.any():
+            return KeyGroups(groups, None, keys, owner, thetas)
+        hashes, thetas = hash64(keys), thetas.copy()
+        among = crowded[owner]
+        thetas[crowded] = _next_hash(hashes[among], owner[among], thetas, crowded, self.max)
+        kept = hashes < thetas[owner]
+        rows = kept[groups.ids]
+        numbers = np.cumsum(kept) - 1
+        groups = Groups(numbers[groups.ids[rows]], int(kept.sum()))
+        return KeyGroups(groups, rows, keys.filter(pa.array(kept)), owner[kept], thetas)
+
+    def check(self, column: pa.Array) -> None:
+        names = [_KEY, *(name for name, _ in self.functions)]
+        if not pa.types.is_struct(column.type) or sorted(f.name for f in column.type) != ["entries", "theta"]:
+            raise DamagedState(f"has type {column.type}, not a struct of theta and entries")
+        entries, lengths = checked_entries(column.field("entries"), self.max)
+        if not pa.types.is_struct(entries.type) or [f.name for f in entries.type] != names:
+            raise DamagedState(f"has entries of type {entries.type}, not structs of {', '.join(names)}")
+        check_set(entries.field(_KEY), lengths)
+        self._check_thetas(field_of_type(column.field("theta"), pa.int64()).to_numpy(), entries.field(_KEY), lengths)
+        for name, function in self.functions:
+            states = entries.field(name)
+            try:
+                if states.null_count:
+                    raise DamagedState("is null in some states")
+                check_states(function, states, False, in_full=True)
+            except ValueError as problem:
+                raise DamagedState(f"has under {name!r}: {problem}") from None
+
+    def _check_thetas(self, thetas: NDArray[np.int64], keys: pa.Array, lengths: NDArray[np.int64]) -> None:
+        sampled = thetas < ALL
+        if not sampled.any():
+            return
+        if (
+            not self.sample
+            or (lengths[sampled] != self.max).any()
+            or (hash64(keys) >= np.repeat(thetas, lengths)).any()
+        ):
+            raise DamagedState("is a sample of other keys than those of the smallest hashes")
+
+
+def _next_hash(
+    hashes: NDArray[np.int64],
+    owners: NDArray[np.intp],
+    thetas: NDArray[np.int64],
+    crowded: NDArray[np.bool_],
+    room: int,
+) -> NDArray[np.int64]:
+    """Find the least hash that has no room in each crowded group, among its keys' and its parts' thetas."""
+    owners = np.concatenate([owners, np.flatnonzero(crowded)])
+    hashes = np.concatenate([hashes, thetas[crowded]])
+    order = np.lexsort((hashes, owners))
+    owners, hashes = owners[order], hashes[order]
+    new = np.append(True, (owners[1:] != owners[:-1]) | (hashes[1:] != hashes[:-1]))
+    firsts = np.flatnonzero(np.append(True, np.diff(owners[new]) != 0))
+    following: NDArray[np.int64] = hashes[new][firsts + room]
+    return following

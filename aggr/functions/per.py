@@ -1,0 +1,234 @@
+"""per: a map from each key to what other functions keep of its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_mapping, checked_name, checked_whole, nearest, shown
+from aggr.arrow import compute as pc
+from aggr.arrow.sort_keys import has_order, order_keys
+from aggr.fields import Field
+from aggr.function import EVENT_TIME, Function
+from aggr.functions.count import Count
+from aggr.functions.keyed_states import KeyedStates
+from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, lists_of
+from aggr.groups.groups import Groups
+from aggr.input_types import ORDERED
+from aggr.measure import Measure, from_description
+from aggr.parameters import repeated
+from aggr.values import Values
+
+ERROR, SAMPLE = "error", "sample"
+
+
+class Measures(dict[str, Measure]):
+    """Measures by name, in the order of names, that never change."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self.items()))
+
+
+@dataclass(frozen=True)
+class Per(Function):
+    """Keep a map from each key to the states of other functions over its rows.
+
+    Rows whose key is null are skipped. Both zeros are one key, and all NaN are one, the greatest.
+
+    Parameters
+    ----------
+    of : dict of name -> measure
+        What to compute for each key; by default ``{"n": count()}``. It shapes the state. Measures take no weight of
+        their own: the map's goes to all of them.
+    max : int
+        How many keys a group may have, at every level. It shapes the state, as does ``beyond``.
+    beyond : "error" or "sample"
+        What to do with more keys. A sample has the ``max`` keys of the smallest hashes, each with the results of all
+        of its rows, and ``share`` says which share of all keys that is. What is added up over its keys, divided by
+        ``share``, estimates the sum over all keys without bias, with a standard error of about
+        ``sqrt((1 / share - 1) Σx²)`` over all keys.
+    top : int, optional
+        List only so many keys, those whose result ``by`` is greatest, the greatest first; of equal ones, the least
+        keys. It only reads, as does ``by``.
+    by : str, optional
+        Which of the results decides; needed for ``top`` if there are several.
+
+    Raises
+    ------
+    ValueError
+        If ``of`` has no measure, or one with a weight of its own; if ``max`` or ``top`` is no whole number from 1,
+        ``beyond`` another word, or ``by`` the name of none of the results.
+
+    Examples
+    --------
+    >>> from aggr import count, dds, per
+    >>> per("host", of={"n": count(), "p": dds("ms")}, max=1000, top=10, by="n")
+    per('host', of={'n': count(), 'p': dds('ms')}, max=1000, top=10, by='n')
+    """
+
+    of: Mapping[str, Measure] | None = None
+    max: int = DEFAULT_MAX
+    beyond: str = ERROR
+    top: int | None = None
+    by: str | None = None
+
+    name = "per"
+    takes = ORDERED
+    keeps = "each key, and the states of its rows"
+    returns = "share, of all keys; entries, a list of key and results in the order of keys"
+    guarantee = "that of each function, up to max keys; beyond, for a sample of the keys, whose share is told"
+    inputs = ("key",)
+    takes_weights = True
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {
+        "of": pa.string(),
+        "max": pa.int32(),
+        "beyond": pa.string(),
+    }
+
+    def __post_init__(self) -> None:
+        measures = _checked_measures(self.of)
+        check_max(self.max)
+        if not isinstance(self.beyond, str) or self.beyond not in (ERROR, SAMPLE):
+            raise ValueError(f"beyond must be 'error' or 'sample'; got {shown(self.beyond)}")
+        if self.top is not None:
+            checked_whole(self.top, "top, the number of keys that are listed,", 1)
+            if self.by is None and len(measures) > 1:
+                raise ValueError(f"top needs by, the result that decides: one of {', '.join(measures)}")
+        if self.by is not None and not (isinstance(self.by, str) and self.by in measures):
+            raise ValueError(
+                f"by must be the name of a result; got {shown(self.by)}; {nearest(str(self.by), measures)}"
+            )
+        object.__setattr__(self, "of", measures)
+        object.__setattr__(self, "inputs", ("key", *map(_input_name, self.further_columns)))
+        object.__setattr__(self, "nullable_inputs", frozenset(self.inputs[1:]))
+        object.__setattr__(self, "takes_weights", all(m.function.takes_weights for m in measures.values()))
+
+    @property
+    def further_columns(self) -> tuple[str | None, ...]:
+        return tuple(dict.fromkeys(text for measure in self._measures.values() for text in _texts(measure)))
+
+    @property
+    def _measures(self) -> Measures:
+        assert isinstance(self.of, Measures)
+        return self.of
+
+    @property
+    def _map(self) -> KeyedStates:
+        functions = tuple((name, measure.function) for name, measure in self._measures.items())
+        return KeyedStates(functions, self.max, self.beyond == SAMPLE)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"map": self._map}
+
+    def state_function(self) -> Self:
+        measures = {name: _state_measure(measure) for name, measure in self._measures.items()}
+        return replace(super().state_function(), of=measures)
+
+    def parameter_columns(self, n: int) -> dict[str, pa.Array]:
+        described = {name: _state_measure(measure).describe() for name, measure in self._measures.items()}
+        given = {"of": json.dumps(described, ensure_ascii=False), "max": self.max, "beyond": self.beyond}
+        return {name: repeated(name, given[name], dtype, n) for name, dtype in self.state_parameters.items()}
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        several = len(self.inputs) > 1
+        self.takes.check(self.name, dtype.field("key").type if several else dtype)
+        for measure in self._measures.values():
+            if measure.where and not pa.types.is_boolean(kind := dtype.field(_input_name(measure.where)).type):
+                raise TypeError(f"where={measure.where!r} must be true or false; it is of type {kind}")
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        several = len(self.inputs) > 1
+        keyed = self._map.group(pc.struct_field(values.array, "key") if several else values.array, values.groups)
+        rows = values if keyed.rows is None else values.filter(keyed.rows)
+        rows = Values(rows.array, keyed.groups, rows.weights)
+        shared: dict[object, Values] = {}
+        states = []
+        for measure in self._measures.values():
+            if measure.reads not in shared:
+                shared[measure.reads] = _values_of(measure, rows)
+            states.append(measure.function.reduce(shared[measure.reads]))
+        return {"map": self._map.pack(keyed, states)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        maps = states.field("map")
+        results, owners = self._map.finish(maps)
+        if self.top is not None:
+            results, owners = self._first(results, owners, self.top)
+        lists = lists_of(results, owners.counts())
+        return pa.StructArray.from_arrays([pa.array(self._map.shares(maps)), lists], names=["share", "entries"])
+
+    def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
+        """Keep the keys of each state whose result is greatest, the greatest first."""
+        by = results.field(self.by or next(iter(self._measures)))
+        if not has_order(by.type):
+            raise ValueError(f"top goes by a result that has an order; {self.by!r} is {shown(by.type)}")
+        valid = by.is_valid().to_numpy(zero_copy_only=False)
+        ranks = np.zeros(len(by), np.int64)
+        ranks[valid] = order_keys(by.drop_null())
+        order = np.lexsort((~ranks, ~valid, owners.ids))  # stable, and keys are in their order
+        order = first_of_each(order, owners, top)
+        return results.take(pa.array(order)), Groups(owners.ids[order], owners.n)
+
+
+def _checked_measures(given: Any) -> Measures:
+    """Take measures by name: none for a count, their descriptions too, and these as JSON, as states have them."""
+    if given is None:
+        given = {"n": Measure(Count(), None)}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            raise ValueError(f"of must be a dict of measures such as {{'n': count()}}; got {shown(given)}") from None
+    measures = {}
+    for name, part in sorted(checked_mapping(given, "of", "measures by name").items()):
+        if checked_name(name, "a result in of") == "key":
+            raise ValueError("a result in of cannot be called 'key', as the key is; give it another name")
+        measure = from_description(part) if isinstance(part, dict) else part
+        if not isinstance(measure, Measure):
+            raise ValueError(
+                f"of must be a dict of measures such as {{'n': count()}}; got {shown(measure)} for {shown(name)}"
+            )
+        if measure.weight is not None:
+            raise ValueError(
+                f"{shown(name)} in of has a weight of its own, {shown(measure.weight)}; give it to per itself"
+            )
+        measures[name] = measure
+    if not measures:
+        raise ValueError("of must have at least one measure, say {'n': count()}")
+    return Measures(measures)
+
+
+def _state_measure(measure: Measure) -> Measure:
+    return replace(measure, function=measure.function.state_function())
+
+
+def _texts(measure: Measure) -> Iterator[str | None]:
+    """Give the columns, expressions and the condition that a measure reads; None for the frame's own event time."""
+    if measure.column is not None:
+        yield from (measure.column, *measure.others)
+    if measure.where is not None:
+        yield measure.where
+
+
+def _input_name(text: str | None) -> str:
+    return EVENT_TIME if text is None else f"of.{text}"
+
+
+def _values_of(measure: Measure, rows: Values) -> Values:
+    """Choose the inputs of a measure, and the rows of its condition."""
+    if measure.where is not None:
+        condition = pc.fill_null(pc.struct_field(rows.array, _input_name(measure.where)), False)
+        rows = rows.filter(condition.to_numpy(zero_copy_only=False))
+    if measure.column is None:
+        return Values(pa.array(rows.groups.ids), rows.groups, rows.weights)
+    texts = (measure.column, *measure.others)
+    columns = [pc.struct_field(rows.array, _input_name(text)) for text in texts]
+    inputs = measure.function.inputs
+    array = columns[0] if len(inputs) == 1 else pa.StructArray.from_arrays(columns, names=list(inputs))
+    return Values(array, rows.groups, rows.weights)

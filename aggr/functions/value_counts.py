@@ -1,0 +1,224 @@
+"""value_counts, mode, entropy, exact_quantiles: what is read of a count for each distinct value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_whole
+from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.functions.count import Count
+from aggr.functions.keyed_states import KeyedStates
+from aggr.functions.value_lists import DEFAULT_MAX, check_max, first_of_each, lists_of
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import sum_by_group
+from aggr.input_types import ORDERED
+from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class Mode(Function):
+    """Take the most frequent value of a column; of equally frequent ones, the least.
+
+    Both zeros are one value, and all NaN are one, the greatest. The state is that of `value_counts`.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import mode
+    >>> mode("status")
+    mode('status')
+    """
+
+    max: int = DEFAULT_MAX
+
+    name = "mode"
+    state_name = "value_counts"
+    takes = ORDERED
+    keeps = "each distinct value and its count"
+    returns = "the input's type; null where there is nothing"
+    guarantee = "exact; ties go to the least value"
+    answers_for = frozenset({"value_counts", "mode", "entropy", "exact_quantiles"})
+    takes_weights = True
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
+
+    def __post_init__(self) -> None:
+        check_max(self.max)
+
+    @property
+    def _map(self) -> KeyedStates:
+        return KeyedStates((("count", Count()),), self.max)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"values": self._map}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        keyed = self._map.group(values.array, values.groups)
+        counts = Count().reduce(Values(values.array, keyed.groups, values.weights))
+        return {"values": self._map.pack(keyed, [counts])}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        values, counts, owners = self._counted(states)
+        order = _most_frequent_first(counts, owners)
+        firsts = np.append(order, 0)[owners.offsets[:-1]]
+        return values.take(pa.array(firsts, mask=owners.counts() == 0))
+
+    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, NDArray[np.int64], Groups]:
+        """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
+        results, owners = self._map.finish(states.field("values"))
+        return results.field("key"), results.field("count").to_numpy(), owners
+
+
+@dataclass(frozen=True)
+class ValueCounts(Mode):
+    """Count each distinct value of a column, the most frequent first; of equally frequent ones, the least first.
+
+    Both zeros are one value, and all NaN are one, the greatest.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    top : int, optional
+        How many to list. It only reads.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` or ``top`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import value_counts
+    >>> value_counts("status", top=3)
+    value_counts('status', top=3)
+    """
+
+    top: int | None = None
+
+    name = "value_counts"
+    returns = "list of value and count, an int64; empty where there is nothing"
+    guarantee = "exact; ties go to the least value"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.top is not None:
+            checked_whole(self.top, "top, the number of values that are listed,", 1)
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        values, counts, owners = self._counted(states)
+        order = _most_frequent_first(counts, owners)
+        if self.top is not None:
+            order = first_of_each(order, owners, self.top)
+        columns = [values.take(pa.array(order)), pa.array(counts[order])]
+        lengths = np.bincount(owners.ids[order], minlength=owners.n)
+        return lists_of(pa.StructArray.from_arrays(columns, names=["value", "count"]), lengths)
+
+
+@dataclass(frozen=True)
+class Entropy(Mode):
+    """Take the entropy of a column in bits: how evenly its rows are spread over its distinct values.
+
+    0 for one value, ``log2(n)`` for n values that are equally frequent. The state is that of `value_counts`.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1.
+
+    Examples
+    --------
+    >>> from aggr import entropy
+    >>> entropy("route")
+    entropy('route')
+    """
+
+    name = "entropy"
+    state_name = "value_counts"
+    returns = "float64; null where there is nothing"
+    guarantee = "exact counts; a sum of logarithms in the order of values"
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        _, counts, owners = self._counted(states)
+        totals = sum_by_group(counts, owners)
+        shares = counts / totals[owners.ids]
+        bits = np.bincount(owners.ids, -shares * np.log2(shares), minlength=owners.n)
+        return pa.array(bits + 0.0, mask=totals == 0)
+
+
+@dataclass(frozen=True)
+class ExactQuantiles(Mode):
+    """Read exact quantiles of a column that has few distinct values; NaN is greater than all numbers.
+
+    The quantile q of n values is the one at rank ``floor(q (n - 1))`` from 0, as in `dds`. The state is that of
+    `value_counts`.
+
+    Parameters
+    ----------
+    max : int
+        How many distinct values a group may have, at every level; more are an error. It shapes the state.
+    quantiles : sequence of float in [0, 1]
+        Which to read. They only read.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, or a quantile lies outside [0, 1].
+
+    Examples
+    --------
+    >>> from aggr import exact_quantiles
+    >>> exact_quantiles("rating", quantiles=[0.5])
+    exact_quantiles('rating', quantiles=[0.5])
+    """
+
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float]"})
+
+    name = "exact_quantiles"
+    state_name = "value_counts"
+    returns = "quantiles, each of the input's type; null where there is nothing"
+    guarantee = "exact"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        values, counts, owners = self._counted(states)
+        totals, begins = sum_by_group(counts, owners), owners.offsets[:-1]
+        ends = np.cumsum(counts)  # it may go round beyond int64; differences within a state do not
+        ends -= np.append(0, ends)[begins][owners.ids]
+        results = []
+        for q in self.quantiles:
+            ranks = capped_ranks(np.floor(q * (totals - 1.0)), totals)
+            before = sum_by_group((ends <= ranks[owners.ids]).astype(np.int64), owners)
+            results.append(values.take(pa.array(begins + before, mask=totals == 0)))
+        return record(self.quantiles, results, values.type)
+
+
+def _most_frequent_first(counts: NDArray[np.int64], owners: Groups) -> NDArray[np.intp]:
+    """Order the values of each state by their counts; those in the order of values stay so if these are equal."""
+    order: NDArray[np.intp] = np.lexsort((-counts, owners.ids))
+    return order
