@@ -34,12 +34,14 @@ class CannotSubtract(ValueError):
     row : int
         Of the first such state.
     reason : str
+    where : str
+        Which state it is, if names are known.
     """
 
-    def __init__(self, row: int, reason: str) -> None:
-        """Note the state and the reason; whoever knows the names says them."""
-        super().__init__(f"rows cannot be taken out of the state in row {row}: {reason}")
-        self.row, self.reason = row, reason
+    def __init__(self, row: int, reason: str, where: str = "") -> None:
+        """Say which state it is, and the reason."""
+        super().__init__(f"rows cannot be taken out of {where or f'the state in row {row}'}: {reason}")
+        self.row, self.reason, self.where = row, reason, where
 
 
 class Field(ABC):

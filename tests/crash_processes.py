@@ -91,6 +91,19 @@ def read(path: str, acknowledge, levels: str = "all") -> None:
         acknowledge(most["10m"] // 4)
 
 
+def retract(path: str, acknowledge, writer: str = "w") -> None:
+    """Take out what a writer has committed, commit by commit, as one who erases it."""
+    store = FrameStore(path)
+    number = last_of(store, "eraser")
+    if number >= 0:
+        assert not store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
+    while True:
+        if number < last_of(store, writer) - 1:
+            number += 1
+            assert store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
+            acknowledge(number)
+
+
 GENERATIONS = 3
 
 

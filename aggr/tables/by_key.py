@@ -19,7 +19,7 @@ from aggr import sql
 from aggr.arguments import listed, nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
-from aggr.fields import CannotSubtract
+from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.function import CANNOT_SUBTRACT, Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
@@ -134,7 +134,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
     at = place[groups.ids[states.num_rows :]]
     if (at < 0).any():
         row = int(np.argmax(at < 0))
-        raise CannotSubtract(row, f"there are no states at {_row_text(gone.select(keys), row)}")
+        raise CannotSubtract(row, NOT_THERE, f"what is at {_row_text(gone.select(keys), row)}")
     empty, after = np.ones(len(at), np.bool_), np.arange(states.num_rows)
     after[at] = states.num_rows + np.arange(len(at))
     for name, function in functions.items():
@@ -146,7 +146,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
         except CannotSubtract as error:
             row = int(rows[error.row])
             where = f" at {_row_text(gone.select(keys), row)}" * bool(keys)
-            raise CannotSubtract(row, f"{name}, {function!r}{where}: {error.reason}") from None
+            raise CannotSubtract(row, error.reason, f"{name}, {function.name}{where}") from None
         empty &= known
         empty[rows] &= function.row_counts(rest) == 0
         left = np.full(len(at), -1)
@@ -161,7 +161,7 @@ def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions
 
 def check_subtractable(functions: Mapping[str, Function]) -> None:
     """Raise ``TypeError`` that names the columns of states out of which rows cannot be taken."""
-    fixed = [f"{name}, {function!r}" for name, function in functions.items() if not function.counted_by]
+    fixed = [f"{name} ({function.name})" for name, function in functions.items() if not function.counted_by]
     if fixed:
         raise TypeError(CANNOT_SUBTRACT.format(f"the states of {listed(fixed)}"))
 

@@ -133,13 +133,13 @@ def test_tables_are_subtracted_key_by_key():
 
 def test_tables_name_the_measure_and_the_key():
     rows = pa.table({"host": ["a", "b"], "day": [1, 2], "ms": [1.0, 2.0]})
-    with pytest.raises(CannotSubtract, match="there are no states at host='a', day=5"):
+    with pytest.raises(CannotSubtract, match="what is at host='a', day=5: they are not in it"):
         aggr.subtract(table_of(rows), table_of(pa.table({"host": ["a"], "day": [5], "ms": [1.0]})))
     more = pa.concat_tables([rows, rows.slice(1)])
-    with pytest.raises(CannotSubtract, match=r"p, Dds.* at host='b', day=2: the least value"):
+    with pytest.raises(CannotSubtract, match="p, dds at host='b', day=2: the least value"):
         aggr.subtract(table_of(more), table_of(rows.slice(1)))
     fixed = reduce_by(rows, {"host": rows["host"].combine_chunks()}, plan({"low": aggr.min("ms"), "n": aggr.count()}))
-    with pytest.raises(TypeError, match=r"the states of low, Min\(\), which do not tell"):
+    with pytest.raises(TypeError, match=r"the states of low \(min\), which do not tell"):
         aggr.subtract(fixed, fixed)
     with pytest.raises(ValueError, match="two tables of the same columns"):
         aggr.subtract(fixed, fixed.drop_columns(["low"]))

@@ -246,6 +246,8 @@ CASES = [
     *each("check_states(states)", NOT_SCHEMAS, lambda w, v: w.store.check_states(v), "schema"),
     *each("fresh check_states(states)", NOT_SCHEMAS, lambda w, v: w.fresh.check_states(v), "schema"),
     *each("store.verify(progress)", {"none": None, "int": 5, "text": "progress", "true": True, "schema": STATES.schema}, lambda w, v: w.store.verify(v), "progress"),
+    *each("retract(states)", not_tables("no columns", "other columns"), lambda w, v: w.store.retract(v, "w", 1), "states"),
+    *each("retract(writer)", NOT_WRITERS, lambda w, v: w.store.retract(w.states, v, 1), "writer"),
     *each("FrameStore(durable)", {**not_text("true"), "text": "yes", "one": 1}, lambda w, v: FrameStore(w.path, durable=v), "durable", "True or False"),
     *(
         Bad(f"FrameStore(new, frame) = of {name}", lambda w, level=level: FrameStore(w.new, TiltFrame([level], "ts", {"n": aggr.count()})).ensure_created(rollup(w.rows, TiltFrame([level], "ts", {"n": aggr.count()})).schema), ("store",))

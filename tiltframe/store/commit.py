@@ -10,7 +10,7 @@ transactions and of Flink's two-phase sinks.)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
@@ -21,7 +21,7 @@ from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, START, TiltFrame
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.commit_digest import fingerprint, states_digest, total
+from tiltframe.store.commit_digest import Digest, fingerprint, states_digest, total
 from tiltframe.store.errors import CommitConflict, OtherFrame
 from tiltframe.store.manifest import Manifest, generation_in
 from tiltframe.store.recorded import snapshot_of, values_of
@@ -141,7 +141,7 @@ class Commit:
         try:
             for level, states in levels:
                 if level == self.frame.levels[0]:
-                    receipt.digests.append(self._digests(states))
+                    receipt.digests.append(self.digests(states))
                 waiting.setdefault(level.name, []).append(states)
                 if sum(table.nbytes for table in waiting[level.name]) >= _WRITTEN_BYTES:
                     receipt.parts.extend(self._written(level, waiting.pop(level.name)))
@@ -156,8 +156,8 @@ class Commit:
     def _written(self, level: TimeWindow, tables: list[pa.Table]) -> list[Part]:
         return [] if self.there else self.backend.write(level, pa.concat_tables(tables))
 
-    def _digests(self, states: pa.Table) -> list[tuple[int, int]]:
-        """Sum up states as the frame has them, and as earlier frames had those that have no other columns."""
+    def digests(self, states: pa.Table) -> list[Digest]:
+        """Sum up states of the finest level as the frame has them, and as earlier frames without other columns had."""
         named = [[column.name for column in self.frame.states], *(self.manifest.earlier if self.there else ())]
         fitting = [names for names in named if set(names) <= set(states.column_names)]
         return [states_digest(states, [START, *self.frame.keys, *names]) for names in fitting]
@@ -186,7 +186,38 @@ class Commit:
         parts = [part for receipt in each for part in receipt.parts]
         digests = [digests for receipt in each for digests in receipt.digests]
         totals = [total(of) for of in zip(*digests, strict=True)] or [(0, 0)]
-        states = [fingerprint(self.number, digest) for digest in totals]
+        try:
+            added = self.once(totals, lambda snapshot: (parts, ()))
+        except (CommitConflict, OtherFrame):
+            self.backend.discard(parts)
+            raise
+        if not added:
+            self.backend.discard(parts)
+        return added
+
+    def once(
+        self, digests: Sequence[Digest], derive: Callable[[Snapshot], tuple[Sequence[Part], Sequence[Part]]]
+    ) -> bool:
+        """Commit what is derived of a snapshot, unless the number is there; again if someone else was faster.
+
+        Parameters
+        ----------
+        digests : list
+            Of what it brings, as `digests` sums it up.
+        derive : function of a snapshot
+            Returns the parts to add and those to remove.
+
+        Returns
+        -------
+        bool
+            Whether it was new.
+
+        Raises
+        ------
+        CommitConflict, OtherFrame
+            As `commit`.
+        """
+        states = [fingerprint(self.number, digest) for digest in digests]
         record = f"{OWN}writer {self.writer}"
 
         def attempt() -> bool:
@@ -199,17 +230,11 @@ class Commit:
             check_replacing(snapshot, self.replacing)
             kept = dict([*known.items(), (str(self.number), states[0])][-KEPT:])
             texts = {record: json.dumps({"last": self.number, "states": kept}), **self.recorded}
-            self.backend.commit(parts, (), texts, snapshot)
+            add, remove = derive(snapshot)
+            self.backend.commit(add, remove, texts, snapshot)
             return True
 
-        try:
-            added = retry_on_conflict(attempt)
-        except (CommitConflict, OtherFrame):
-            self.backend.discard(parts)
-            raise
-        if not added:
-            self.backend.discard(parts)
-        return added
+        return retry_on_conflict(attempt)
 
 
 @dataclass(frozen=True)

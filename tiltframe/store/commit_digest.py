@@ -40,6 +40,16 @@ def total(digests: Iterable[Sequence[int]]) -> Digest:
     return first, second
 
 
+def negated(digest: Digest) -> Digest:
+    """Tell states that are taken out from those that are brought.
+
+    >>> total([negated((1, 2**63)), (1, 2**63)])
+    (0, 0)
+    """
+    first, second = digest
+    return -first % 2**64, -second % 2**64
+
+
 def fingerprint(number: int, digest: Sequence[int]) -> str:
     """Tell a commit by sixteen digits."""
     return hashlib.sha256(f"{number} {digest[0]} {digest[1]}".encode()).hexdigest()[:16]

@@ -30,6 +30,7 @@ from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query, asking
 from tiltframe.store.recorded import checked_records, expected_texts, snapshot_of, values_of
 from tiltframe.store.retention import checked_retention
+from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import evolve, retain
 from tiltframe.tabular import table_of
@@ -327,6 +328,65 @@ class FrameStore(Maintenance):
         self._backend.check_values(states)
         made = self._begin(states.schema, writer, commit, recorded, replacing)
         return made.commit([made.write_checked(by_level(states, self.frame))])
+
+    def retract(
+        self,
+        states: Any,
+        writer: str,
+        commit: int,
+        recorded: Mapping[str, Any] | None = None,
+        replacing: Mapping[str, Any] | None = None,
+    ) -> bool:
+        """Take states out of the store again, at every level, at once or not at all: for erasure and corrections.
+
+        Parameters
+        ----------
+        states : table
+            As `append` takes it: those of the rows that go, ``rollup(rows, store.frame)``.
+        writer, commit : str, int
+            As for `append`: a number that is there already, with the same retraction, changes nothing.
+        recorded, replacing : name -> plain data, optional
+            As `append` takes them.
+
+        Returns
+        -------
+        bool
+            Whether the states were taken out now.
+
+        Raises
+        ------
+        TypeError
+            For measures whose states do not tell what is left: min, max, first, last, sets and lists, all named.
+        CannotSubtract
+            If the rows are not in the store, as far as can be known, or what is left is not known, as for
+            `aggr.subtract`; it names level, measure, window and keys. Nothing has changed. A ``ValueError``.
+        ValueError, StoreError
+            As `append`.
+
+        Guarantee
+        ---------
+        What is left is to the bit what a store holds that never had the rows; a window and key of which nothing is left
+        is gone. Windows that have expired stay so. Files of before are there until `vacuum`.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame, rollup
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"s": aggr.sum("x")}))
+        >>> rows = pa.table({"ts": [0, 1, 60_000], "x": [0.1, 1e300, 5.0]})
+        >>> store.append_rows(rows, writer="docs", commit=1)
+        True
+        >>> store.retract(rollup(rows.slice(1), store.frame), writer="docs", commit=2)
+        True
+        >>> store.query(per="1h").column("s").to_pylist()
+        [0.1]
+        """
+        check_writer(writer, commit)
+        checked_records(recorded)
+        _ = self.manifest
+        check_retractable(self.frame)
+        states = checked(table_of(states, "states"), self.frame)
+        return retract(self._begin(states.schema, writer, commit, recorded, replacing), states)
 
     def append_rows(
         self,

@@ -1,0 +1,104 @@
+"""Retraction: rows are taken out of the states of a store again, under a writer's number, as a commit brought them.
+
+The parts of the windows that rows are taken out of are rewritten: a reader sees all levels before or after, and finds
+states as of any rows. What is left is to the bit what a store has that never had the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.fields import NOT_THERE, CannotSubtract
+from aggr.tables.by_key import check_subtractable, subtract_by
+from tiltframe.frame import START, TiltFrame
+from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.store.backends.protocol import Part, Snapshot
+from tiltframe.store.commit import Commit, by_level
+from tiltframe.store.commit_digest import negated
+from tiltframe.store.errors import CommitConflict, OtherFrame
+from tiltframe.store.merging import by_windows, pieces_of
+from tiltframe.store.ranges import EVER, as_text
+from tiltframe.store.recorded import held_from
+from windows import TimeWindow
+
+
+def check_retractable(frame: TiltFrame) -> None:
+    """Raise ``TypeError`` that names the measures out of whose states rows cannot be taken."""
+    check_subtractable({", ".join(c.serves): c.measure.function for c in frame.states})
+
+
+def retract(commit: Commit, states: pa.Table) -> bool:
+    """Take states out of a store.
+
+    Parameters
+    ----------
+    commit : Commit
+        That has been begun.
+    states : table
+        Of all levels, as `tiltframe.store.checked_states.checked` returns it.
+
+    Returns
+    -------
+    bool
+        Whether it was new.
+
+    Raises
+    ------
+    CannotSubtract
+        If they are not in the store, or what is left is not known; what was written is removed.
+    CommitConflict, OtherFrame
+        As `Commit.commit`.
+    """
+    levels = list(by_level(states, commit.frame))
+    written: list[Part] = []
+
+    def derive(snapshot: Snapshot) -> tuple[Sequence[Part], Sequence[Part]]:
+        commit.backend.discard(written)  # those of an attempt before
+        written.clear()
+        removed: list[Part] = []
+        for level, gone in levels:
+            held = gone.filter(pa.array(instants_of(gone) >= held_from(snapshot, level.name)))
+            starts = np.unique(instants_of(held))
+            touched = [part for part in snapshot.of(level.name) if _has_some(part, starts)]
+            _rewrite(commit, level, touched, held, written)
+            removed += touched
+        return written, removed
+
+    try:
+        new = commit.once([negated(digest) for digest in commit.digests(levels[0][1])], derive)
+    except (CannotSubtract, CommitConflict, OtherFrame):
+        commit.backend.discard(written)
+        raise
+    if not new:
+        commit.backend.discard(written)
+    return new
+
+
+def _has_some(part: Part, starts: NDArray[np.int64]) -> bool:
+    """Say whether a part may have one of these windows."""
+    first, end = np.searchsorted(starts, part.range)
+    return bool(first < end)
+
+
+def _rewrite(commit: Commit, level: TimeWindow, parts: Sequence[Part], gone: pa.Table, written: list[Part]) -> None:
+    """Write parts without what is gone, some windows at a time, and note what was written."""
+    frame, starts = commit.frame, instants_of(gone)
+    functions, found = {c.name: c.measure.function for c in frame.states}, np.zeros(gone.num_rows, np.bool_)
+    for some in by_windows(pieces_of(parts, [EVER]), level):
+        states = commit.backend.read(some, commit.manifest.schema.names[1:])
+        merged = merge_level(states, frame, level, unknown=True)
+        here = np.isin(starts, instants_of(merged))
+        found |= here
+        try:
+            rest = subtract_by(merged, gone.filter(pa.array(here)), [START, *frame.keys], functions)
+        except CannotSubtract as error:
+            raise CannotSubtract(error.row, error.reason, f"{level.name}, {error.where}") from None
+        if rest.num_rows:
+            written += commit.backend.write(level, rest)
+    if not found.all():
+        row = int(np.argmin(found))
+        raise CannotSubtract(row, NOT_THERE, f"the window of {level.name} at {as_text(int(starts[row]))}")
