@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
+from tiltframe.serve import prometheus
 from tiltframe.serve.access import Access
 from tiltframe.serve.answers import Answers
 from tiltframe.serve.asking import Asking
@@ -88,7 +87,7 @@ def app_of(
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
-        *_prometheus_routes(stores, pool, limits),
+        *prometheus.routes(stores, seconds=limits.seconds, run=pool.run),
         *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(
@@ -102,14 +101,6 @@ def app_of(
     )
     app.router.redirect_slashes = False
     return app
-
-
-def _prometheus_routes(stores: Stores, pool: WorkerPool, limits: Limits) -> list[Route]:
-    """Make the routes of Prometheus' API, where that is there."""
-    if find_spec("tiltframe.serve.prometheus") is None:
-        return []
-    made: list[Route] = import_module("tiltframe.serve.prometheus").routes(stores, seconds=limits.seconds, run=pool.run)
-    return made
 
 
 def _said(request: Request, error: Exception) -> Response:
