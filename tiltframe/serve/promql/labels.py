@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and but
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on one label: ``=``, ``!=``, or by an expression of RE2 that is to match all of it, ``=~``, ``!~``."""
+    """A condition on one label: ``=`` and ``!=`` a text, or ``=~`` and ``!~`` an expression of RE2 for all of it."""
 
     label: str
     text: str
