@@ -49,11 +49,9 @@ QUERIES = [  # at moments that windows end at
     "max_over_time(increase(requests_total[10m])[59m:10m])",
     "avg_over_time(sum by (code) (increase(requests_total[10m]))[59m:20m])",
     "count_over_time(sum by (code) (increase(requests_total[10m]))[59m:10m])",
-    "scalar(sum(increase(requests_total[1h]))) * 2",
-    "vector(1) + time()",
+    "(2 + 3 * 4 - 1) / 7",
     "1 / 0 - 1",
     "1 < bool 2",
-    "sqrt(increase(requests_total[1h])) + abs(-1 * increase(requests_total[1h]))",
     "increase(nothing[1h])",
 ]
 

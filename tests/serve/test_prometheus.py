@@ -37,7 +37,7 @@ def small(times, levels=("1m", "1h"), timezone="UTC", measures=None, **columns):
 def test_answers_are_those_of_prometheus(world):
     server, _ = world
     wanted = json.loads(ANSWERS.read_text())
-    assert len(wanted) > 30
+    assert len(wanted) >= 30
     for query, result in answers_of(server.url).items():
         assert _comparable(result) == _comparable(wanted[query]), query
 
@@ -217,26 +217,9 @@ def test_days_of_a_zone_make_no_range_where_its_clock_changes():
 
 
 def test_numbers_beyond_doubles_and_special_ones():
-    store = (
-        small(
-            [BEGIN] * 4,
-            measures={"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])},
-            **{"k": ["a", "a", "b", "c"]},
-        )
-        if False
-        else store_of(
-            MemoryBackend(),
-            pa.table(
-                {
-                    "ts": [BEGIN * 1000] * 4,
-                    "k": ["a", "a", "b", "c"],
-                    "x": [2**53, 1, -5, 0],
-                    "y": [math.inf, 1.0, math.nan, -math.inf],
-                }
-            ),
-            TiltFrame(["1m"], "ts", {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}, ["k"]),
-        )
-    )
+    columns = {"k": ["a", "a", "b", "c"], "x": [2**53, 1, -5, 0], "y": [math.inf, 1.0, math.nan, -math.inf]}
+    frame = TiltFrame(["1m"], "ts", {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}, ["k"])
+    store = store_of(MemoryBackend(), pa.table({"ts": [BEGIN * 1000] * 4, **columns}), frame)
     with serving({"s": store}) as server:
 
         def texts(query):

@@ -9,10 +9,13 @@ import numpy as np
 import pyarrow as pa
 from promql_parser import VectorSelector
 
+from aggr.arguments import shown
+from aggr.asked_quantiles import label as quantile_label
 from tiltframe.serve.promql.errors import BadData
-from tiltframe.serve.promql.labels import Matcher, chosen, identity, label_texts, narrowing
-from tiltframe.serve.promql.metrics import HISTOGRAM, NAME, QUANTILE, STORE, Metric
+from tiltframe.serve.promql.labels import NAME, Matcher, chosen
+from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE, STORE, Metric
 from tiltframe.serve.promql.parse import read_expression
+from tiltframe.serve.promql.select import label_columns, narrowing
 from tiltframe.store import Query
 from tiltframe.store.query.execution import read
 from tiltframe.store.query.plan import plan_query
@@ -20,90 +23,78 @@ from tiltframe.store.ranges import as_text
 
 Metrics = dict[str, list[Metric]]
 Within = tuple[int | None, int | None]
+Selected = tuple[Metric, tuple[Matcher, ...]]
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], within: Within) -> list[dict[str, str]]:
     """List the labels of the series that any of some selectors choose."""
-    found: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    read_already: dict[tuple[str, tuple[Matcher, ...]], list[dict[str, str]]] = {}
+    series = []
     for metric, matchers in _selected(metrics, matches):
-        constant = {NAME: metric.name, STORE: metric.store_name}
-        for labels in _keys(metric, matchers, tuple(metric.labels), within):
-            found.setdefault(identity(constant | labels), constant | labels)
-    return list(found.values())
+        place = metric.store_name, matchers
+        if place not in read_already:
+            read_already[place] = _keys(metric, matchers, tuple(metric.labels), within)
+        own = {NAME: metric.name, STORE: metric.store_name}
+        series += [own | labels for labels in read_already[place]]
+    return [dict(labels) for labels in dict.fromkeys(tuple(each.items()) for each in series)]
 
 
 def label_names(metrics: Metrics, matches: list[str], within: Within) -> list[str]:
     """List the names of labels: of what selectors choose, or all."""
     if matches:
         return sorted({label for labels in series_of(metrics, matches, within) for label in labels})
-    found = {label for each in metrics.values() for metric in each for label in metric.labels}
-    summaries = {QUANTILE for each in metrics.values() for metric in each if metric.kind == HISTOGRAM}
-    return sorted({NAME, STORE, *found, *summaries})
+    every = [metric for each in metrics.values() for metric in each]
+    summaries = {QUANTILE for metric in every if metric.kind == HISTOGRAM}
+    return sorted({NAME, STORE, *summaries, *(label for metric in every for label in metric.labels)})
 
 
 def label_values(metrics: Metrics, label: str, matches: list[str], within: Within) -> list[str]:
     """List the values of a label: in what selectors choose, or in all."""
-    chosen_metrics = list(_selected(metrics, matches)) if matches else [(m, ()) for ms in metrics.values() for m in ms]
+    every: list[Selected] = [(metric, ()) for each in metrics.values() for metric in each]
+    selected = list(_selected(metrics, matches)) if matches else every
+    if label in (NAME, STORE) and not matches:
+        return sorted({metric.name if label == NAME else metric.store_name for metric, _ in selected})
     if label in (NAME, STORE):
-        if matches:
-            return sorted({labels[label] for labels in series_of(metrics, matches, within)})
-        return sorted({metric.name if label == NAME else metric.store_name for metric, _ in chosen_metrics})
+        return sorted({labels[label] for labels in series_of(metrics, matches, within)})
     if label == QUANTILE:
-        histograms = [metric for metric, _ in chosen_metrics if metric.kind == HISTOGRAM]
-        asked = {q for metric in histograms for q in metric.read_by.function.parameters()["quantiles"]}
-        return [repr(q).removesuffix(".0") for q in sorted(asked)]
-    found: set[str] = set()
-    read_already = set()
-    for metric, matchers in chosen_metrics:
-        if label in metric.labels and (metric.store_name, matchers) not in read_already:
-            read_already.add((metric.store_name, matchers))
-            found |= {labels[label] for labels in _keys(metric, matchers, (label,), within) if label in labels}
-    return sorted(found)
+        histograms = [metric.reader.parameters()["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
+        return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
+    places = {(m.store_name, matchers): m for m, matchers in selected if label in m.labels}
+    keys = [each for (_, matchers), metric in places.items() for each in _keys(metric, matchers, (label,), within)]
+    return sorted({labels[label] for labels in keys if label in labels})
 
 
-def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[tuple[Metric, tuple[Matcher, ...]]]:
+def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
     """Find the metrics that selectors choose, each with the matchers on its keys."""
     for text in matches:
         node = read_expression(text)
         if not isinstance(node, VectorSelector):
-            raise BadData(f"match[] must be a selector, such as requests_total{{host=~'a|b'}}; got {text[:80]!r}")
-        matchers = tuple(Matcher.of(matcher) for matcher in node.matchers.matchers)
+            raise BadData(f'match[] must be a selector, such as requests_total{{host=~"a|b"}}; got {shown(text)}')
+        matchers = [Matcher.of(matcher) for matcher in node.matchers.matchers]
         if node.name is not None:
-            matchers += (Matcher(NAME, node.name, False, False),)
-        for each in metrics.values():
-            for metric in each:
-                own = {NAME: metric.name, STORE: metric.store_name}
-                if all(m.takes(own[m.label]) for m in matchers if m.label in own):
-                    yield metric, tuple(m for m in matchers if m.label not in own)
+            matchers.append(Matcher(NAME, node.name, regex=False, negated=False))
+        on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
+        yield from ((m, on_keys) for each in metrics.values() for m in each if m.is_chosen(matchers))
 
 
 def _keys(
     metric: Metric, matchers: tuple[Matcher, ...], labels: tuple[str, ...], within: Within
 ) -> list[dict[str, str]]:
     """List what the keys of a store are together, of windows of the coarsest level that overlap a range."""
-    store, level = metric.store, metric.store.frame.levels[-1]
-    start, end = within
+    frame, (start, end) = metric.store.frame, within
+    level = frame.levels[-1]
     if start is not None:
         start = int(level.starts(np.array([start]))[0])  # of the window that it lies in
-    texts = ["" if at is None else as_text(at) for at in (start, None if end is None else end + 1)]
-    read_labels = [label for label in metric.labels if label in labels or any(m.label == label for m in matchers)]
-    query = Query(
-        per=level,
-        within=",".join(texts) if any(texts) else None,
-        where=narrowing(matchers, metric),
-        keys=[metric.labels[label] for label in read_labels],
-    )
-    plan = replace(plan_query(store.frame, query), measures={})
-    rows = pa.concat_tables(read(store.backend, store.manifest, plan)[0])
-    columns = {label: label_texts(rows.column(metric.labels[label])) for label in read_labels}
-    mask = chosen(columns, matchers, rows.num_rows)
+    ends = ",".join("" if at is None else as_text(at) for at in (start, None if end is None else end + 1))
+    wanted = {*labels, *(matcher.label for matcher in matchers)}
+    keys = [key for label, key in metric.labels.items() if label in wanted]
+    query = Query(level, ends if ends != "," else None, narrowing(matchers, metric), keys=keys)
+    plan = replace(plan_query(frame, query), measures={})
+    rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan)[0])
+    texts = label_columns(rows, metric)
+    mask = chosen(texts, matchers, rows.num_rows)
     if not labels:
         return [{}] if mask.any() else []
-    kept = (
-        pa.table({label: columns[label] for label in labels})
-        .filter(pa.array(mask))
-        .group_by(list(labels))
-        .aggregate([])
-    )
-    series = kept.sort_by([(label, "ascending") for label in labels]).to_pylist()
-    return [{label: text for label, text in each.items() if text is not None} for each in series]
+    columns = pa.table({label: texts[label] for label in labels}).filter(pa.array(mask))
+    each = columns.group_by(list(labels)).aggregate([]).sort_by([(label, "ascending") for label in labels])
+    return [{label: text for label, text in row.items() if text is not None} for row in each.to_pylist()]

@@ -19,28 +19,24 @@ from aggr.arrow import compute as pc
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.state_checks import made_here
-from tiltframe.serve.promql.labels import Grouping
-from tiltframe.serve.promql.metrics import HISTOGRAM, NAME, SUM
+from tiltframe.serve.promql.labels import NAME, Grouping
+from tiltframe.serve.promql.metrics import HISTOGRAM, SUM
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Vector:
-    """Values over series and moments.
-
-    Parameters
-    ----------
-    series : labels of each
-        Each labels differ.
-    values : array of float64, shape (series, moments)
-    present : array of bool, shape (series, moments)
-        Whether a cell has a value; NaN is one.
-    """
+    """Values, shape (series, moments), and which of them are present; the labels of series differ."""
 
     series: Sequence[Mapping[str, str]]
     values: Floats
     present: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, moments: int) -> Vector:
+        """Make one without series."""
+        return cls([], np.zeros((0, moments)), np.zeros((0, moments), np.bool_))
 
     def unnamed(self) -> Vector:
         """Drop the names of metrics."""
@@ -63,10 +59,8 @@ class States:
     cells : array of int64
         The place ``series · moments + moment`` of each state, ascending.
     states : column of states, shape (cells,)
-    function : Function
-        That merges them.
-    reader : Function
-        That reads them, perhaps by other quantiles than the measure's.
+    function, reader : Function
+        That merges them, and that reads them, perhaps by other quantiles than the measure's.
     path : names
         Of the fields that lead to values in its results.
     kind : str
@@ -109,12 +103,8 @@ class States:
         results = self.reader.finish(made_here(self.states))
         if self.path:
             results = pc.struct_field(results, list(self.path))
-        numbers = pc.cast(results, pa.float64(), safe=False)
-        values = np.full(len(self.series) * self.moments, np.nan)
-        values[self.cells] = pc.fill_null(numbers, np.nan).to_numpy(zero_copy_only=False)
-        present = np.zeros(len(values), np.bool_)
-        present[self.cells] = numbers.is_valid().to_numpy(zero_copy_only=False)
-        shape = (len(self.series), self.moments)
-        return Vector(
-            self.series, (values / self.per if self.per != 1.0 else values).reshape(shape), present.reshape(shape)
-        )
+        valid = results.is_valid().to_numpy(zero_copy_only=False)
+        values, present = np.full(self.present().shape, np.nan), self.present()
+        values.flat[self.cells] = pc.cast(results, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        present.flat[self.cells[~valid]] = False
+        return Vector(self.series, values if self.per == 1.0 else values / self.per, present)

@@ -15,10 +15,11 @@ from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from tiltframe.serve.promql.errors import BadData
-from tiltframe.serve.promql.metrics import NAME, Metric
 from tiltframe.text.results import iso_times, plain
 
 Labels = Mapping[str, str]
+
+NAME = "__name__"
 
 _EQUAL, _UNEQUAL = promql_parser.MatchOp.Equal, promql_parser.MatchOp.NotEqual
 _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and but for the point none in RE2
@@ -26,7 +27,7 @@ _PLAIN = re.compile(r"[\w .:/@-]+", re.ASCII)  # needs no escape in SQL, and but
 
 @dataclass(frozen=True)
 class Matcher:
-    """A condition on one label: ``=``, ``!=``, or ``=~``, ``!~`` with an expression of RE2 that is to match all of it."""
+    """A condition on one label: ``=`` and ``!=`` a text, or ``=~`` and ``!~`` an expression of RE2 for all of it."""
 
     label: str
     text: str
@@ -129,11 +130,3 @@ def chosen(texts: Mapping[str, pa.Array], matchers: Iterable[Matcher], rows: int
         encoded = pc.dictionary_encode(pc.fill_null(texts[matcher.label], ""))
         mask &= matcher.matches(encoded.dictionary)[encoded.indices.to_numpy()]
     return mask
-
-
-def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
-    """Write what matchers say of keys of texts as SQL; the rows that are read still have to match."""
-    schema = metric.store.manifest.schema
-    keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
-    found = [m.condition(keys[m.label]) for m in matchers if m.label in keys]
-    return " AND ".join(condition for condition in found if condition) or None

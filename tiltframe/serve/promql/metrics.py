@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from aggr import Measure
 from aggr.function import Function
 from aggr.tables.flat_results import leaves
+from tiltframe.serve.promql.labels import NAME, Matcher
 from tiltframe.store import FrameStore
 
-STORE, QUANTILE, NAME = "store", "quantile", "__name__"
+STORE, QUANTILE = "store", "quantile"
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
 SUM, MIN, MAX, AVG, LAST, GAUGE, HISTOGRAM = "sum", "min", "max", "avg", "last", "gauge", "histogram"
-_KINDS = {  # by function, and by part of a histogram's result
-    **{"count": SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX, "avg": AVG, "mean": AVG, "last": LAST},
-}
+_COUNT = "count"
+_KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX, "avg": AVG, "mean": AVG, "last": LAST}
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,6 @@ class Metric:
         Of the fields that lead to its values in the measure's results.
     kind : str
         Which aggregation of values is a merge of states: sum, min, max, avg, last; ``gauge`` if none is; ``histogram``.
-    counter : bool
-        Whether it counts.
     labels : label -> key
         Of the store's frame.
     """
@@ -55,13 +53,12 @@ class Metric:
     measure: str
     path: tuple[str, ...]
     kind: str
-    counter: bool
     labels: Mapping[str, str]
 
     @property
-    def read_by(self) -> Measure:
-        """The measure, whose function reads results."""
-        return self.store.frame.measures[self.measure]
+    def reader(self) -> Function:
+        """The function that reads results of states."""
+        return self.store.frame.measures[self.measure].function
 
     @property
     def state(self) -> tuple[str, Function]:
@@ -73,78 +70,73 @@ class Metric:
     @property
     def described(self) -> dict[str, str]:
         """What ``/api/v1/metadata`` says of it."""
-        kind = "counter" if self.counter else "histogram" if self.kind == HISTOGRAM else "gauge"
-        return {"type": kind, "help": f"{self.read_by!r} of each window of {self.store_name}", "unit": ""}
+        counts = _COUNT in (self.reader.name, *self.path)
+        kind = "counter" if counts else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
+        measure = self.store.frame.measures[self.measure]
+        return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
+
+    def is_chosen(self, matchers: Iterable[Matcher]) -> bool:
+        """Say whether its name and its store match."""
+        own = {NAME: self.name, STORE: self.store_name}
+        return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
 def metrics_of(stores: Mapping[str, FrameStore]) -> dict[str, list[Metric]]:
     """Name the metrics of stores, each with those stores that have it.
 
     Raises ``ValueError`` if two measures, or two keys, of one store have the same legal name.
-
-    >>> legal("2xx rate"), label_of("route.id"), label_of("store")
-    ('_2xx_rate', 'route_id', 'exported_store')
     """
     by_name: dict[str, list[Metric]] = {}
     for store_name, store in stores.items():
-        labels = _once({key: label_of(key) for key in store.frame.keys}, store_name, "keys")
-        found = list(_metrics(store_name, store, {label: key for key, label in labels.items()}))
-        _once({f"{m.measure}.{'.'.join(m.path)}".rstrip("."): m.name for m in found}, store_name, "measures")
-        for metric in found:
+        labels = _once([(key, label_of(key)) for key in store.frame.keys], store_name, "keys")
+        metrics = list(_metrics(store_name, store, labels))
+        _once([(".".join((metric.measure, *metric.path)), metric.name) for metric in metrics], store_name, "measures")
+        for metric in metrics:
             by_name.setdefault(metric.name, []).append(metric)
     return by_name
 
 
 def legal(name: str) -> str:
-    """Write a name with ``_`` in the place of what PromQL has not in names."""
-    name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
-    return f"_{name}" if name[:1].isdigit() else name
+    """Write a name with ``_`` in the place of what PromQL does not have in names.
+
+    >>> legal("2xx rate")
+    '_2xx_rate'
+    """
+    return re.sub(r"^(?=[0-9])|[^a-zA-Z0-9_]", "_", name)
 
 
 def label_of(key: str) -> str:
-    """Name the label of a key; one that the server has itself is ``exported_``, as Prometheus has it."""
+    """Name the label of a key; one that the server has itself is ``exported_``, as Prometheus has it.
+
+    >>> label_of("route.id"), label_of("store")
+    ('route_id', 'exported_store')
+    """
     label = legal(key)
     return f"exported_{label}" if label in (STORE, QUANTILE, NAME) else label
 
 
 def _metrics(store_name: str, store: FrameStore, labels: Mapping[str, str]) -> Iterator[Metric]:
-    for measure in store.frame.measures:
-        function, state = store.frame.measures[measure].function, store.frame.state_of(measure)
-        result = function.result_type(store.manifest.schema.field(state).type)
-
-        def metric(
-            name: str,
-            path: Iterable[str],
-            kind: str,
-            measure: str = measure,
-            counts: bool = function.name == "count",
-        ) -> Metric:
-            return Metric(legal(name), store_name, store, measure, tuple(path), kind, counts, labels)
-
+    for measure, function in ((name, each.function) for name, each in store.frame.measures.items()):
+        result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
+        parts: list[tuple[str, tuple[str, ...], str]] = []
         if "quantile" in function.accessors:
-            yield metric(measure, (), HISTOGRAM)
-            for path, name, _ in leaves(measure, result):
-                if len(path) == 1:
-                    yield metric(name, path, _KINDS.get(path[0], GAUGE), counts=path[0] == "count")
-        elif _is_number(result):
-            counts = function.name == "count"
-            name = f"{measure}_total" if counts and not measure.endswith("_total") else measure
-            yield metric(name, (), _KINDS.get(function.name, GAUGE))
+            fields = [(name, path) for path, name, _ in leaves(measure, result) if len(path) == 1]
+            parts = [(measure, (), HISTOGRAM), *((n, tuple(path), _KINDS.get(path[0], GAUGE)) for n, path in fields)]
+        elif any(is_of(result) for is_of in _NUMBERS):
+            ending = "_total" if function.name == _COUNT and not measure.endswith("_total") else ""
+            parts = [(measure + ending, (), _KINDS.get(function.name, GAUGE))]
+        for name, path, kind in parts:
+            yield Metric(legal(name), store_name, store, measure, path, kind, labels)
 
 
-def _is_number(dtype: pa.DataType) -> bool:
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
-    return any(test(dtype) for test in tests)
-
-
-def _once(names: dict[str, str], store: str, what: str) -> dict[str, str]:
-    """Refuse two names that become one."""
-    taken: dict[str, str] = {}
-    for name, written in names.items():
-        if written in taken:
+def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:
+    """Find names by what they are called; raises ``ValueError`` if two are called the same."""
+    by_written: dict[str, str] = {}
+    for name, written in names:
+        if written in by_written:
             raise ValueError(
-                f"the {what} {taken[written]!r} and {name!r} of the store {store!r} would both be called {written} in "
-                "PromQL; give one of them another name"
+                f"the {what} {by_written[written]!r} and {name!r} of the store {store!r} would both be called "
+                f"{written} in PromQL; give one of them another name"
             )
-        taken[written] = name
-    return names
+        by_written[written] = name
+    return by_written

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tiltframe.serve.promql.cells import Floats, Vector
 from tiltframe.serve.promql.errors import Unanswerable
@@ -36,57 +35,31 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 def combined(
     operator: str, left: Scalar | Vector, right: Scalar | Vector, as_bool: bool, grouping: Grouping
 ) -> Scalar | Vector:
-    """Apply an operator.
+    """Apply an operator; a comparison of a vector keeps the values for which it is true, or ``as_bool`` gives 0 and 1.
 
-    Parameters
-    ----------
-    operator : str
-        Of `ARITHMETIC` or `COMPARISONS`.
-    left, right : array of float64, shape (moments,), or Vector
-    as_bool : bool
-        Whether a comparison gives 0 and 1 in place of the values for which it is true.
-    grouping : Grouping
-        The labels by which series of two vectors are matched.
-
-    Raises
-    ------
-    Unanswerable
-        If several series of a side match.
+    Series of two vectors are matched by the labels that the grouping keeps; raises `Unanswerable` if several match.
     """
+    filters = operator in COMPARISONS and not as_bool
+    kept, present = left, None
     if isinstance(left, Vector) and isinstance(right, Vector):
         rows, others, series = _matched(left, right, grouping)
-        if operator in COMPARISONS and not as_bool and grouping.without:  # a filter: the name stays
+        if filters and grouping.without:  # then the name stays
             series = [{k: v for k, v in left.series[i].items() if k not in grouping.labels} for i in rows]
-        first, second = left.chosen(rows), right.chosen(others)
-        present = first.present & second.present
-        return _computed(operator, first.values, second.values, first.values, present, series, as_bool)
-    for vector in (left, right):
-        if isinstance(vector, Vector):
-            sides = [side.values if isinstance(side, Vector) else side[None, :] for side in (left, right)]
-            filters = operator in COMPARISONS and not as_bool
-            named = vector.series if filters else vector.unnamed().series
-            return _computed(operator, sides[0], sides[1], vector.values, vector.present, named, as_bool)
+        kept, right = left.chosen(rows), right.chosen(others)
+        present, left, right = kept.present & right.present, kept.values, right.values
+        kept = Vector(series, left, present)
+    elif isinstance(left, Vector):
+        kept, left = left if filters else left.unnamed(), left.values
+    elif isinstance(right, Vector):
+        kept, right = right if filters else right.unnamed(), right.values
     with np.errstate(all="ignore"):
-        scalars: Scalar = (ARITHMETIC | COMPARISONS)[operator](left, right).astype(np.float64)
-    return scalars
-
-
-def _computed(
-    operator: str,
-    left: Floats,
-    right: Floats,
-    kept: Floats,
-    present: NDArray[np.bool_],
-    series: Sequence[Mapping[str, str]],
-    as_bool: bool,
-) -> Vector:
-    with np.errstate(all="ignore"):
-        if operator in ARITHMETIC:
-            return Vector(series, ARITHMETIC[operator](left, right), present)
-        true = COMPARISONS[operator](left, right)
-    if as_bool:
-        return Vector(series, true.astype(np.float64), present)
-    return Vector(series, kept, present & true)
+        values = (ARITHMETIC | COMPARISONS)[operator](left, right)
+    if not isinstance(kept, Vector):
+        scalar: Scalar = values.astype(np.float64)
+        return scalar
+    if filters:
+        return Vector(kept.series, kept.values, kept.present & values)
+    return Vector(kept.series, values.astype(np.float64), kept.present)
 
 
 def _matched(left: Vector, right: Vector, grouping: Grouping) -> tuple[list[int], list[int], list[Mapping[str, str]]]:

@@ -7,8 +7,8 @@ windows of a level ──▶ those whose labels match ──▶ merged by the la
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import promql_parser
@@ -20,13 +20,13 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
-from tiltframe.frame import END, INSTANT
+from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.errors import OutOfTime, Unanswerable
-from tiltframe.serve.promql.labels import Grouping, Matcher, chosen, label_texts, narrowing
+from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
 from tiltframe.serve.promql.levels import newest_level, range_level
-from tiltframe.serve.promql.metrics import NAME, STORE, Metric
+from tiltframe.serve.promql.metrics import STORE, Metric
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
 from tiltframe.store.query.execution import states_of
@@ -36,8 +36,7 @@ from windows import TimeWindow
 from windows.timezone import Instants
 
 LOOKBACK = 300 * SECOND
-MOST_ROWS = 10_000_000  # of states that one selector reads
-MOST_CELLS = 10_000_000  # of series and moments that one part of an expression has
+MOST_CELLS = 10_000_000  # of series and moments of a part of an expression, and of the windows that it is read from
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Evaluation:
         only windows that end at a moment.
     deadline : float
         By `time.monotonic`.
-    warnings : set of str
+    warnings : dict of sentences
         What is said beside the answer; it is added to.
     """
 
@@ -76,27 +75,10 @@ class Evaluation:
                 f"this would be {cells:,} points, and {MOST_CELLS:,} are allowed; ask for fewer series or coarser steps"
             )
 
-    def earlier(self, offset: int) -> Evaluation:
-        """Be evaluated so much earlier."""
-        return replace(self, moments=self.moments - offset) if offset else self
-
 
 @dataclass(frozen=True)
 class Selector:
-    """Which series of one metric, and how far they reach back.
-
-    Parameters
-    ----------
-    metric : Metric
-    matchers : tuple of Matcher
-        On the labels of its keys.
-    span : int, optional
-        The range, microseconds; None for the newest window.
-    offset : int
-        Microseconds.
-    text : str
-        As it is written, for warnings and errors.
-    """
+    """Matched series of one metric; ``span`` is the range, None for the newest window; both times in microseconds."""
 
     metric: Metric
     matchers: tuple[Matcher, ...]
@@ -108,7 +90,7 @@ class Selector:
 def selector_of(
     node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation
 ) -> tuple[Selector | None, tuple[Matcher, ...]]:
-    """Read a selector; None if there is no such metric or store. Return its matchers too.
+    """Read a selector; None if there is no such metric or store. Return its matchers on keys too.
 
     Raises `Unanswerable` for what selects in another way than by one metric of one store.
     """
@@ -122,21 +104,17 @@ def selector_of(
     name = node.name or (named[0] if named else None)
     if name is None:
         raise Unanswerable(f"{shown(text)} selects by no name, and one metric is read at a time; name it")
-    candidates = [
-        metric
-        for metric in evaluation.metrics.get(name, [])
-        if all(m.takes(metric.store_name if m.label == STORE else name) for m in matchers if m.label in (STORE, NAME))
-    ]
     if name not in evaluation.metrics:
         evaluation.warnings[f"there is no metric {name}; {nearest(name, evaluation.metrics)}"] = None
-    if len(candidates) > 1:
-        names = [metric.store_name for metric in candidates]
+    metrics = [m for m in evaluation.metrics.get(name, []) if m.is_chosen(matchers)]
+    if len(metrics) > 1:
+        names = [metric.store_name for metric in metrics]
         raise Unanswerable(
             f'{name} is in the stores {listed(names)}, and one is read at a time; write {name}{{store="{names[0]}"}}'
         )
-    others = tuple(m for m in matchers if m.label not in (STORE, NAME))
+    others = tuple(m for m in matchers if m.label not in (NAME, STORE))
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return (Selector(candidates[0], others, span, offset, text) if candidates else None), others
+    return (Selector(metrics[0], others, span, offset, text) if metrics else None), others
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
@@ -144,20 +122,20 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
     metric, moments = selector.metric, evaluation.moments - selector.offset
     level = _level(selector, moments, evaluation)
     reach = selector.span or (max(evaluation.lookback, int(level.length)) if evaluation.lookback else 1)
-    rows = _rows(selector, level, (int(moments[0]) - reach, int(moments[-1])), evaluation, grouping)
-    kept = [name for name in rows.column_names if name not in (END, metric.state[0])]
-    groups, one = group_by([rows.column(label).combine_chunks() for label in kept], rows.num_rows)
-    series = _series(rows, kept, one, metric, grouping)
+    labels = [label for label in metric.labels if grouping is None or grouping.keeps(label)]
+    rows = _rows(selector, level, (int(moments[0]) - reach, int(moments[-1])), evaluation, labels)
+    groups, one = group_by([rows.column(label).combine_chunks() for label in labels], rows.num_rows)
+    series = _series(rows.select(labels), one, metric, grouping)
     evaluation.check(len(series) * len(moments))
     first, last = _ranges(groups.ids, len(series), instants_of(rows, END), moments, reach)
     if selector.span is None:
         first = np.maximum(first, last - 1)
-    states = rows.column(metric.state[0]).combine_chunks()
-    unknown = np.concatenate([[0], np.cumsum(states.is_null().to_numpy(zero_copy_only=False))])
+    name, function = metric.state
+    states = rows.column(name).combine_chunks()
+    unknown = np.append(0, np.cumsum(states.is_null().to_numpy(zero_copy_only=False)))
     cells = np.flatnonzero((first < last) & (unknown[first] == unknown[last]))
-    merged = merge_runs(metric.state[1], states, first[cells], last[cells])
-    read_by = metric.read_by.function
-    return States(series, len(moments), cells, merged, metric.state[1], read_by, metric.path, metric.kind)
+    merged = merge_runs(function, states, first[cells], last[cells])
+    return States(series, len(moments), cells, merged, function, metric.reader, metric.path, metric.kind)
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
@@ -167,68 +145,66 @@ def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> Tim
         level = newest_level(frame, step)
     else:
         level = range_level(frame, moments, step, selector.span, selector.text)
-    evaluation.warnings[f"{selector.text} is read from windows of {level.name}"] = None
-    finest = frame.levels[0]
-    if step is not None and step < int(finest.length):
-        evaluation.warnings[
-            f"steps of {written(step)} are finer than the finest windows, {finest.name}: values repeat"
-        ] = None
+    sentences = [f"{selector.text} is read from windows of {level.name}"]
+    if step is not None and step < int(frame.levels[0].length):
+        finest = frame.levels[0].name
+        sentences.append(f"steps of {written(step)} are finer than the finest windows, {finest}: values repeat")
+    evaluation.warnings.update(dict.fromkeys(sentences))
     return level
 
 
 def _rows(
-    selector: Selector, level: TimeWindow, ends: tuple[int, int], evaluation: Evaluation, grouping: Grouping | None
+    selector: Selector, level: TimeWindow, ends: tuple[int, int], evaluation: Evaluation, labels: list[str]
 ) -> pa.Table:
     """Read the states of windows that end in ``(low, high]``: labels, end, state, in order of labels and time."""
     metric = selector.metric
-    (name, function), labels = metric.state, metric.labels
-    kept = [label for label in labels if grouping is None or grouping.keeps(label)]
-    matched = {m.label for m in selector.matchers} & labels.keys()
     start = int(level.starts(np.array([ends[0]]))[0])
+    matched = {matcher.label for matcher in selector.matchers}
     query = Query(
         per=level,
         within=f"{as_text(start)},{as_text(ends[1])}",
         where=narrowing(selector.matchers, metric),
         measures=[metric.measure],
-        keys=[key for label, key in labels.items() if label in kept or label in matched],
+        keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
     )
     answer = states_of(metric.store.backend, metric.store.manifest, plan_query(metric.store.frame, query))
     evaluation.warnings.update(dict.fromkeys(answer.expired))
-    tables = list(_matching(answer.slices, selector, evaluation))
-    rows = pa.concat_tables(tables)
-    keys = {label: rows.column(label).combine_chunks() for label in kept}
-    keys[END] = rows.column(END).combine_chunks().cast(INSTANT)
-    return merge_by(made_here(rows.select([name])), keys, {name: function}, unknown=True)
+    rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
+    keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
+    return merge_by(made_here(rows), keys, dict([metric.state]), unknown=True)
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
     """Write keys as labels, and keep the rows that match."""
     metric, read = selector.metric, 0
-    state = metric.state[0]
     for states in slices:
-        evaluation.check()
         read += states.num_rows
-        if read > MOST_ROWS:
-            raise Unanswerable(
-                f"{selector.text} reads more than {MOST_ROWS:,} windows of keys; ask for a shorter range, fewer series "
-                "or coarser steps"
-            )
-        texts = {
-            label: label_texts(states.column(key)) for label, key in metric.labels.items() if key in states.column_names
-        }
+        evaluation.check(read)
+        texts = label_columns(states, metric)
         mask = chosen(texts, selector.matchers, states.num_rows)
-        columns = {**texts, END: states.column(END), state: states.column(state)}
-        yield pa.table(columns).filter(pa.array(mask))
+        columns = {name: states.column(name) for name in (END, metric.state[0])}
+        yield pa.table({**texts, **columns}).filter(pa.array(mask))
 
 
-def _series(
-    rows: pa.Table, labels: list[str], one: NDArray[np.intp], metric: Metric, grouping: Grouping | None
-) -> list[dict[str, str]]:
+def label_columns(rows: pa.Table, metric: Metric) -> dict[str, pa.Array]:
+    """Write the keys that a table has as labels."""
+    return {label: label_texts(rows.column(key)) for label, key in metric.labels.items() if key in rows.column_names}
+
+
+def narrowing(matchers: Iterable[Matcher], metric: Metric) -> str | None:
+    """Write what matchers say of keys of texts as SQL; the rows that are read still have to match."""
+    schema = metric.store.manifest.schema
+    keys = {label: key for label, key in metric.labels.items() if pa.types.is_string(schema.field(key).type)}
+    conditions = [matcher.condition(keys[matcher.label]) for matcher in matchers if matcher.label in keys]
+    return " AND ".join(condition for condition in conditions if condition) or None
+
+
+def _series(keys: pa.Table, one: NDArray[np.intp], metric: Metric, grouping: Grouping | None) -> list[dict[str, str]]:
     """Name the labels of each series, those of the store and the metric among them."""
     own = {NAME: metric.name, STORE: metric.store_name}
-    constant = {label: text for label, text in own.items() if grouping is None or grouping.keeps(label)}
-    each = rows.select(labels).take(pa.array(one)).to_pylist() if labels else [{}] * len(one)
-    return [constant | {label: text for label, text in keys.items() if text is not None} for keys in each]
+    constant = own if grouping is None else grouping.kept(own)
+    each = keys.take(pa.array(one)).to_pylist() if keys.num_columns else [{}] * len(one)
+    return [constant | {label: text for label, text in texts.items() if text is not None} for texts in each]
 
 
 def _ranges(

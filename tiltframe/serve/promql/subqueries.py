@@ -1,4 +1,4 @@
-"""Subqueries: a function of the values of an expression at the steps ``(t - range, t]``, multiples of the step."""
+"""Subqueries: a function of the values of an expression at the steps in ``(t - range, t]``, multiples of the step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _REDUCE: dict[str, tuple[float, Callable[[Any, Any], Any]]] = {  # what begins, 
     "count_over_time": (0.0, lambda total, _: total + 1),
     "min_over_time": (np.nan, np.fmin),
     "max_over_time": (np.nan, np.fmax),
-    "last_over_time": (np.nan, lambda _, value: value),
 }
 SUBQUERY_FUNCTIONS = tuple(_REDUCE)
 
@@ -27,8 +26,7 @@ def steps_before(moments: Instants, span: int, step: int) -> Instants:
     >>> steps_before(np.array([100]), 30, 10)
     array([ 80,  90, 100])
     """
-    first, last = (int(moments[0]) - span) // step + 1, int(moments[-1]) // step
-    return np.arange(first, last + 1) * step
+    return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
 
 
 def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span: int) -> Vector:
@@ -39,9 +37,8 @@ def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span:
     values: Floats = np.full(shape, begin)
     counts = np.zeros(shape)
     for back in range(int((last - first).max(initial=0))):
-        within = first + back < last
         at = np.minimum(first + back, len(steps) - 1)
-        present = vector.present[:, at] & within[None, :]
+        present = vector.present[:, at] & (first + back < last)
         values = np.where(present, add(values, vector.values[:, at]), values)
         counts += present
     if name == "avg_over_time":
