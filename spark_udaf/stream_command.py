@@ -66,10 +66,17 @@ def run(
     if uri is not None and state is None:
         raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
     without = {**_NEVER, **(_OF_STORE if uri is None else _OF_EMITTED)}
-    given = [key for key, default in without.items() if others[key] != default] + reading.given()
+    given = [key for key, default in without.items() if others[key] != default]
     if given:
         option = given[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
+    if reading.time is not None:
+        raise ValueError(f"--time computes {_time(frame)!r}, but with --spark it names a column of the source")
+    if how := [name for name in reading.given() if name != "where"]:
+        raise ValueError(
+            f"--{how[0].replace('_', '-')} is of files that tiltframe reads, and with --spark the source reads them; "
+            "say it by the source's own --option KEY=VALUE"
+        )
     settings = dict(_setting(text) for text in options)
     if uri is not None and isinstance(frame, OrderedAggregator):
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
@@ -85,6 +92,8 @@ def run(
     spark = SparkSession.builder.appName("tiltframe stream").getOrCreate()
     _shuffle(spark, others["shards"], state)
     arriving = _loaded(spark, source, settings, folder)
+    if reading.where is not None:
+        arriving = arriving.where(reading.where)
     if arrival:
         arriving = _arrived(arriving, _time(frame))
     if isinstance(frame, OrderedAggregator) or uri is None:

@@ -16,8 +16,9 @@ import aggr
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
-CASES = int(os.environ.get("TRIALS", 20))
-TOGETHER = 20  # cases in one job
+CASES = int(os.environ.get("TRIALS", 100))
+QUESTIONS = 20  # an input and a condition each, asked of the same keys at once: a case is keys and a question
+TOGETHER = 5  # sets of keys in one job
 
 KEYS = [  # text that is evaluated with F and Window; each as Spark's groupBy takes it
     *(
@@ -74,7 +75,7 @@ CONDITIONS = [
     "big > 9007199254740992",
     "money < 1",
 ]
-FLOATS = [0.0, -0.0, 0.5, -2.25, 2.0**52, float("nan"), float("inf"), float("-inf"), None]
+FLOATS = [0.0, -0.0, 0.5, -2.25, 2.0**40, float("nan"), float("inf"), float("-inf"), None]  # Spark sums these exactly
 WHOLE = [0, 2**53 - 1, 2**53 + 1, 2**63 - 1, -(2**63), -(2**63) + 7, None]
 MONEY = [*map(Decimal, ("0.00", "-0.01", "99999999999999.99", "0.10")), None]
 CHANGES = [
@@ -83,6 +84,24 @@ CHANGES = [
     dt.datetime(1969, 12, 31, 23),
     None,
 ]
+
+
+SMALL_JOBS = {  # planned and compiled in less time than the rows of a case take
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def small_jobs(spark):
+    before = {name: spark.conf.get(name, None) for name in SMALL_JOBS}
+    for name, value in SMALL_JOBS.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        _ = spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")
@@ -121,56 +140,66 @@ def results_of(column):
     return ["n", "least", "most", *["s"] * (column not in UNSUMMED)]
 
 
-def by_spark(df, keys, column, where):
+def by_spark(df, keys, questions):
     """Group by Spark's own means, which analyzes at once."""
     from pyspark.sql import functions as F
 
-    value = F.expr(column) if where is None else F.expr(f"CASE WHEN {where} THEN ({column}) END")
-    calls = {"n": F.count, "s": F.sum, "least": F.min, "most": F.max}
-    answers = df.groupBy(*keys).agg(*(calls[name](value).alias(name) for name in results_of(column)))
+    calls, columns = {"n": F.count, "s": F.sum, "least": F.min, "most": F.max}, []
+    for number, (column, where) in enumerate(questions):
+        value = F.expr(column) if where is None else F.expr(f"CASE WHEN {where} THEN ({column}) END")
+        columns += [calls[name](value).alias(f"{name}{number}") for name in results_of(column)]
+    answers = df.groupBy(*keys).agg(*columns)
     assert answers.schema
     return answers
 
 
-def by_ours(df, keys, column, where):
+def by_ours(df, keys, questions):
     import spark_udaf as su
 
     calls = {"n": aggr.count, "s": aggr.sum, "least": aggr.min, "most": aggr.max}
-    return su.group_by(df, *keys).agg(**{name: calls[name](column, where=where) for name in results_of(column)})
+    asked = enumerate(questions)
+    measures = {f"{name}{n}": calls[name](c, where=w) for n, (c, w) in asked for name in results_of(c)}
+    return su.group_by(df, *keys).agg(**measures)
 
 
 def rows_of(frames):
     """Compute many DataFrames in one job: the rows of each as text, in one order."""
     from pyspark.sql import functions as F
 
-    labelled = [frame.select(F.lit(case).alias("case"), F.struct("*").cast("string")) for case, frame in frames.items()]
+    labelled = [
+        frame.select(F.lit(place).alias("place"), F.struct("*").cast("string")) for place, frame in enumerate(frames)
+    ]
     found = defaultdict(list)
-    for case, text in reduce(lambda a, b: a.union(b), labelled).collect():
-        found[case].append(text)
-    return {case: sorted(found[case]) for case in frames}
+    for place, text in reduce(lambda a, b: a.union(b), labelled).collect():
+        found[place].append(text)
+    return [sorted(found[place]) for place in range(len(frames))]
 
 
-def test_random_groups(df):
+def drawn(draws, count):
+    """Draw as many cases: sets of keys, each with its questions."""
+    for left in range(count, 0, -QUESTIONS):
+        questions = [(draws.choice(INPUTS + UNSUMMED), draws.choice(CONDITIONS)) for _ in range(min(left, QUESTIONS))]
+        yield draws.sample(KEYS, draws.randint(0, 3)), questions
+
+
+def test_random_groups(df, small_jobs):
     print("seed", SEED)
-    draws, waiting = random.Random(SEED), {}
-    for case in range(CASES):
-        texts = draws.sample(KEYS, draws.randint(0, 3))
-        keys, column, where = made(texts), draws.choice(INPUTS + UNSUMMED), draws.choice(CONDITIONS)
-        try:
-            theirs, refused = by_spark(df, keys, column, where), None
-        except Exception as error:  # two windows, say: what Spark refuses, ours does as well
-            refused = error
-        if refused is None:
-            waiting[case] = (texts, column, where), (theirs, by_ours(df, keys, column, where))
-        else:
-            with pytest.raises(Exception, match=r"\S"):
-                by_ours(df, keys, column, where).collect()
-        if len(waiting) == TOGETHER or case == CASES - 1:
-            expected, found = (rows_of({n: both[side] for n, (_, both) in waiting.items()}) for side in (0, 1))
-            for number, (said, (theirs, ours)) in waiting.items():
-                assert ours.columns == theirs.columns, (SEED, number, said)
-                assert found[number] == expected[number], (SEED, number, said)
-            waiting = {}
+    cases = list(drawn(random.Random(SEED), CASES))
+    for at in range(0, len(cases), TOGETHER):
+        waiting = []
+        for texts, questions in cases[at : at + TOGETHER]:
+            keys = made(texts)
+            try:
+                theirs = by_spark(df, keys, questions)
+            except Exception:  # two windows, say: what Spark refuses, ours does as well
+                with pytest.raises(Exception, match=r"\S"):
+                    by_ours(df, keys, questions).collect()
+            else:
+                waiting.append(((texts, questions), theirs, by_ours(df, keys, questions)))
+        asked, theirs, ours = zip(*waiting, strict=True)
+        assert [frame.columns for frame in ours] == [frame.columns for frame in theirs], (SEED, asked)
+        for said, expected, found in zip(asked, rows_of(theirs), rows_of(ours), strict=True):
+            assert found == expected, (SEED, said)
 
 
 @pytest.mark.parametrize("text", REFUSED)

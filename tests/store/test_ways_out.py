@@ -349,6 +349,29 @@ def test_the_view_tells_both_zeros_apart(postgres):
     assert sorted(map(str, (row["at_low"] for row in both[1].values()))) == ["2", "3", "None"]  # where x is -0.0
 
 
+@pytest.mark.store
+def test_the_view_rounds_halves_of_the_least_doubles_to_even(postgres):
+    """Such a half has 1075 places, more than PostgreSQL computes of a quotient or a root."""
+    least, normal = 5e-324, 2.2250738585072014e-308
+    pairs = [(normal, -least), (normal, least), (3 * least, 0.0), (5 * least, 0.0), (normal + 2 * least, least)]
+    functions = {"mean": aggr.avg, "rms": aggr.rms}
+    measures = {name: function("x") for name, function in functions.items()} | {
+        "sd": aggr.stdev("x", ddof=0),
+        "weighted": aggr.weighted_avg("x", weight="w"),
+    }
+    frame = TiltFrame(["1h"], "ts", measures, ["k"])
+    rows = [{"ts": 0, "k": k, "x": x, "w": 0.25} for k, pair in enumerate(pairs) for x in pair]
+    states = rollup(pa.Table.from_pylist(rows), frame)
+    FrameStore(postgres, frame).append(states, "w", 1)
+    with session(postgres) as db:
+        view = db.ask("SELECT * FROM frame_1h_current ORDER BY k")
+    expected = finish(states, frame).sort_by("k")
+    for name in measures:
+        assert [plain(x) for x in view[name].to_pylist()] == [plain(x) for x in expected[name].to_pylist()], name
+    exactly = [(Fraction(x) + Fraction(y)) / 2 for x, y in pairs]
+    assert [float(mean) for mean in exactly] == expected["mean"].to_pylist()
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_spark(spark):

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,19 @@ class _Commands(click.Group):
         if own is None and (added := [point for point in _added() if point.name == cmd_name]):
             return _loaded(added[0])
         return own
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an option that is given twice and takes one value: click would take the last in silence."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            of_command = click.Context(command, parent=ctx, **command.context_settings)
+            _, _, given = command.make_parser(of_command).parse_args(list(rest))
+            for option, count in Counter(given).items():
+                if isinstance(option, click.Option) and count > 1 and not (option.multiple or option.is_flag):
+                    raise click.UsageError(f"{option.opts[0]} takes one value and is given {count} times; give it once")
+        return name, command, rest
 
 
 def _loaded(point: EntryPoint) -> click.Command:

@@ -7,6 +7,7 @@ import gzip
 import shutil
 import sys
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
     the inputs, and the file; None where ``-`` is none of them
     """
     if STANDARD_INPUT not in inputs:
+        if form is not None:
+            raise ValueError("--input-format is of standard input, and - is no input here; files have endings")
         yield list(inputs), None
         return
     if sys.stdin is None or sys.stdin.isatty():
@@ -85,5 +88,5 @@ def _first_of(opened: Callable[..., object], head: bytes) -> bytes:
         with opened(io.BytesIO(head)) as stream:  # type: ignore[attr-defined]
             first: bytes = stream.read1(_HEAD) if hasattr(stream, "read1") else stream.read(1 << 10)
             return first
-    except (OSError, EOFError):
+    except (OSError, EOFError, zlib.error):
         return b""

@@ -126,9 +126,15 @@ def _run(
         raise ValueError("--arrival is of standard input or a Spark source; of files, name the column of event times")
     if uri is None and (name is not None or durable or stream_name is not None):
         raise ValueError("--name, --durable and --stream are of a store; give --store too")
-    for option, file in (("--state", state), ("--dropped", dropped)):
-        if file is not None and (there := not_a_file(file)):
+    bad = read_bad_rows(bad_rows, once=folder is not None)
+    written: dict[Path, str] = {}
+    for option, file in (("--state", state), ("--dropped", dropped), ("--bad-rows", None if bad is None else bad.file)):
+        if file is None:
+            continue
+        if there := not_a_file(file):
             raise ValueError(f"{option} {file}: there is {there}; name a file, or one that is not there yet")
+        if (other := written.setdefault(file.absolute(), option)) != option:
+            raise ValueError(f"{other} and {option} would both write to {file}; give each a file of its own")
     data = state.read_bytes() if state is not None and state.exists() else None
     store = None
     if isinstance(frame, OrderedAggregator):
@@ -141,7 +147,6 @@ def _run(
         if stream_name is None:
             stream_name = _STANDARD_INPUT if folder is None else f"folder {folder.resolve()}"
         sink = IntoStore(_closed(data, store, stream_name, emit, "true_window" if late is None else late, max_keys))
-    bad = read_bad_rows(bad_rows, once=folder is not None)
     rows: Lines | Arrivals = Lines(sink.read, sink.attempt, reading, arrival, bad)
     if folder is not None:
         notes = {} if data is None else extension(data)[0].get("notes", {})

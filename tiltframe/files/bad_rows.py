@@ -78,7 +78,10 @@ class BadRows:
         """Read all rows once more: nothing is counted yet, and what the file has already is not written again."""
         self.count = 0
         if self.file is not None and self.file.exists():
-            self._known = set(self.file.read_text(encoding="utf-8").splitlines())
+            try:
+                self._known = set(self.file.read_text(encoding="utf-8").splitlines())
+            except UnicodeDecodeError:
+                raise ValueError(f"{self.file} is no file of bad rows; name another one for them") from None
 
     def put(self, source: str, line: Line, error: Exception) -> None:
         """Keep a line."""

@@ -197,6 +197,9 @@ class ReadOptions:
                 raise ValueError(f"{given}: no key, measure or time reads a column {shown(name)}; leave it out")
             if kind in _UNITS and name != time:
                 raise ValueError(f"{given}: only the time column, {time!r}, is in {kind}")
+            if kind in _UNITS and self.time_format is not None:
+                text = self.say_option("time_format", self.time_format)
+                raise ValueError(f"{given} says that times are numbers, and {text} that they are texts; give one")
         of_time = self.declared.get(time)
         if of_time is None or self.time is not None:
             return

@@ -39,12 +39,13 @@ def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None
             held = decoder.getstate()[0]
             try:
                 text = None if plain and not held and chunk.isascii() else decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                whole = held + chunk
-                line = lines + whole.count(b"\n", 0, error.start) + 1
+            except UnicodeError as error:
+                whole, wrong = held + chunk, "it does not begin with a byte order mark"
+                if isinstance(error, UnicodeDecodeError):
+                    line = lines + whole.count(b"\n", 0, error.start) + 1
+                    wrong = f"byte 0x{whole[error.start]:02x} in line {line:,}"
                 raise ValueError(
-                    f"{file} is not in {encoding}: byte 0x{whole[error.start]:02x} in line {line:,}; "
-                    "say what it is in, such as --encoding latin-1"
+                    f"{file} is not in {encoding}: {wrong}; say what it is in, such as --encoding latin-1"
                 ) from None
             if sound is not None:
                 sound.see(chunk if plain or text is None else text.encode())

@@ -164,8 +164,7 @@ def _variance(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> 
     count, total, squares = merged.add(state, "count"), *(merged.add_exactly(state, f) for f in ("sum", "squares"))
     size = _size(dtype.field("unit").type)
     off = f"({count} * {squares} - {total} * {total}) * {size} * {size}"
-    value = quotient(off, f"({count} * ({count} - {function.ddof}))")
-    value = rounded(f"sqrt({value})" if isinstance(function, aggr.Stdev) else value)
+    value = rounded(quotient(off, f"({count} * ({count} - {function.ddof}))", isinstance(function, aggr.Stdev)))
     value = f"CASE WHEN {_flags(merged, state)} <> 0 THEN 'NaN'::float8 ELSE {value} END"
     return SqlResult({"": f"CASE WHEN {count} > {function.ddof} THEN {value} END"})
 
@@ -175,7 +174,7 @@ def _squares(function: Any, merged: Merged, state: str, dtype: pa.DataType) -> S
     count, squares, flags = merged.add(state, "count"), merged.add_exactly(state, "squares"), _flags(merged, state)
     size = _size(dtype.field("unit").type)
     total = f"{squares} * {size} * {size}"
-    value = rounded(f"sqrt({quotient(total, count)})" if isinstance(function, aggr.Rms) else total)
+    value = rounded(quotient(total, count, root=True) if isinstance(function, aggr.Rms) else total)
     special = f"WHEN ({flags} & 1) <> 0 THEN 'NaN'::float8 WHEN {flags} <> 0 THEN 'Infinity'::float8"
     return SqlResult({"": f"CASE WHEN {count} = 0 THEN NULL {special} ELSE {value} END"})
 

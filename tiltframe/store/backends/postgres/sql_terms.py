@@ -61,14 +61,25 @@ def in_order(value: str, dtype: pa.DataType, down: bool) -> str:
     return value + (" DESC" if down else "") + sign
 
 
-def quotient(value: str, by: str) -> str:
-    """Divide, to many more places than a double has; by zero gives null."""
-    return f"(round({value}, scale({value}) + 60) / nullif({by}, 0))"
+def quotient(value: str, by: str, root: bool = False) -> str:
+    """Divide, and take the square root if asked, to many more places than a double has; by zero gives null."""
+    return _divided(value, by, f"scale({value}) + 60", root)
 
 
 def quotient_of_sums(value: str, by: str) -> str:
     """Divide by a number of any size, to 1000 places; by zero gives null."""
-    return f"(round({value}, greatest(scale({value}), {_PLACES})) / nullif({by}, 0))"
+    return _divided(value, by, f"greatest(scale({value}), {_PLACES})")
+
+
+def _divided(value: str, by: str, places: str, root: bool = False) -> str:
+    """Divide; of small quotients 2^2200 times the value, for halves of the least doubles have more than 1000 places."""
+    function, small, power = ("sqrt", "1e-560", 1100) if root else ("", "1e-280", 2200)
+    enlarged = f"{function}(round({value} * 2::numeric ^ 2200, {_PLACES}) / nullif({by}, 0))"
+    return (
+        f"(CASE WHEN abs({value}) < abs({by}) * '{small}'::numeric "
+        f"THEN {enlarged} * (5::numeric ^ {power} * '1e-{power}'::numeric) "
+        f"ELSE {function}(round({value}, {places}) / nullif({by}, 0)) END)"
+    )
 
 
 def rounded(value: str) -> str:
