@@ -66,9 +66,9 @@ def run(
     if uri is not None and state is None:
         raise ValueError("--spark with --store keeps a checkpoint of how far it is: give --state FOLDER")
     without = {**_NEVER, **(_OF_STORE if uri is None else _OF_EMITTED)}
-    given = [key for key, default in without.items() if others[key] != default]
-    if given:
-        option = given[0].replace("stream_name", "stream").replace("_", "-")
+    unusable = [key for key, default in without.items() if others[key] != default]
+    if unusable:
+        option = unusable[0].replace("stream_name", "stream").replace("_", "-")
         raise ValueError(f"--{option} has no meaning with --spark {'and' if uri else 'without'} --store; leave it out")
     if reading.time is not None:
         raise ValueError(f"--time computes {_time(frame)!r}, but with --spark it names a column of the source")
@@ -114,8 +114,8 @@ def run(
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:
     """Shuffle into the shards that are asked for, or as many as the checkpoint has, the session says, or cores are."""
-    kept = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
-    wanted = None if kept is None else checked_whole(kept, "--shards", 1, 10_000)
+    partitions = kept_partitions(checkpoint) if shards is None and checkpoint is not None else shards
+    wanted = None if partitions is None else checked_whole(partitions, "--shards", 1, 10_000)
     if wanted is None and PARTITIONS not in spark.conf.getAll:
         wanted = parallelism(spark)
     if wanted is not None:

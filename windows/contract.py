@@ -241,11 +241,11 @@ class TimeWindow(ABC):
         ValueError
             If the ends of windows do not follow from their starts.
         """
-        found = self.assign(checked_instants(starts, "starts"))
-        own = found.starts == starts[found.rows]
+        assigned = self.assign(checked_instants(starts, "starts"))
+        own = assigned.starts == starts[assigned.rows]
         if self.is_merging or int(own.sum()) != len(starts):
             raise self._unlisted()
-        ends: Instants = found.ends[own]
+        ends: Instants = assigned.ends[own]
         return ends
 
     def starts_between(self, start: int, end: int) -> Instants:
@@ -325,8 +325,8 @@ class TimeWindow(ABC):
 @lru_cache(maxsize=1024)
 def _cut(coarse: TimeWindow, fine: TimeWindow) -> str | None:
     """Find an edge of a coarser window inside a finer one, among windows of some years; say where."""
-    found = coarse.assign(_probes(coarse, fine))
-    edges = np.unique(np.concatenate([found.starts, found.ends]))
+    assigned = coarse.assign(_probes(coarse, fine))
+    edges = np.unique(np.concatenate([assigned.starts, assigned.ends]))
     edges = edges[(edges > MIN_INSTANT) & (edges < MAX_INSTANT)]
     rows, starts, _ = fine.assign(edges)
     inside = np.flatnonzero(starts < edges[rows])
@@ -428,7 +428,7 @@ def check_intervals(keys: object, starts: object, ends: object) -> None:
     """
     lengths = {len(checked_instants(column, what)) for column, what in ((starts, "starts"), (ends, "ends"))}
     if not isinstance(keys, np.ndarray) or keys.dtype.kind not in "iu" or keys.ndim != 1:
-        given = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
-        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {given}")
+        described = f"an array of {keys.dtype}" if isinstance(keys, np.ndarray) else shown(keys)
+        raise ValueError(f"keys must be an array of integers, the number of each interval's key; got {described}")
     if lengths != {len(keys)}:
         raise ValueError(f"keys, starts and ends must be of one length; got {len(keys)}, {sorted(lengths)}")

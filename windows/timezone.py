@@ -99,9 +99,9 @@ def check_timezone(name: str) -> str:
 def checked_instants(times: object, what: str) -> Instants:
     """Check an array of instants; raises ``ValueError``."""
     if not isinstance(times, np.ndarray) or times.dtype != np.int64 or times.ndim != 1:
-        given = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
-        given += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
-        raise ValueError(f"{what} must be an array of int64, microseconds since 1970-01-01 UTC; got {given}")
+        described = f"an array of {times.dtype}" if isinstance(times, np.ndarray) else shown(times)
+        described += f" and shape {times.shape}" if isinstance(times, np.ndarray) and times.ndim != 1 else ""
+        raise ValueError(f"{what} must be an array of int64, microseconds since 1970-01-01 UTC; got {described}")
     return times
 
 
@@ -142,7 +142,7 @@ def _clock(name: str, first: int, last: int) -> Clock:
 @lru_cache(maxsize=8192)
 def _transitions(name: str, year: int) -> tuple[tuple[int, int], ...]:
     """Find the UTC-offset transitions of a year: look at every day, and halve the days on which the offset changed."""
-    info, found = ZoneInfo(name), []
+    info, transitions = ZoneInfo(name), []
     start = _micros(dt.datetime(year, 1, 1, tzinfo=dt.UTC))
     end = _micros(dt.datetime(year + 1, 1, 1, tzinfo=dt.UTC)) if year < dt.MAXYEAR else start + 365 * DAY
     before = _offset(info, start - SECOND)
@@ -153,9 +153,9 @@ def _transitions(name: str, year: int) -> tuple[tuple[int, int], ...]:
             while high - low > SECOND:
                 middle = (low + high) // (2 * SECOND) * SECOND
                 low, high = (low, middle) if _offset(info, middle) != before else (middle, high)
-            found.append((high, after))
+            transitions.append((high, after))
         before = after
-    return tuple(found)
+    return tuple(transitions)
 
 
 def _offset(info: ZoneInfo, at: int) -> int:

@@ -103,10 +103,10 @@ def running(
     """
     query = running_query(measures, window, time, keys, order, ticks, emit)
     prepare(df.sparkSession)
-    given = arrow_schema(df)
-    query.check(given)
-    columns = query.columns_in(given.names)
-    result = RunningAggregation.of(query).finish(given.empty_table()).schema
+    schema = arrow_schema(df)
+    query.check(schema)
+    columns = query.columns_in(schema.names)
+    result = RunningAggregation.of(query).finish(schema.empty_table()).schema
     inside = query.ordered_by(computed(query.order))
     return _streamed(df, columns, query.order, lambda: RunningAggregation.of(inside), bool(query.ticks), result)
 
@@ -135,11 +135,11 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
     As of `running`.
     """
     prepare(df.sparkSession)
-    given = arrow_schema(df, frame.columns_in(df.columns))
-    frame.check(given)
-    result = OrderedRollup(frame).add(given.empty_table()).schema
+    schema = arrow_schema(df, frame.columns_in(df.columns))
+    frame.check(schema)
+    result = OrderedRollup(frame).add(schema.empty_table()).schema
     inside = frame.ordered_by(computed(frame.order))
-    return _streamed(df, frame.columns_in(given.names), frame.order, lambda: OrderedRollup(inside), False, result)
+    return _streamed(df, frame.columns_in(schema.names), frame.order, lambda: OrderedRollup(inside), False, result)
 
 
 def _streamed(
@@ -209,12 +209,12 @@ def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
     made = {text: order.keyed_by[name] for name, text in computed(order).keyed_by.items() if text != name}
     if not made:
         return rows
-    given = arrow_schema(rows)
-    schema = pa.schema([*given, *key_fields(made, given)])
+    before = arrow_schema(rows)
+    schema = pa.schema([*before, *key_fields(made, before)])
 
     def compute(batches: Batches) -> Batches:
         for batch in batches:
-            table, _, keys = keyed(pa.Table.from_batches([batch]), made, given.names)
+            table, _, keys = keyed(pa.Table.from_batches([batch]), made, before.names)
             for name, key in keys.items():
                 table = table.append_column(name, normalize(key))
             yield from as_schema(table, schema).to_batches()
@@ -224,11 +224,11 @@ def _with_keys(rows: DataFrame, order: Order) -> DataFrame:
 
 def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     """Add the times as what Spark orders rightly; of text, which may carry offsets, as it is read."""
-    given = arrow_schema(rows)
-    if not pa.types.is_string(given.field(time).type):
+    before = arrow_schema(rows)
+    if not pa.types.is_string(before.field(time).type):
         return rows.withColumn(_AT, _quoted(time))
 
-    schema = given.append(pa.field(_AT, INSTANT))
+    schema = before.append(pa.field(_AT, INSTANT))
 
     def read(batches: Batches) -> Batches:
         for batch in batches:

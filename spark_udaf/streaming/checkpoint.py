@@ -26,5 +26,5 @@ def kept_partitions(checkpoint: Path) -> int | None:
     batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
     if not batches:
         return None
-    told = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
-    return int(told["conf"][PARTITIONS])
+    offsets = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
+    return int(offsets["conf"][PARTITIONS])

@@ -28,8 +28,8 @@ def counted(progress: Progress) -> dict[str, int | None]:
 
 def read_counted(numbers: Mapping[str, int | None]) -> Progress:
     """Read a stream's numbers, put together from those of its shards."""
-    given: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
+    counts: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
     for kind in _BY_LEVEL:
         begin = f"{kind} "
-        given[kind] = {name.removeprefix(begin): n or 0 for name, n in numbers.items() if name.startswith(begin)}
-    return Progress(**given, watermark_us=numbers[WATERMARK])
+        counts[kind] = {name.removeprefix(begin): n or 0 for name, n in numbers.items() if name.startswith(begin)}
+    return Progress(**counts, watermark_us=numbers[WATERMARK])

@@ -70,8 +70,8 @@ class OrderedJob(Job):
     @cached_property
     def rows(self) -> pa.Schema:
         """The schema of rows as they travel."""
-        given = pa.schema([self.given.field(name) for name in self.columns])
-        return pa.schema([*given, *key_fields(self._made, given)])
+        schema = pa.schema([self.given.field(name) for name in self.columns])
+        return pa.schema([*schema, *key_fields(self._made, schema)])
 
     @cached_property
     def emitted(self) -> pa.Schema:

@@ -80,11 +80,13 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     if getattr(query, "id", None) in _started:
         return _into(query)
     batches = list(getattr(query, "recentProgress", ()))
-    observed = [(told["observedMetrics"] or {}).get(OBSERVED) for told in batches]
+    observed = [(batch["observedMetrics"] or {}).get(OBSERVED) for batch in batches]
     for numbers in reversed(observed):
         if numbers is not None and numbers["rows"] is not None:
             return read_counted(numbers.asDict())
-    others = [told for told, numbers in zip(batches, observed, strict=True) if numbers is None and told["numInputRows"]]
+    others = [
+        batch for batch, numbers in zip(batches, observed, strict=True) if numbers is None and batch["numInputRows"]
+    ]
     if hasattr(query, "recentProgress") and not others:
         return Progress()
     raise ValueError(

@@ -89,9 +89,11 @@ class Arriving:
 
     def share(self, lengths: Mapping[str, int], share: int, shares: int) -> list[Piece]:
         """Choose what one of several tasks reads of files, whose lengths in bytes are given by path."""
-        there = {self.place_of(path): length for path, length in lengths.items()}
+        lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
-        chosen = share_of([there[f.path] for f in fragments], lambda at: _sizes(fragments[at]), share, shares)
+        chosen = share_of(
+            [lengths_by_place[f.path] for f in fragments], lambda at: _sizes(fragments[at]), share, shares
+        )
         return [Piece(fragments[at].path, groups, fragments[at].partition_expression) for at, groups in chosen]
 
 
@@ -140,8 +142,8 @@ class ParquetStream:
         numbers = shard_numbers(tasks, tasks).tolist()
         shares = {number: share for share, number in enumerate(numbers)}
 
-        def read(given: Batches) -> Batches:
-            found = [row for batch in given for row in batch.to_pylist()]
+        def read(batches: Batches) -> Batches:
+            found = [row for batch in batches for row in batch.to_pylist()]
             if found:
                 lengths = {row[_PATH]: row[_LENGTH] for row in found}
                 share = shares[found[0][_SHARE]]
@@ -295,21 +297,23 @@ def scan_parquet_stream(
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
-    given = dict(checked_mapping({} if options is None else options, "options", "settings of Spark's source of files"))
+    settings = dict(
+        checked_mapping({} if options is None else options, "options", "settings of Spark's source of files")
+    )
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
     (path,) = paths_of([folder])
     named, place, filesystem = _located(path, filesystem)
-    kept = expression_of(filters)
+    condition = expression_of(filters)
     if schema is None:
         schema = _schema_of(place, filesystem, partitioning)
     checked_type(schema, pa.Schema, "schema")
-    arriving = Arriving(named, place, filesystem, schema, kept, partitioning)
+    arriving = Arriving(named, place, filesystem, schema, condition, partitioning)
     try:
         none = arriving.dataset([])
-        scanner(none, schema, schema.names, kept)  # a filter must name columns that there are
+        scanner(none, schema, schema.names, condition)  # a filter must name columns that there are
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ValueError(f"cannot scan {path}: {str(error).splitlines()[0]}") from None
-    return ParquetStream(spark, arriving, delay, {k: str(v) for k, v in given.items()}, number)
+    return ParquetStream(spark, arriving, delay, {k: str(v) for k, v in settings.items()}, number)
 
 
 def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.FileSystem]:

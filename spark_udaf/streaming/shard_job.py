@@ -154,8 +154,8 @@ class ShardJob(Job):
         """Return the schema of what is emitted, as states or as results."""
         if states:
             return self.emitted
-        kept = self.frame.states_schema(self.given)
-        schema = pa.schema([*self.frame.results_schema(kept), *list(self.emitted)[len(kept) :]])
+        states_schema = self.frame.states_schema(self.given)
+        schema = pa.schema([*self.frame.results_schema(states_schema), *list(self.emitted)[len(states_schema) :]])
         return flat_schema(schema) if flat else schema
 
     @property

@@ -86,10 +86,10 @@ class ShardWindows(StatefulProcessor):
 
     def _loaded(self) -> tuple[Any, Mapping[str, StoredTable], int | None]:
         """Load a shard, the blocks that it was saved as, and its timer; raises ``ValueError`` for another stream's."""
-        kept = self._kept.get()
-        if kept is None:
+        value = self._kept.get()
+        if value is None:
             return self._job.begun(), {}, None
-        shards, timer, head, small = kept
+        shards, timer, head, small = value
         state = of_head(bytes(head), self._block)
         state = Saved(state.said, {**state.blocks, **_unpacked(state.blocks, memoryview(small))})
         windows = self._job.loaded(state)  # says so, if keys have changed
@@ -157,13 +157,13 @@ def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
 
 def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
     """Show the blocks that are kept together."""
-    found, at = {}, 0
+    tables, at = {}, 0
     chosen = _small(blocks)
     for name, block in blocks.items():
         if name in chosen:
-            found[name] = StoredTable.at(data[at : at + block.size], block.checksum)
+            tables[name] = StoredTable.at(data[at : at + block.size], block.checksum)
             at += block.size
-    return found
+    return tables
 
 
 def given_by_shards(levels: Sequence[str]) -> StructType:

@@ -75,21 +75,21 @@ class StreamRows:
         return map_columns(self.df, columns, reduce_here, schema)
 
 
-def stream_source(given: DataFrame | ParquetStream, instead: str) -> StreamSource:
+def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:
     """Take a streaming DataFrame, or files as they arrive, as a source.
 
     Raises ``TypeError`` for anything else; ``instead`` says what takes an ordinary DataFrame.
     """
-    if isinstance(given, ParquetStream):
-        return given
-    if not hasattr(given, "isStreaming") or isinstance(given, type):
+    if isinstance(rows, ParquetStream):
+        return rows
+    if not hasattr(rows, "isStreaming") or isinstance(rows, type):
         raise TypeError(
             f"give a streaming DataFrame, as spark.readStream makes it, or files by su.scan_parquet_stream; "
-            f"got {shown(given)}"
+            f"got {shown(rows)}"
         )
-    if not given.isStreaming:
+    if not rows.isStreaming:
         raise TypeError(f"this DataFrame is no stream; {instead}")
     check_is_spark(
-        given.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
+        rows.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
     )
-    return StreamRows(given)
+    return StreamRows(rows)

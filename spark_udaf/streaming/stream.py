@@ -139,13 +139,13 @@ def stream(
     parts = _shards(shards, query.keyed_by, spark)
     if isinstance(spec, OrderedAggregator):
         _check_ordered(source.marked, query.time, emit, late, dropped, max_keys)
-        given, timers = source.given(query.columns_in), EVENT
-        query.check(given)
-        job: ShardJob | OrderedJob = OrderedJob(given, type(spec), spec.query, parts)
+        input_schema, timers = source.given(query.columns_in), EVENT
+        query.check(input_schema)
+        job: ShardJob | OrderedJob = OrderedJob(input_schema, type(spec), spec.query, parts)
     else:
         windows = OpenWindows(spec, emit, late, max_keys=max_keys, beyond=beyond)
-        given, timers = source.given(windows.partial_frame.columns_in), _timers(source.marked, windows)
-        job = ShardJob(given, spec, windows.emit, windows.late, max_keys, beyond, dropped, parts)
+        input_schema, timers = source.given(windows.partial_frame.columns_in), _timers(source.marked, windows)
+        job = ShardJob(input_schema, spec, windows.emit, windows.late, max_keys, beyond, dropped, parts)
         check_having(windows.emit.having, job.result(states=False, flat=False), query.timezone)
     schema = job.result(states, flat)
     check_distinct(schema.names, spark)
@@ -181,18 +181,18 @@ def _messages(source: StreamSource, job: ShardJob | OrderedJob, time: str, keyed
     return source.map(job.columns, plain_keys(keyed_by), time, reduce, IN)
 
 
-def _read(told: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
+def _read(messages: DataFrame, job: ShardJob | OrderedJob, schema: pa.Schema, states: bool, flat: bool) -> DataFrame:
     """Read what shards give: their numbers into the query's progress, their messages into rows."""
 
     def read(batches: Batches) -> Batches:
         tune_worker()
         for batch in batches:
             for message in batch.column(0).drop_null():
-                given = job.read(message.as_buffer(), schema, states, flat)
-                yield from unsliced_batches(given, _GIVEN_ROWS)
+                rows = job.read(message.as_buffer(), schema, states, flat)
+                yield from unsliced_batches(rows, _GIVEN_ROWS)
 
     totals = [(F.max if name == WATERMARK else F.sum)(F.col(f"`{name}`")).alias(name) for name in names_of(job.levels)]
-    return told.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
+    return messages.observe(OBSERVED, *totals).select(OUT).mapInArrow(read, spark_schema(schema))
 
 
 def _timers(marked: bool, windows: OpenWindows) -> str:
@@ -209,9 +209,9 @@ def _timers(marked: bool, windows: OpenWindows) -> str:
     return EVENT if marked else NO_TIME
 
 
-def _shards(given: int | None, keys: Mapping[str, str], spark: SparkSession) -> int:
+def _shards(asked: int | None, keys: Mapping[str, str], spark: SparkSession) -> int:
     """Choose how many shards there are; without keys, all windows are of one."""
-    wanted = shuffle_partitions(spark) if given is None else given
+    wanted = shuffle_partitions(spark) if asked is None else asked
     return checked_whole(wanted, "shards", 1, 10_000) if keys else 1
 
 

@@ -142,11 +142,11 @@ class _Batches:
 
 
 def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:
-    held = f"no batch after {last} of them" if last is not None else "none of them"
+    batches = f"no batch after {last} of them" if last is not None else "none of them"
     return (
         f"the checkpoint {into.checkpoint} says that the batches before {number} are done, and the store "
-        f"{into.store.display_uri} holds {held} by {writer!r}: rows would be missing. Give the store and the name that "
-        "the checkpoint was made with, or a new checkpoint, which reads all rows again"
+        f"{into.store.display_uri} holds {batches} by {writer!r}: rows would be missing. Give the store and the name "
+        "that the checkpoint was made with, or a new checkpoint, which reads all rows again"
     )
 
 

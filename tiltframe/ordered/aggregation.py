@@ -141,10 +141,10 @@ class RunningAggregation(OrderedAggregator):
         if self._over:
             raise ValueError("this aggregation is finished; begin another")
         table, query = self._taken(batch), self.query
-        given = in_order(table, query.order, self._keys)
-        entries = with_ticks(given, query.reads, query.ticks, given.keys.end + 1 if last else until)
+        ordered = in_order(table, query.order, self._keys)
+        entries = with_ticks(ordered, query.reads, query.ticks, ordered.keys.end + 1 if last else until)
         spread = [
-            state.spread(given.places, given.keys.n, part.window, part.functions)
+            state.spread(ordered.places, ordered.keys.n, part.window, part.functions)
             for part, state in zip(query.parts, self._window_states, strict=True)
         ]
         choose, keep_none = self._chooser(entries), last and (query.per_row or query.emit != "final")
@@ -154,21 +154,21 @@ class RunningAggregation(OrderedAggregator):
                 part.functions,
                 entries.rows,
                 state,
-                reducer(part, given, entries, state),
+                reducer(part, ordered, entries, state),
                 choose,
                 keep_none,
             )
             for part, state in zip(query.parts, spread, strict=True)
         ]
-        self._keys, self._over = given.keys, last
+        self._keys, self._over = ordered.keys, last
         if query.ticks and until is not None:  # their results have come
-            self._keys = given.keys._replace(latest=np.maximum(given.keys.latest, until))
+            self._keys = ordered.keys._replace(latest=np.maximum(ordered.keys.latest, until))
         if not keep_none:
             self._window_states = [each.state for each in done if each.state is not None]
         if query.emit != "final":
-            return _results(query, given, entries, done)
+            return _results(query, ordered, entries, done)
         if query.per_row:
-            self._keep_final(given, entries, done)
+            self._keep_final(ordered, entries, done)
         return self._finals(table.schema, last)
 
     def _chooser(self, entries: Entries) -> Callable[[Ranges], Flags | None]:
@@ -188,12 +188,12 @@ class RunningAggregation(OrderedAggregator):
 
         return choose
 
-    def _keep_final(self, given: Sorted, entries: Entries, done: list[Advanced]) -> None:
+    def _keep_final(self, ordered: Sorted, entries: Entries, done: list[Advanced]) -> None:
         """Remember the last output of each key."""
         ranges = done[0].ranges
         keys, times, states = ranges.key, entries.rows.times[ranges.row], [each.states for each in done]
         if self._final is not None:
-            old_keys = given.places[self._final[0]]
+            old_keys = ordered.places[self._final[0]]
             old = np.flatnonzero(~np.isin(old_keys, keys))
             both, rows = np.append(old_keys[old], keys), pa.array(old)
             by = np.argsort(both, kind="stable")
@@ -221,31 +221,31 @@ class RunningAggregation(OrderedAggregator):
         return pa.table(_key_columns(query, self._keys, keys) | _time(query, times) | _finished(query, states))
 
 
-def reducer(part: Part, given: Sorted, entries: Entries, state: WindowState) -> Reduce:
+def reducer(part: Part, ordered: Sorted, entries: Entries, state: WindowState) -> Reduce:
     """Reduce the rows of a batch; of ticks there is nothing to reduce."""
     measures = {column.name: column.measure for column in part.states}
     is_row = entries.source >= 0
     place = np.arange(len(entries.source)) + np.repeat(state.carry.position - entries.rows.heads, entries.rows.lengths)
 
     def reduce(name: str, used: Flags, groups: Groups) -> pa.StructArray:
-        table, kept = given.table, groups if is_row.all() else groups.filter(is_row[used])
+        table, remaining = ordered.table, groups if is_row.all() else groups.filter(is_row[used])
         used = used & is_row
         if not used.all() or len(used) != table.num_rows:
             read = measures[name].columns(table.column_names) or tuple(table.column_names[:1])
             table = table.select(list(read)).filter(pa.array(used[is_row]))
-        return measures[name].reduce(table, kept, pa.array(place[used]))
+        return measures[name].reduce(table, remaining, pa.array(place[used]))
 
     return reduce
 
 
-def _results(query: RunningQuery, given: Sorted, entries: Entries, done: list[Advanced]) -> pa.Table:
+def _results(query: RunningQuery, ordered: Sorted, entries: Entries, done: list[Advanced]) -> pa.Table:
     ranges = done[0].ranges
     times, source = entries.rows.times[ranges.row], entries.source[ranges.row]
     columns: dict[str, pa.Array | pa.ChunkedArray] = {}
-    keys = _key_columns(query, given.keys, ranges.key)
+    keys = _key_columns(query, ordered.keys, ranges.key)
     if query.keeps_rows:
-        whole = len(source) == given.table.num_rows and (source == np.arange(len(source))).all()
-        rows = given.table if whole else given.table.take(pa.array(source, mask=source < 0))
+        whole = len(source) == ordered.table.num_rows and (source == np.arange(len(source))).all()
+        rows = ordered.table if whole else ordered.table.take(pa.array(source, mask=source < 0))
         columns = dict(zip(rows.column_names, rows.columns, strict=True))
         columns |= {name: key for name, key in keys.items() if query.order.keyed_by[name] != name}
     if query.ticks or not columns:
@@ -266,12 +266,12 @@ def _time(query: RunningQuery, times: Ints) -> dict[str, pa.Array]:
 
 def _finished(query: RunningQuery, states: list[States]) -> dict[str, pa.Array]:
     """Read the result of every measure."""
-    found: dict[str, pa.Array] = {}
-    for part, kept in zip(query.parts, states, strict=True):
-        whole = {name: kept[column.name] for column in part.states for name in column.serves}
+    results: dict[str, pa.Array] = {}
+    for part, part_states in zip(query.parts, states, strict=True):
+        whole = {name: part_states[column.name] for column in part.states for name in column.serves}
         if part.window.least_rows:
             rows = count().function.finish(whole.pop(ROWS))
             enough = pc.greater_equal(rows, part.window.least_rows)
             whole = {name: with_nulls(state.filter(enough), enough) for name, state in whole.items()}
-        found |= {name: query.measures[name].function.finish(state) for name, state in whole.items()}
-    return {name: found[name] for name in query.measures}
+        results |= {name: query.measures[name].function.finish(state) for name, state in whole.items()}
+    return {name: results[name] for name in query.measures}

@@ -189,14 +189,14 @@ class OrderedRollup(OrderedAggregator):
         """
         table, frame = self._taken(batch), self.query
         names = [column.name for column in frame.states]
-        given = in_order(table, frame.order, self._keys)
-        entries = with_ticks(given, frame.reads, ())
+        ordered = in_order(table, frame.order, self._keys)
+        entries = with_ticks(ordered, frame.reads, ())
         rows, key, tables, after = entries.rows, entries.key, [], []
         states: Mapping[str, pa.StructArray] = {}
         for number, (name, window) in enumerate(frame.levels.items()):
             part = frame.parts[number]
-            state = self._window_states[number].spread(given.places, given.keys.n, window, part.functions)
-            reduce = merger(part, states) if number else reducer(part, given, entries, state)
+            state = self._window_states[number].spread(ordered.places, ordered.keys.n, window, part.functions)
+            reduce = merger(part, states) if number else reducer(part, ordered, entries, state)
             done = advance(window, part.functions, rows, state, reduce, _all)
             key, times, states = done.ranges.key, rows.times[done.ranges.row], done.states
             if window.least_rows:
@@ -204,11 +204,11 @@ class OrderedRollup(OrderedAggregator):
                 states = {n: with_nulls(state.filter(enough), enough) for n, state in states.items()}
             assert done.state is not None
             after.append(done.state)
-            rows = _as_rows(key, times, given.keys.n)
-            keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, given.keys.columns, strict=True)}
+            rows = _as_rows(key, times, ordered.keys.n)
+            keys = {n: c.take(pa.array(key)) for n, c in zip(frame.order.keys, ordered.keys.columns, strict=True)}
             level = {LEVEL: pa.repeat(pa.scalar(name), len(key)), frame.order.time: pa.array(times).cast(INSTANT)}
             tables.append(pa.table(level | keys | {n: states[n] for n in names}))
-        self._keys, self._window_states = given.keys, after
+        self._keys, self._window_states = ordered.keys, after
         return pa.concat_tables(tables)
 
     def finish(self, batch: pa.Table | pa.RecordBatch | None = None, end: int | None = None) -> pa.Table:
@@ -254,10 +254,10 @@ def ordered_rollup(data: Any, frame: OrderedFrame, reading: ReadOptions | None =
     {'level': ['twos', 'twos', 'fours'], 'n': [7, 17, 24]}
     """
     made = OrderedRollup(frame)
-    given = whole_or_batches(data, "data", frame.order.time, frame.order.keys, reading)
-    if isinstance(given, (pa.Table, pa.RecordBatch)):
-        return made.add(given)
-    return pa.concat_tables([made.add(batch) for batch in some_batches(given)])
+    rows = whole_or_batches(data, "data", frame.order.time, frame.order.keys, reading)
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return made.add(rows)
+    return pa.concat_tables([made.add(batch) for batch in some_batches(rows)])
 
 
 def finish_ordered(states: Any, frame: OrderedFrame) -> pa.Table:

@@ -153,8 +153,8 @@ class RunningQuery(OrderedQuery):
     @property
     def reads(self) -> tuple[Input, ...]:
         """What the windows read of rows, and the ticks."""
-        given = [read for part in self.parts for read in part.window.reads]
-        return tuple(dict.fromkeys([*given, *self.ticks]))
+        window_inputs = [read for part in self.parts for read in part.window.reads]
+        return tuple(dict.fromkeys([*window_inputs, *self.ticks]))
 
     @property
     def per_row(self) -> bool:
@@ -177,8 +177,8 @@ class RunningQuery(OrderedQuery):
         """Refuse data that does not fit, or has a measure's name."""
         super().check(schema)
         order = self.order
-        kept = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
-        taken = [*kept, *([TICK] if self.ticks else [])]
+        columns = dict.fromkeys([*schema.names, *order.keys]) if self.keeps_rows else [*order.keys, order.time]
+        taken = [*columns, *([TICK] if self.ticks else [])]
         for name in [*self.measures, *taken]:
             if [*self.measures, *taken].count(name) > 1:
                 raise ValueError(
@@ -211,8 +211,8 @@ def running_query(
             f"{', '.join(map(str, distinct))}: ask for the others one by one"
         )
     known = [read for each in distinct for read in each.reads if isinstance(read, Tick)]
-    given = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
-    extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in given]
+    tick_list = [ticks] if isinstance(ticks, (Tick, str)) else checked_list(ticks, "ticks", "ticks such as hourly()")
+    extra = [tick if isinstance(tick, Tick) else read_tick(tick) for tick in tick_list]
     every = tuple(dict.fromkeys([*known, *extra]))
     if every and not distinct[0].per_row:
         raise ValueError(f"{distinct[0]} emits when a window is over, and at no ticks; leave ticks out")

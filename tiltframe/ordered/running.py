@@ -83,8 +83,8 @@ def running(
     [7, 17]
     """
     made = RunningAggregation(measures, window, time=time, keys=keys, order=order, ticks=ticks, emit=emit)
-    given = whole_or_batches(data, "data", time, list(keys), reading)
-    if isinstance(given, (pa.Table, pa.RecordBatch)):
-        return made.finish(given)
-    parts = [made.add(batch) for batch in some_batches(given)]
+    rows = whole_or_batches(data, "data", time, list(keys), reading)
+    if isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return made.finish(rows)
+    parts = [made.add(batch) for batch in some_batches(rows)]
     return pa.concat_tables([*parts, made.finish()])

@@ -106,12 +106,12 @@ def in_order(table: pa.Table, order: Order, known: Keys) -> Sorted:
     return Sorted(table, key, times, Keys(columns, latest, end), places, before)
 
 
-def with_ticks(given: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], until: int | None = None) -> Entries:
+def with_ticks(ordered: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], until: int | None = None) -> Entries:
     """Put the ticks among the rows: between the rows of each key, and those before a moment that no row precedes."""
-    key, times, source = given.key, given.times, np.arange(len(given.key))
-    instants = _instants(given, ticks, given.keys.end if until is None else max(given.keys.end, until - 1))
+    key, times, source = ordered.key, ordered.times, np.arange(len(ordered.key))
+    instants = _instants(ordered, ticks, ordered.keys.end if until is None else max(ordered.keys.end, until - 1))
     if len(instants):
-        tick_key, tick_times = _between(given, instants, until)
+        tick_key, tick_times = _between(ordered, instants, until)
         kind = np.repeat([0, 1], [len(key), len(tick_key)])
         key, times = np.append(key, tick_key), np.append(times, tick_times)
         source = np.append(source, np.full(len(tick_key), -1))
@@ -122,8 +122,8 @@ def with_ticks(given: Sorted, reads: Sequence[Input], ticks: Sequence[Tick], unt
         if isinstance(read, Tick):
             inputs[read] = (source < 0) & np.isin(times, read.instants(*_span(instants)) if len(instants) else [])
         else:
-            inputs[read] = _among(_evaluated(read, given.table), source)
-    lengths = np.bincount(key, minlength=given.keys.n)
+            inputs[read] = _among(_evaluated(read, ordered.table), source)
+    lengths = np.bincount(key, minlength=ordered.keys.n)
     return Entries(Rows(np.cumsum(lengths) - lengths, lengths, times, inputs), source, key)
 
 
@@ -151,10 +151,10 @@ def _is_sorted(columns: Sequence[NDArray[Any]]) -> bool:
     return True
 
 
-def _instants(given: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
+def _instants(ordered: Sorted, ticks: Sequence[Tick], end: int) -> Ints:
     """List all ticks that there may be, ascending."""
-    seen = given.before[given.before > _NEVER]
-    low = min(int(given.times.min(initial=2**62)), int(seen.min(initial=2**62)))
+    seen = ordered.before[ordered.before > _NEVER]
+    low = min(int(ordered.times.min(initial=2**62)), int(seen.min(initial=2**62)))
     if not ticks or low > end:
         return np.zeros(0, np.int64)
     return np.unique(np.concatenate([tick.instants(low, end) for tick in ticks]))
@@ -164,19 +164,19 @@ def _span(instants: Ints) -> tuple[int, int]:
     return int(instants[0]), int(instants[-1])
 
 
-def _between(given: Sorted, instants: Ints, until: int | None) -> tuple[Ints, Ints]:
+def _between(ordered: Sorted, instants: Ints, until: int | None) -> tuple[Ints, Ints]:
     """Find the ticks of each key: those from one row of it, up to but not at the next one."""
-    key, times = given.key, given.times
+    key, times = ordered.key, ordered.times
     since = np.empty_like(times)
     since[1:] = times[:-1]
     heads = np.flatnonzero(np.diff(key, prepend=-1))
-    since[heads] = given.before[key[heads]]
+    since[heads] = ordered.before[key[heads]]
     since = np.where(since == _NEVER, times, since)  # a key has no ticks before its first row
     low, high = np.searchsorted(instants, since), np.searchsorted(instants, times)
     if until is not None:
-        low = np.append(low, np.searchsorted(instants, given.keys.latest))
-        high = np.append(high, np.full(given.keys.n, np.searchsorted(instants, until)))
-        key = np.append(key, np.arange(given.keys.n))
+        low = np.append(low, np.searchsorted(instants, ordered.keys.latest))
+        high = np.append(high, np.full(ordered.keys.n, np.searchsorted(instants, until)))
+        key = np.append(key, np.arange(ordered.keys.n))
     counts = np.maximum(high - low, 0)
     ends = np.cumsum(counts)
     place = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - counts - low, counts)

@@ -40,10 +40,10 @@ def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iter
 
 def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
     """Say what panes bring to each level: to a coarser one, what the level below has cascaded already."""
-    found = [panes]
+    parts = [panes]
     for level, coarser in pairwise(levels):
-        found.append(as_parts_of(found[-1].filter(found[-1].ends <= level.cascaded_until), coarser.window))
-    return found
+        parts.append(as_parts_of(parts[-1].filter(parts[-1].ends <= level.cascaded_until), coarser.window))
+    return parts
 
 
 def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:

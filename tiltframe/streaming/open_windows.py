@@ -156,11 +156,11 @@ class OpenWindows:
             rows, times = rows.filter(pa.array(~known)), times[~known]
         placed, dropped, newest = self.late.arrive(self.frame.levels[0], times, self._clock.newest)
         moved, dropped = int((placed != times).sum()), dropped.copy()
-        kept = rows.filter(pa.array(~dropped)) if dropped.any() else rows
-        states, late = self._reduced(kept, times[~dropped], placed[~dropped])
+        remaining = rows.filter(pa.array(~dropped)) if dropped.any() else rows
+        states, late = self._reduced(remaining, times[~dropped], placed[~dropped])
         lost, levels, counts = self._merged(merge_panes(made_here(states), self.partial_frame))
         if len(lost):
-            late = rows_of_panes(lost, kept, placed[~dropped], self._rules)
+            late = rows_of_panes(lost, remaining, placed[~dropped], self._rules)
         dropped[~dropped] = late
         counts |= {"moved_rows": moved, "rows": len(known), "late_rows": int(dropped.sum())}
         counts |= {"committed_rows": int(known.sum())}
@@ -321,8 +321,8 @@ class OpenWindows:
 
         An empty batch tells them as well. Until then what is emitted has no column of such a measure.
         """
-        there = self._levels[0].held.schema.names if self._levels else ()
-        return all(name in there for name in self._rules.functions)
+        columns = self._levels[0].held.schema.names if self._levels else ()
+        return all(name in columns for name in self._rules.functions)
 
     @property
     def closed_before(self) -> int | None:
@@ -333,8 +333,8 @@ class OpenWindows:
     @property
     def last_end(self) -> int | None:
         """The latest end of the finest windows that are held, microseconds UTC; None where none is."""
-        held = self._levels[0].held if self._levels else ()
-        return int(self._levels[0].held.ends.max()) if len(held) else None
+        windows = self._levels[0].held if self._levels else ()
+        return int(self._levels[0].held.ends.max()) if len(windows) else None
 
     def copy(self) -> OpenWindows:
         """Give open windows as they are now, with what they hold in common: what comes to one is not in the other.
@@ -448,16 +448,18 @@ class OpenWindows:
             raise ValueError(f"windows are rebuilt from those of levels that follow each other; got {others[0]}")
         committed = checked_whole(committed, "committed, a moment in microseconds,", MIN_INSTANT, MAX_INSTANT - 1)
         frame.check_states(states.schema)
-        finest, there = frame.levels[0], states.select(list(frame.states_columns))
-        levels, at, below = [], committed, there
-        own = [name for name in windows._rules.functions if name not in there.column_names]  # of the policy
-        added = [column.name for column in frame.states if there.column(column.name).null_count] + own
+        finest, committed_states = frame.levels[0], states.select(list(frame.states_columns))
+        levels, at, below = [], committed, committed_states
+        own = [name for name in windows._rules.functions if name not in committed_states.column_names]  # of the policy
+        added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
         windows._rules = replace(windows._rules, added=tuple(added))
         for level in frame.levels:
-            mine = there.filter(pc.equal(there.column(LEVEL), level.name)).drop_columns([LEVEL])
+            of_level = committed_states.filter(pc.equal(committed_states.column(LEVEL), level.name)).drop_columns(
+                [LEVEL]
+            )
             if level == finest:
-                mine = mine.filter(pa.array(finest.ends(instants_of(mine)) <= committed))
-                table = merge_level(mine, frame, level, unknown=True)
+                of_level = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
+                table = merge_level(of_level, frame, level, unknown=True)
             else:
                 table = merge_level(below, frame, level, unknown=True)
             new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
@@ -474,7 +476,7 @@ class OpenWindows:
             )
             if windows.late.closes_by_events:  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
-            below = mine if mine.num_rows else table
+            below = of_level if of_level.num_rows else table
         windows._levels = adopt(levels, windows._rules)
         newest = windows.late.newest_at(finest, committed)
         windows._clock = saved.Clock(committed + windows.emit.delay_micros, newest=newest, committed=committed)
@@ -490,15 +492,15 @@ class OpenWindows:
     def _reduced(self, rows: pa.Table, times: Instants, placed: Instants) -> tuple[pa.Table, NDArray[np.bool_]]:
         """Reduce rows to states of panes; of sessions without the rows that are late, which are told."""
         late, window = np.zeros(len(times), np.bool_), self.frame.levels[0]
-        found = window.assign(times) if window.is_merging else None
-        if found is None or not self._rules.gone(found.ends, self._begins).any():
+        assigned = window.assign(times) if window.is_merging else None
+        if assigned is None or not self._rules.gone(assigned.ends, self._begins).any():
             return reduce_rows(rows, self.partial_frame, times, placed), late
         none = reduce_rows(rows.slice(0, 0), self.partial_frame)
         level = self._levels[0] if self._levels else self._no_windows(window, to_window_table(none, self._rules))
         needed = columns_to_reduce(rows, self.partial_frame)
         rows, owners, keys = keyed(rows, self.frame.keyed_by, needed, self.frame.timezone)
         owners = np.arange(len(times)) if owners is None else owners
-        joins = self._join(level, keys, found.starts[owners], found.ends[owners])
+        joins = self._join(level, keys, assigned.starts[owners], assigned.ends[owners])
         late[owners] = True
         late[owners[joins]] = False
         chosen = pa.array(joins)
@@ -579,16 +581,16 @@ class OpenWindows:
             known = firsts < HIGHEST
             begun[known] = self._rules.closed(earliest_ends(below.window, firsts[known]), below.watermark)
             timed = below.held.filter((below.held.ends <= below.held.marks["closed_until"]) & below.window.disjoint)
-            found = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
-            begun |= found < HIGHEST
+            first_panes = mark_first_panes(level.held, level.window, timed.index, self._rules).marks["first_pane"]
+            begun |= first_panes < HIGHEST
         return begun
 
     def _within_keys(self, panes: pa.Table) -> tuple[pa.Table, int]:
         """Refuse keys beyond the greatest number, or drop their panes and count the rows."""
         if self.max_keys is None:
             return panes, 0
-        held = [level.held.index for level in self._levels]
-        groups, _ = self._keys_of([*held, panes])
+        indices = [level.held.index for level in self._levels]
+        groups, _ = self._keys_of([*indices, panes])
         old = np.zeros(groups.n, np.bool_)
         old[groups.ids[: len(groups) - panes.num_rows]] = True
         beyond = ~old & (np.cumsum(~old) > self.max_keys - int(old.sum()))

@@ -46,13 +46,13 @@ def mark_first_panes(table: WindowTable, level: TimeWindow, panes: pa.Table, rul
     if not rules.late.closes_by_events or not len(table):
         return table
     starts = instants_of(panes)
-    found = level.assign(starts)
-    at, rows = [pa.array(np.concatenate([table.starts, found.starts]))], pa.array(found.rows)
+    assigned = level.assign(starts)
+    at, rows = [pa.array(np.concatenate([table.starts, assigned.starts]))], pa.array(assigned.rows)
     parts = [(table.states.column(name), panes.column(name).take(rows)) for name in rules.frame.keys]
     keys = [pa.chunked_array([key_column(column) for column in columns]) for columns in parts]
     groups, _ = group_by([*at, *map(key_column, keys)], len(table) + len(rows))
     firsts = np.full(groups.n, HIGHEST)
-    np.minimum.at(firsts, groups.ids[len(table) :], starts[found.rows])
+    np.minimum.at(firsts, groups.ids[len(table) :], starts[assigned.rows])
     return table.marked(first_pane=firsts[groups.ids[: len(table)]])
 
 
@@ -60,10 +60,10 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
     """Say which rows lie in lost panes alone."""
     frame = rules.frame
     _, places_of, all_keys = keyed(rows, frame.keyed_by, {frame.time}, frame.timezone)
-    found = frame.panes.assign(times if places_of is None else times[places_of])
-    owners = found.rows if places_of is None else places_of[found.rows]
-    keys = {name: key.take(pa.array(found.rows)) for name, key in all_keys.items()}
-    bounds = {START: pa.array(found.starts).cast(INSTANT), END: pa.array(found.ends).cast(INSTANT)}
+    assigned = frame.panes.assign(times if places_of is None else times[places_of])
+    owners = assigned.rows if places_of is None else places_of[assigned.rows]
+    keys = {name: key.take(pa.array(assigned.rows)) for name, key in all_keys.items()}
+    bounds = {START: pa.array(assigned.starts).cast(INSTANT), END: pa.array(assigned.ends).cast(INSTANT)}
     placed = places(WindowTable(pa.table(bounds | keys), {}), lost, frame.panes, frame.keys)
     late = np.zeros(len(times), np.bool_)
     late[owners] = True
@@ -74,14 +74,14 @@ def rows_of_panes(lost: WindowTable, rows: pa.Table, times: Instants, rules: Str
 def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the latest end of the windows that each time lies in; of a time in no window, the earliest moment."""
     unique, back = np.unique(times, return_inverse=True)
-    found, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
-    np.maximum.at(latest, found.rows, found.ends)
+    assigned, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
+    np.maximum.at(latest, assigned.rows, assigned.ends)
     ends: Instants = latest[back]
     return ends
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:
     """Find the earliest end of the windows that each time lies in; of a time in no window, no moment."""
-    found, earliest = window.assign(times), np.full(len(times), MAX_INSTANT)
-    np.minimum.at(earliest, found.rows, found.ends)
+    assigned, earliest = window.assign(times), np.full(len(times), MAX_INSTANT)
+    np.minimum.at(earliest, assigned.rows, assigned.ends)
     return earliest

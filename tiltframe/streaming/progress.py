@@ -65,6 +65,6 @@ class Progress:
 
     def as_dict(self) -> dict[str, Any]:
         """Give the numbers as plain data, for JSON and for a query's progress; the watermark as ISO 8601."""
-        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
-        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+        counts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "watermark_us"}
+        plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counts.items()}
         return plain | {"watermark": None if self.watermark is None else self.watermark.isoformat()}

@@ -74,8 +74,8 @@ class Clock:
         return replace(self, last_checked=emit.last_checked(self.last_checked, time, due and early))
 
 
-def _later(before: int | None, given: int | None) -> int | None:
-    known = [int(at) for at in (before, given) if at is not None]
+def _later(before: int | None, after: int | None) -> int | None:
+    known = [int(at) for at in (before, after) if at is not None]
     return max(known) if known else None
 
 
@@ -205,7 +205,7 @@ def of_head(head: bytes, block: Callable[[str, int, int], StoredTable]) -> Saved
         sizes = said.pop("blocks")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise refused(str(error)) from None
-    return Saved(said, {name: block(name, *told) for name, told in sizes.items()})
+    return Saved(said, {name: block(name, *size_and_checksum) for name, size_and_checksum in sizes.items()})
 
 
 def check_version(state: Saved) -> None:
@@ -224,8 +224,8 @@ def extended(data: bytes, notes: Mapping[str, Any], table: pa.Table | None = Non
 
 def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     """Read what `extended` put behind; nothing where there is none."""
-    found = [*_records(data), Saved({}, {})][1]
-    return dict(found.said), found.blocks[_EXTENSION].table if found.blocks else pa.table({})
+    record = [*_records(data), Saved({}, {})][1]
+    return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
 def _name(at: int, which: str, block: str) -> str:
@@ -236,12 +236,12 @@ def _records(data: bytes) -> list[Saved]:
     """Read what is written one behind the other; raises ``ValueError`` where any of it is damaged."""
     if not isinstance(data, bytes):
         raise refused(f"it is {shown(data)}")
-    found: list[Saved] = []
+    records: list[Saved] = []
     at = 0
-    while at < len(data) or not found:
+    while at < len(data) or not records:
         record, at = _record_at(data, at)
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
@@ -257,22 +257,24 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
         place += size
         return StoredTable(size, checksum, lambda: piece)
 
-    found = of_head(head, block)
-    for each in found.blocks.values():
+    record = of_head(head, block)
+    for each in record.blocks.values():
         each.check()
-    return found, place
+    return record, place
 
 
 def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     """Raise ``ValueError`` if windows cannot go on with another frame or policy; measures may be added."""
-    there = state.said["frame"]["measures"]
-    known = {name: measure for name, measure in frame.measures.items() if name in there}
+    saved_measures = state.said["frame"]["measures"]
+    known = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
     changed = None
-    if len(known) == len(there):
+    if len(known) == len(saved_measures):
         part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
     else:
-        changed = f"measure {next(name for name in there if name not in known)!r} was saved, and is missing now"
+        changed = (
+            f"measure {next(name for name in saved_measures if name not in known)!r} was saved, and is missing now"
+        )
     if changed is not None:
         raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")
     mode = state.said["mode"]

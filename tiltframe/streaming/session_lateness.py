@@ -43,8 +43,8 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    found: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
-    return found
+    joining: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
+    return joining
 
 
 @compiled
@@ -88,9 +88,9 @@ def touches_held(
     order = np.lexsort((sought, np.concatenate([held_starts, ends]), np.concatenate([held_keys, keys])))
     last = np.maximum.accumulate(np.where(sought[order], -1, np.arange(len(order))))  # the held one at or before
     places = np.where(last < 0, 0, order[last])  # it begins at or before the end, if it is of the key
-    found = np.empty(n + len(keys), np.int64)
-    found[order] = np.where(last < 0, -1, places)
-    at = found[n:]
+    touched = np.empty(n + len(keys), np.int64)
+    touched[order] = np.where(last < 0, -1, places)
+    at = touched[n:]
     meets = at >= 0
     meets[meets] = (held_keys[at[meets]] == keys[meets]) & (held_ends[at[meets]] >= starts[meets])
     return meets

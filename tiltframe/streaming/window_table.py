@@ -82,8 +82,8 @@ class WindowTable:
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
         """Read what `to_stored` wrote, but for the states."""
-        index, told = stored.table, stored.table.schema.metadata
-        rest = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(told[_SCHEMA])), int(told[_BYTES]))
+        index, metadata = stored.table, stored.table.schema.metadata
+        rest = StoredStates(states, pa.ipc.read_schema(pa.py_buffer(metadata[_SCHEMA])), int(metadata[_BYTES]))
         marks = {name: index.column(f"__{name}").to_numpy().copy() for name in MARKS}
         index = index.drop_columns([f"__{name}" for name in MARKS]).replace_schema_metadata()
         return cls(index, marks, rest, stored)
@@ -99,8 +99,8 @@ class WindowTable:
         index = self.index.select(list(columns))
         for name in MARKS:
             index = index.append_column(f"__{name}", pa.array(self.marks[name], pa.int64()))
-        told = {_SCHEMA: rest.schema.serialize().to_pybytes(), _BYTES: str(rest.nbytes)}
-        return StoredTable.of(index.replace_schema_metadata(told)), rest.table
+        metadata = {_SCHEMA: rest.schema.serialize().to_pybytes(), _BYTES: str(rest.nbytes)}
+        return StoredTable.of(index.replace_schema_metadata(metadata)), rest.table
 
     def __len__(self) -> int:
         """Return the number of windows."""
@@ -208,11 +208,11 @@ class WindowTable:
     def with_zeros(self, rows: NDArray[np.bool_], functions: Mapping[str, Function]) -> WindowTable:
         """Replace the states of some windows by those of no rows."""
         states = self.states
-        kept = pa.array(np.where(rows, len(self), np.arange(len(self))))
+        places = pa.array(np.where(rows, len(self), np.arange(len(self))))
         for name in functions.keys() & {*states.column_names}:
             column, function = states.column(name), functions[name]
             zero = function.merge(made_here(column.slice(0, 0)), Groups.of(np.zeros(0, np.int64), 1)).states
-            both = pa.chunked_array([*column.chunks, zero]).take(kept)
+            both = pa.chunked_array([*column.chunks, zero]).take(places)
             states = states.set_column(states.column_names.index(name), name, both)
         return WindowTable(states, self.marks)
 
@@ -250,13 +250,13 @@ def as_parts_of(windows: WindowTable, level: TimeWindow) -> WindowTable:
 
 def concat(tables: Sequence[WindowTable]) -> WindowTable:
     """Put tables of windows one below the other."""
-    kept = [table for table in tables if len(table)] or list(tables[:1])
-    if len(kept) == 1:
-        return kept[0]
-    states = pa.concat_tables([table.states for table in kept], promote_options="default")
+    filled = [table for table in tables if len(table)] or list(tables[:1])
+    if len(filled) == 1:
+        return filled[0]
+    states = pa.concat_tables([table.states for table in filled], promote_options="default")
     if states.column(0).num_chunks > _MOST_CHUNKS:
         states = states.combine_chunks()
-    return WindowTable(states, {name: np.concatenate([t.marks[name] for t in kept]) for name in MARKS})
+    return WindowTable(states, {name: np.concatenate([t.marks[name] for t in filled]) for name in MARKS})
 
 
 def merged(held: WindowTable, new: WindowTable, level: TimeWindow, functions: Mapping[str, Function]) -> WindowTable:
@@ -333,9 +333,9 @@ def places(
     united = _united(WindowTable(both, {}), level, keys).index
     by = keys if among_all else (START, *keys)
     groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
-    found = np.full(groups.n, -1)
-    found[groups.ids[len(sought) :]] = np.arange(len(among))
-    placed: NDArray[np.int64] = found[groups.ids[: len(sought)]]
+    place_of_group = np.full(groups.n, -1)
+    place_of_group[groups.ids[len(sought) :]] = np.arange(len(among))
+    placed: NDArray[np.int64] = place_of_group[groups.ids[: len(sought)]]
     return placed
 
 
@@ -363,8 +363,8 @@ def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> Window
     if not level.is_merging:
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))
-    found = level.merge(groups.ids, both.starts, both.ends)
-    return both.moved(found.starts[found.ids], found.ends[found.ids])
+    united = level.merge(groups.ids, both.starts, both.ends)
+    return both.moved(united.starts[united.ids], united.ends[united.ids])
 
 
 def _reduced(meeting: WindowTable, ids: NDArray[np.int64], functions: Mapping[str, Function]) -> WindowTable:

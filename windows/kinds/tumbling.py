@@ -79,10 +79,10 @@ class Tumbling(TimeWindow):
         if not is_whole(self.offset) or not 0 <= self.offset < shortest:
             february = f", {duration_text(shortest)} for months as short as February"
             near = is_whole(self.offset) and abs(int(self.offset)) < 2**63
-            given = duration_text(int(self.offset)) if near else shown(self.offset)
+            described = duration_text(int(self.offset)) if near else shown(self.offset)
             raise ValueError(
                 f"the offset of windows of {self.count}{self.unit} must be at least 0 and shorter than they are"
-                f"{february if shortest < self.length else ''}; got {given}"
+                f"{february if shortest < self.length else ''}; got {described}"
             )
         object.__setattr__(self, "offset", int(self.offset))
 

@@ -283,9 +283,9 @@ def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
     """
     ends = np.searchsorted(row, rows.heads + rows.lengths, side="left")
     some = ends > np.searchsorted(row, rows.heads, side="left")
-    found = before.copy()
-    found[some] = value[ends[some] - 1]
-    return found
+    last = before.copy()
+    last[some] = value[ends[some] - 1]
+    return last
 
 
 def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:

@@ -25,8 +25,8 @@ def first_at_least(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
 def next_true(flags: Flags, begin: Ints, end: Ints) -> Ints:
     """Find for each ``i`` the first row in ``[begin[i], end[i])`` that is true; else the end."""
     places = np.append(np.flatnonzero(flags), len(flags))
-    found: Ints = np.minimum(places[np.searchsorted(places, np.minimum(begin, len(flags)))], end)
-    return np.maximum(found, np.minimum(begin, end))
+    next_place: Ints = np.minimum(places[np.searchsorted(places, np.minimum(begin, len(flags)))], end)
+    return np.maximum(next_place, np.minimum(begin, end))
 
 
 def visited(firsts: Ints, onward: Ints) -> Ints:

@@ -113,7 +113,7 @@ def _random_rows(window: OrderedWindow, rng: np.random.Generator) -> Rows:
 
 def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> tuple[Sequence[tuple[int, ...]], Carry]:
     """Give the rows in batches, a batch being the rows of all keys whose place in the whole lies between two cuts."""
-    carry, found, keys = window.start(len(rows.heads)), [], rows.keys
+    carry, intervals, keys = window.start(len(rows.heads)), [], rows.keys
     bounds = np.unique([0, *cuts, len(rows.times)])
     for low, high in pairwise(bounds.tolist()):
         lengths = np.bincount(keys[low:high], minlength=len(rows.heads))
@@ -124,20 +124,20 @@ def _in_batches(window: OrderedWindow, rows: Rows, cuts: NDArray[np.int64]) -> t
         starts = carry.open_starts[_indices(ranges.key, ranges.first, carry)]
         known = (starts == ranges.first) | (ranges.first >= carry.position[ranges.key])
         holds(bool(known.all()), "a range begins where no open start is")
-        found += _listed(ranges, batch, carry.position)
+        intervals += _listed(ranges, batch, carry.position)
         carry = after
-    return found, carry
+    return intervals, carry
 
 
 def _indices(key: NDArray[np.int64], first: NDArray[np.int64], carry: Carry) -> NDArray[np.int64]:
     """Find the last open start of each range's key that is not behind its first row."""
     base = np.cumsum(carry.counts) - carry.counts
-    found = [
+    indices = [
         base[k]
         + max(int(np.searchsorted(carry.open_starts[base[k] : base[k] + carry.counts[k]], f, side="right")) - 1, 0)
         for k, f in zip(key, first, strict=True)
     ]
-    return np.minimum(np.array(found, np.int64), len(carry.open_starts) - 1)
+    return np.minimum(np.array(indices, np.int64), len(carry.open_starts) - 1)
 
 
 def _listed(ranges: Ranges, rows: Rows, before: NDArray[np.int64] | None = None) -> list[tuple[int, ...]]:

@@ -41,8 +41,8 @@ class Case:
     def intervals(self, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
         """Assign some rows, or all: key, start and end of each interval, shape (intervals, 3)."""
         rows = np.arange(len(self.times)) if rows is None else rows
-        found = self.window.assign(self.times[rows])
-        return np.stack([self.keys[rows][found.rows], found.starts, found.ends], axis=1)
+        assigned = self.window.assign(self.times[rows])
+        return np.stack([self.keys[rows][assigned.rows], assigned.starts, assigned.ends], axis=1)
 
     def merge(self, intervals: NDArray[np.int64]) -> NDArray[np.int64]:
         """Merge intervals: key, start and end of each window, in the order of their numbers."""
@@ -98,13 +98,13 @@ def naive(case: Case) -> None:
     """Merging gives the windows that a loop over the intervals of each key gives."""
     intervals, expected = case.intervals(), []
     for key in sorted(set(intervals[:, 0].tolist())):
-        found: list[list[int]] = []
+        merged: list[list[int]] = []
         for start, end in sorted({(s, e) for k, s, e in intervals.tolist() if k == key}):
-            if case.window.is_merging and found and start <= found[-1][1]:
-                found[-1][1] = max(found[-1][1], end)
+            if case.window.is_merging and merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], end)
             else:
-                found.append([start, end])
-        expected += [[key, start, end] for start, end in found]
+                merged.append([start, end])
+        expected += [[key, start, end] for start, end in merged]
     _same(case.merge(intervals), np.array(expected, np.int64).reshape(-1, 3))
 
 
@@ -129,12 +129,12 @@ def isolation(case: Case) -> None:
 def panes(case: Case) -> None:
     """All times of a pane lie in the windows of the pane's start, and in one pane."""
     pane = case.window.pane
-    found = pane.assign(case.times)
+    assigned = pane.assign(case.times)
     holds(pane.max_overlap == 1, "a time lies in several panes")
     if pane == case.window and case.window.is_merging:
         return
-    kept = case.times[found.rows]
-    of_times, of_panes = case.window.assign(kept), case.window.assign(found.starts)
+    assigned_times = case.times[assigned.rows]
+    of_times, of_panes = case.window.assign(assigned_times), case.window.assign(assigned.starts)
     for one, other in zip(of_times, of_panes, strict=True):
         _same(one, other)
 

@@ -80,12 +80,12 @@ class OrderedSession(OrderedWindow):
         firsts = self._opening(rows, np.where(was_open, onward_held, rows.heads), ends)
         opening = visited(np.where(firsts < ends, firsts, n), following)
         place = np.append(positions(rows, carry), 0)
-        held = np.flatnonzero(was_open & (close_held < ends))
+        closing = np.flatnonzero(was_open & (close_held < ends))
         closed = opening[close[opening] < each_end[opening]]
         skip = int(self.bounds[0] == "(" and self.start_condition is not None)
-        row = np.concatenate([close_held[held], close[closed]])
-        included = np.concatenate([onward_held[held], onward[closed]]) - row
-        first = np.concatenate([carry.open_starts[held], place[closed] + skip])
+        row = np.concatenate([close_held[closing], close[closed]])
+        included = np.concatenate([onward_held[closing], onward[closed]]) - row
+        first = np.concatenate([carry.open_starts[closing], place[closed] + skip])
         ranges = _ranges(row, first, place[row] + included, rows)
         return ranges, self._after(rows, carry, opening, place[opening] + skip, close, was_open & (close_held == ends))
 
@@ -100,15 +100,15 @@ class OrderedSession(OrderedWindow):
 
     def _close(self, rows: Rows, broken: Flags, begin: Ints, end: Ints, opened: Ints) -> tuple[Ints, Ints]:
         """Find the row that closes a session which goes on at ``begin``, and where the next may begin."""
-        found = next_true(broken, begin, end)
+        closes = next_true(broken, begin, end)
         if self.longest is not None:
-            found = np.minimum(found, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
+            closes = np.minimum(closes, first_at_least(rows.times, np.minimum(begin, end), end, opened + self.longest))
         if self.end_condition is None:
-            return found, found
+            return closes, closes
         ended = next_true(rows.inputs[Condition(self.end_condition)], begin, end)
-        included = (ended < found) & (self.bounds[1] == "]")
-        found = np.minimum(found, ended)
-        return found, found + included
+        included = (ended < closes) & (self.bounds[1] == "]")
+        closes = np.minimum(closes, ended)
+        return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
         """Find the row that begins the next session at ``begin`` or later."""
@@ -137,12 +137,12 @@ class OrderedSession(OrderedWindow):
         return Carry(position, np.ones(len(ends), np.int64), marks, numbers)
 
     def __str__(self) -> str:
-        given = [repr(duration_text(self.gap))]
-        given += [f"max={duration_text(self.longest)!r}"] if self.longest is not None else []
-        given += [f"start={self.start_condition!r}"] if self.start_condition is not None else []
-        given += [f"end={self.end_condition!r}"] if self.end_condition is not None else []
-        given += [f"bounds={self.bounds!r}"] if self.bounds != "[]" else []
-        return f"session({', '.join(given)})"
+        arguments = [repr(duration_text(self.gap))]
+        arguments += [f"max={duration_text(self.longest)!r}"] if self.longest is not None else []
+        arguments += [f"start={self.start_condition!r}"] if self.start_condition is not None else []
+        arguments += [f"end={self.end_condition!r}"] if self.end_condition is not None else []
+        arguments += [f"bounds={self.bounds!r}"] if self.bounds != "[]" else []
+        return f"session({', '.join(arguments)})"
 
 
 def session(

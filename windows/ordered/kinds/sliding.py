@@ -61,8 +61,8 @@ class Sliding(OrderedWindow):
     @property
     def reads(self) -> tuple[Input, ...]:
         conditions = () if self.condition is None else (Condition(self.condition),)
-        given: tuple[Input, ...] = conditions if self.tick is None else (*conditions, self.tick)
-        return given or (() if self.n is None else (EVERY_ROW,))
+        inputs: tuple[Input, ...] = conditions if self.tick is None else (*conditions, self.tick)
+        return inputs or (() if self.n is None else (EVERY_ROW,))
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
         key, position = rows.keys, positions(rows, carry)
@@ -77,9 +77,9 @@ class Sliding(OrderedWindow):
         seen = carry.counts[key] + before[:-1] - before[rows.heads][key]
         n = self.n or 1
         first = begins[base[key] + np.maximum(seen - n, 0)]
-        kept = np.minimum(counts, n)
-        keep = np.arange(len(begins)) >= np.repeat(base + counts - kept, counts)
-        after = Carry(carry.position + rows.lengths, kept, begins[keep], {})
+        open_counts = np.minimum(counts, n)
+        keep = np.arange(len(begins)) >= np.repeat(base + counts - open_counts, counts)
+        after = Carry(carry.position + rows.lengths, open_counts, begins[keep], {})
         return Ranges(key, first, position + 1, np.arange(len(key))), after
 
     def _resets(self, rows: Rows) -> Flags:
@@ -89,13 +89,15 @@ class Sliding(OrderedWindow):
         return flags
 
     def __str__(self) -> str:
-        given = ([repr(self.condition)] if self.condition is not None else []) + ([str(self.tick)] if self.tick else [])
+        arguments = ([repr(self.condition)] if self.condition is not None else []) + (
+            [str(self.tick)] if self.tick else []
+        )
         least = [f"min_rows={self.min_rows}"] if self.min_rows else []
         if self.n is None:
             return f"running({', '.join(least)})"
-        if self.n == 1 and given:
-            return f"since({', '.join([*given, *least])})"
-        return f"sliding({', '.join([str(self.n), *given, *least])})"
+        if self.n == 1 and arguments:
+            return f"since({', '.join([*arguments, *least])})"
+        return f"sliding({', '.join([str(self.n), *arguments, *least])})"
 
 
 def running(*, min_rows: int = 0) -> Sliding:
