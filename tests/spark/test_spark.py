@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_udaf.plan.conservation import Message
+from spark_udaf.plan.shard_messages import Content
 from tests import engines
 
 pytestmark = pytest.mark.spark
@@ -125,22 +127,13 @@ def test_states_travel_through_parquet_and_sql(spark, tmp_path):
 
 
 def test_shards_are_cut_only_where_they_end(monkeypatch):
-    """Small batches and buffers, so that a shard often goes on in the next batch."""
+    """Small buffers, so that a shard is often longer."""
     module = importlib.import_module("spark_udaf.plan.two_phase")
     shards = ([0, 0, 1], [1, 1], [], [1, 2], [3], [3, 3, 3], [4, 5, 6, 6])
-    batches = [
-        pa.RecordBatch.from_pydict(
-            {
-                "shard": pa.array(part, pa.int32()),
-                "message": [f"{p:09}".encode() for p in part],
-                "states": pa.array([True] * len(part), pa.bool_()),
-            }
-        )
-        for part in shards
-    ]
+    messages = [Message(p, f"{p:09}".encode(), Content.STATES, 1) for part in shards for p in part]
     for most in (1, 20, 40, 60, 2000):
         monkeypatch.setattr(module, "MOST_BYTES", most)
-        pieces = [[int(p.as_py()) for p, _ in piece] for piece in module._whole_shards(iter(batches))]
+        pieces = [[int(message.data) for message in piece] for piece in module._whole_shards(iter(messages))]
         assert [s for piece in pieces for s in piece] == [s for part in shards for s in part]
         assert all(not set(a) & set(b) for i, a in enumerate(pieces) for b in pieces[i + 1 :])
         assert len(pieces) >= (2 if most < 50 else 1)
