@@ -36,6 +36,7 @@ from aggr.calls import (
     first,
     hdr,
     histogram,
+    hll,
     intercept,
     kurtosis,
     last,
@@ -72,6 +73,7 @@ from aggr.functions.ddsketch import Dds
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
+from aggr.functions.hll import Hll
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
@@ -128,6 +130,7 @@ __all__ = [
     "Groups",
     "Hdr",
     "Histogram",
+    "Hll",
     "Intercept",
     "Kurtosis",
     "Last",
@@ -173,6 +176,7 @@ __all__ = [
     "get",
     "hdr",
     "histogram",
+    "hll",
     "intercept",
     "kurtosis",
     "last",
