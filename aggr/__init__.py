@@ -41,6 +41,7 @@ from aggr.calls import (
     first,
     hdr,
     histogram,
+    hll,
     intercept,
     kurtosis,
     last,
@@ -81,6 +82,7 @@ from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
+from aggr.functions.hll import Hll
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
@@ -144,6 +146,7 @@ __all__ = [
     "Groups",
     "Hdr",
     "Histogram",
+    "Hll",
     "Intercept",
     "Kurtosis",
     "Last",
@@ -197,6 +200,7 @@ __all__ = [
     "get",
     "hdr",
     "histogram",
+    "hll",
     "intercept",
     "kurtosis",
     "last",

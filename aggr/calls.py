@@ -17,6 +17,7 @@ from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
+from aggr.functions.hll import Hll
 from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
@@ -33,6 +34,8 @@ _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct),
     *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
+    *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
+    *(TopK, BottomK, Histogram),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
 )

@@ -52,6 +52,7 @@ from spark_udaf.udaf.interchange import (
     from_theta_sketch,
     to_dds_proto,
     to_hdr_v2,
+    to_hll_sketch,
     to_theta_sketch,
 )
 from spark_udaf.udaf.set_operations import difference, intersection, jaccard, union
@@ -92,6 +93,7 @@ __all__ = [
     "stream_into",
     "to_dds_proto",
     "to_hdr_v2",
+    "to_hll_sketch",
     "to_theta_sketch",
     "union",
     "warm",

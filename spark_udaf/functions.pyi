@@ -205,6 +205,10 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def hll(
+        column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
     def intercept(
         column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -504,6 +508,9 @@ def histogram(
     where: Column | str | None = None,
     weight: Column | str | None = None,
     type: DataType | str | None = None,
+) -> Column: ...
+def hll(
+    column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def intercept(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None

@@ -18,6 +18,7 @@ from aggr.input_types import InputTypes
 from aggr.values import Values
 
 HASHES, INTEGERS, DOUBLES = 0, 1, 2  # what words are
+_COUPONS = 4  # is added where they are to be coupons
 _MAGNITUDE = np.int64(np.iinfo(np.int64).max)  # of a double's bits
 _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
@@ -40,19 +41,21 @@ HASHABLE = InputTypes(
 )
 
 
-def words_by_group(values: Values) -> tuple[Whole, int]:
+def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
     """Give values of a type that `HASHABLE` allows as words that `item_hash` takes, in the order of their groups.
 
     Parameters
     ----------
     values : Values
         None null.
+    coupons : bool
+        To give coupons of HyperLogLog, not hashes.
 
     Returns
     -------
     words : array of int64, shape (rows,)
     kind : int
-        What they are: `HASHES`, `INTEGERS` or `DOUBLES`.
+        What they are, for `item_hash`.
 
     Examples
     --------
@@ -61,14 +64,15 @@ def words_by_group(values: Values) -> tuple[Whole, int]:
     >>> words, kind == INTEGERS
     (array([1, 3, 2]), True)
     """
+    hashed = _COUPONS * coupons
     if pa.types.is_floating(values.array.type):
-        return values.floats.sorted_by_group.view(np.int64), DOUBLES
+        return values.floats.sorted_by_group.view(np.int64), DOUBLES + hashed
     if not pa.types.is_integer(values.array.type):
-        return Numbers(hash_bytes(*of_arrow(values.array)), values.groups).sorted_by_group, HASHES
+        return Numbers(hash_bytes(*of_arrow(values.array), coupons), values.groups).sorted_by_group, HASHES
     if values.array.type == pa.int64():
-        return values.numbers.sorted_by_group, INTEGERS
+        return values.numbers.sorted_by_group, INTEGERS + hashed
     whole = values.array.to_numpy().astype(np.int64)  # the greatest uint64 is -1, as in DataSketches
-    return Numbers(whole, values.groups).sorted_by_group, INTEGERS
+    return Numbers(whole, values.groups).sorted_by_group, INTEGERS + hashed
 
 
 @compiled
@@ -76,8 +80,8 @@ def item_hash(word: Int, kind: Int) -> Int:
     """Hash a word, unless it is a hash."""
     if kind == HASHES:
         return word
-    if kind == DOUBLES:
+    if kind & DOUBLES:
         magnitude = word & _MAGNITUDE
         if magnitude == 0 or magnitude > _INFINITY:
             word = np.int64(0) if magnitude == 0 else _NAN
-    return hash_word(word)
+    return hash_word(word, kind >= _COUPONS)

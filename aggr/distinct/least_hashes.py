@@ -127,14 +127,14 @@ class LeastHashes(Field):
     def reduce(self, values: Values) -> pa.StructArray:
         words, kind = words_by_group(values)
         thetas = np.full(values.groups.n, ALL)
-        return Sketches(*_least(words, kind, values.groups.offsets, thetas, self.k)).to_arrow()
+        return Sketches(*least(words, kind, values.groups.offsets, thetas, self.k)).to_arrow()
 
     def merge(self, column: pa.StructArray, groups: Groups) -> pa.StructArray:
         check_lengths(len(column), groups, "sketches")
         given = Sketches.of(column.take(pa.array(groups.rows_by_group)))
         thetas = np.full(groups.n, ALL)
         np.minimum.at(thetas, groups.ids, column.field("theta").to_numpy())
-        return Sketches(*_least(given.hashes, HASHES, given.places[groups.offsets], thetas, self.k)).to_arrow()
+        return Sketches(*least(given.hashes, HASHES, given.places[groups.offsets], thetas, self.k)).to_arrow()
 
     def check(self, column: pa.StructArray) -> None:
         sketches = Sketches.of(column)
@@ -143,7 +143,7 @@ class LeastHashes(Field):
 
 
 @compiled
-def _least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
+def least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tuple[Whole, Whole, Whole]:
     """Keep the k smallest distinct hashes below the theta of each group, which has ``words[starts[g]:starts[g + 1]]``.
 
     A group's hashes go into a table in their order: where each belongs follows from its size, as they are even. One

@@ -1,4 +1,7 @@
-"""MurmurHash3: 63 of its 128 bits for 64-bit machines, of numbers and of bytes, by the seed of Apache DataSketches.
+"""MurmurHash3: hashes, and coupons, of numbers and of bytes, by the seed of Apache DataSketches.
+
+A hash is the first half of the 128 bits for 64-bit machines, without its lowest bit. A coupon, of HyperLogLog, is 26
+bits of the first half, and below them in `ZEROS` bits how many zeros lead the second half, 62 at most, plus 1.
 
 Source: Austin Appleby, MurmurHash3_x64_128, in the public domain.
 """
@@ -18,16 +21,18 @@ _M1, _M2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _N1, _N2, _FIVE = np.uint64(0x52DCE729), np.uint64(0x38495AB5), np.uint64(5)
 _ALL = np.uint64(2**64 - 1)
 _BLOCK = 16  # bytes
+ZEROS, _MOST_ZEROS = 6, 62
+_ADDRESS, _HIGHEST = np.uint64(2**26 - 1), np.uint64(1 << 63)
 
 
 @compiled
-def hash_word(word: Int) -> Int:
+def hash_word(word: Int, coupon: bool) -> Int:
     """Hash a whole number of 64 bits as the eight bytes that it is, from its lowest on; from 0."""
-    return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD)
+    return _finished(SEED ^ _first_half(np.uint64(word)), SEED, WORD, coupon)
 
 
 @compiled
-def hash_bytes(data: Bytes, places: Whole) -> Whole:
+def hash_bytes(data: Bytes, places: Whole, coupon: bool) -> Whole:
     """Hash the bytes of each row, ``data[places[row]:places[row + 1]]``; from 0."""
     hashes = np.empty(len(places) - 1, np.int64)
     for row in range(len(hashes)):
@@ -41,7 +46,7 @@ def hash_bytes(data: Bytes, places: Whole) -> Whole:
             h2 ^= _second_half(_last_word(data, at + WORD, end))
         if at < end:
             h1 ^= _first_half(_last_word(data, at, min(at + WORD, end)))
-        hashes[row] = _finished(h1, h2, size)
+        hashes[row] = _finished(h1, h2, size, coupon)
     return hashes
 
 
@@ -73,12 +78,20 @@ def _turned(word: Any, bits: Int) -> Any:
 
 
 @compiled
-def _finished(h1: Any, h2: Any, size: Int) -> Int:
-    """Mix both halves, and leave the lowest bit of the first out."""
+def _finished(h1: Any, h2: Any, size: Int, coupon: bool) -> Int:
     h1, h2 = h1 ^ np.uint64(size), h2 ^ np.uint64(size)
     h1 += h2
     h2 += h1
-    return np.int64((_mixed(h1) + _mixed(h2)) >> np.uint64(1))
+    second = _mixed(h2)
+    first = _mixed(h1) + second
+    if not coupon:
+        return np.int64(first >> np.uint64(1))
+    second += first
+    zeros = np.int64(0)
+    while zeros < _MOST_ZEROS and not second & _HIGHEST:
+        second <<= np.uint64(1)
+        zeros += 1
+    return (np.int64(first & _ADDRESS) << ZEROS) | (zeros + 1)
 
 
 @compiled

@@ -92,7 +92,12 @@ class ValueSet(Field):
         new = np.ones(len(order), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
-        check_room("the set of distinct values", counts, self.max, "or count and collect fewer")
+        check_room(
+            "the set of distinct values",
+            counts,
+            self.max,
+            "count and collect fewer, or estimate by approx_count_distinct",
+        )
         return lists_of(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:

@@ -31,7 +31,7 @@ from aggr.state_checks import checked
 _COMPACT = 3  # the family of sketches that are written
 _SEED_HASH = 0x93CC  # of the seed 9001
 _BIG_ENDIAN, _EMPTY, _FLAGS = 1, 4, 2 | 8 | 16  # read-only, compact and ordered, as all are written
-_LONG = 8  # bytes
+_LONG, _LONGS = 8, 0x3F  # bytes; what of the first one says how many longs the preamble has
 _PLAIN, _PACKED = 3, 4  # versions
 
 
@@ -121,34 +121,30 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
 
 
 def _read(column: pa.BinaryArray, rows: NDArray[np.intp]) -> Sketches:
+    """Read sketches as they are; ``rows`` are what errors call them."""
     data, places = of_arrow(column)
-    sizes = np.diff(places)
+    starts, sizes = places[:-1], np.diff(places)
     _refuse(rows, sizes < _LONG, "not a compact Theta sketch: it has less than 8 bytes")
-    longs, version, family, bits, width, flags = (data[places[:-1] + at].astype(np.int64) for at in range(6))
-    longs &= 0x3F
+    longs, version, family, bits, width, flags = (_numbers(data, starts + at, 1) for at in range(6))
+    longs &= _LONGS
+    full, packed = flags & _EMPTY == 0, version == _PACKED
     _refuse(rows, family != _COMPACT, "not a compact Theta sketch; call compact() of what is still updated")
-    _refuse(rows, (version != _PLAIN) & (version != _PACKED), "not of version 3 or 4 of the format")
+    _refuse(rows, ~packed & (version != _PLAIN), "not of version 3 or 4 of the format")
     _refuse(rows, flags & _BIG_ENDIAN != 0, "in big-endian order; write it in little-endian order")
-    full = flags & _EMPTY == 0
-    seeds = data[places[:-1] + 6].astype(np.int64) | data[places[:-1] + 7].astype(np.int64) << 8
-    _refuse(rows, full & (seeds != _SEED_HASH), "hashed by another seed than 9001, so nothing here is comparable")
-    packed = version == _PACKED
-    head = np.where(packed, longs * _LONG + width, longs * _LONG)
-    damaged = "a damaged sketch: it breaks off, or has bytes left over"
-    _refuse(rows, full & ((longs < 1) | (longs > 3 - packed) | (sizes < head) | packed & (width > 4)), damaged)
-    thetas, counts = np.full(len(rows), ALL), np.ones(len(rows), np.int64)
-    for place, target, wide, chosen in (
-        (_LONG, counts, 4, full & ~packed & (longs > 1)),
-        (2 * _LONG, thetas, 8, full & ~packed & (longs > 2)),
-        (_LONG, thetas, 8, full & packed & (longs > 1)),
-    ):
-        target[chosen] = _numbers(data, places[:-1][chosen] + place, np.full(chosen.sum(), wide))
-    counts[packed] = _numbers(data, (places[:-1] + longs * _LONG)[packed], width[packed])
+    _refuse(rows, full & (_numbers(data, starts + 6, 2) != _SEED_HASH), "hashed by another seed than 9001")
+    shortest = 1 + ~packed  # longs of a preamble that has all but theta
+    counts = np.where(
+        longs < shortest, 1, _numbers(data, starts + np.where(packed, longs, 1) * _LONG, np.where(packed, width, 4))
+    )
     counts *= full
-    bits = np.where(packed, bits, 64)
-    _refuse(rows, full & ((head + (counts * bits + 7) // 8 != sizes) | (bits > 64) | (thetas < 1)), damaged)
+    thetas = np.where(full & (longs > shortest), _numbers(data, starts + shortest * _LONG, _LONG), ALL)
+    head = longs * _LONG + packed * width
+    bits = np.where(packed, bits, 8 * _LONG)
+    impossible = (longs < 1) | (longs > shortest + 1) | packed & (width > 4) | (bits < 1) & (counts > 0) | (thetas < 1)
+    wrong = impossible | (head + (counts * bits + 7) // 8 != sizes)
+    _refuse(rows, full & wrong, "a damaged sketch: it breaks off, or has bytes left over")
     ends = np.append(0, np.cumsum(counts))
-    return Sketches(thetas, _hashes(data, places[:-1] + head, ends, bits, packed), ends)
+    return Sketches(thetas, _hashes(data, starts + head, ends, bits, packed), ends)
 
 
 def _refuse(rows: NDArray[np.intp], bad: NDArray[np.bool_], what: str) -> None:
@@ -157,10 +153,10 @@ def _refuse(rows: NDArray[np.intp], bad: NDArray[np.bool_], what: str) -> None:
         raise ValueError(f"sketch {rows[np.argmax(bad)]} is {what}")
 
 
-def _numbers(data: Bytes, places: Whole, widths: Whole) -> Whole:
-    """Read numbers of so many bytes, the lowest first; what does not lie within the data is 0."""
+def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
+    """Read a number of so many bytes at each place, the lowest first; what lies beyond the data is 0."""
     numbers = np.zeros(len(places), np.int64)
-    for byte in range(int(widths.max(initial=0))):
+    for byte in range(min(int(np.max(widths, initial=0)), _LONG)):
         there = (byte < widths) & (places + byte < len(data))
         numbers[there] |= data[places[there] + byte].astype(np.int64) << 8 * byte
     return numbers

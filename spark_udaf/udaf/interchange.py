@@ -9,8 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type
 
-from aggr import ApproxCountDistinct, Dds, Function, Hdr
-from aggr.interchange import ddsketch_proto, hdr_v2, theta_sketch
+from aggr import ApproxCountDistinct, Dds, Function, Hdr, Hll
+from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
 from aggr.tables.identify import function_of
 from spark_udaf.udaf.typed_udf import arrow_udf, column
@@ -165,6 +165,28 @@ def to_theta_sketch(states: Column | str) -> Column:
     def write(state_column: pa.Array) -> pa.Array:
         function = cast(ApproxCountDistinct, _expect(state_column, ApproxCountDistinct))
         return theta_sketch.to_theta_sketch(state_column, function)
+
+    result: Column = arrow_udf(write, "binary")(column(states))
+    return result
+
+
+def to_hll_sketch(states: Column | str) -> Column:
+    """Write states of hll as HLL sketches, which Spark's own ``hll_…`` functions read.
+
+    Parameters
+    ----------
+    states : Column or str
+        States of hll.
+
+    Returns
+    -------
+    Column of binary
+        As `aggr.interchange.hll_sketch.to_hll_sketch` writes them; null for a null state. States of another function
+        fail the job, by name.
+    """
+
+    def write(state_column: pa.Array) -> pa.Array:
+        return hll_sketch.to_hll_sketch(state_column, cast(Hll, _expect(state_column, Hll)))
 
     result: Column = arrow_udf(write, "binary")(column(states))
     return result

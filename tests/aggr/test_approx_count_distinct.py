@@ -264,6 +264,10 @@ def changed(data: bytes, **bytes_at: int) -> pa.Array:
         (pa.array([None, theirs([1, 2]).serialize()[:24] * 1 + theirs([1]).serialize()[8:]]), "not distinct"),
         (changed(bytes.fromhex(SPARK), at4=9), "breaks off, or has bytes left over"),
         (changed(bytes.fromhex(SPARK), at3=255), "breaks off, or has bytes left over"),
+        (
+            pa.array([None, bytes.fromhex(SPARK)[:3] + bytes([0, 4, *bytes.fromhex(SPARK)[5:16]]) + b"\xff" * 4]),
+            "breaks off",
+        ),
     ],
 )
 def test_damaged_sketches_are_refused(sketch, message):

@@ -78,6 +78,7 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "kurtosis": (aggr.Kurtosis(), pa.array(X)),
     "collect": (aggr.get("collect")(), EVENTS),
     "collect_set": (aggr.get("collect_set")(), pa.array(X.round())),
+    "hll": (aggr.Hll(8), pa.array(X)),
     "approx_count_distinct": (aggr.ApproxCountDistinct(16), pa.array(X.round())),
     "count_distinct": (aggr.get("count_distinct")(), pa.array(X.round())),
 }

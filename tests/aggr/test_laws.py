@@ -41,6 +41,7 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
     "bottom_k": [aggr.BottomK(), aggr.BottomK(2)],
     "top_k": [aggr.TopK(), aggr.TopK(2)],
     "histogram": [aggr.Histogram((-1.5, 0, 0.25, 1e9, 1e300))],
+    "hll": [aggr.Hll(8), aggr.Hll()],
     "approx_count_distinct": [aggr.ApproxCountDistinct(16), aggr.ApproxCountDistinct()],
     "decayed_sum": [aggr.DecayedSum("1s"), aggr.DecayedSum("100d")],
     "collect": [aggr.Collect(), aggr.Collect(3, "earliest"), aggr.Collect(2, "latest")],

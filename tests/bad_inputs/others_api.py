@@ -57,6 +57,7 @@ ONE_COLUMN = (
     "per",
     "value_counts",
     "exact_quantiles",
+    "hll",
 )
 EDGES = {
     "none": None, "text": "0,1", "one": [1], "nothing": [], "twice": [0, 1, 1], "descending": [2, 1], "nan": [0, float("nan")], "infinite": [0, float("inf")],
@@ -71,6 +72,7 @@ PARAMETERS = {
     "accuracy": (lambda v: aggr.dds("x", relative_accuracy=v), {"none": None, "text": "1%", "zero": 0, "one": 1, "negative": -0.1, "nan": float("nan"), "infinite": float("inf"), "true": True, "list": [0.01], "long": "x" * 5000}),
     "digits": (lambda v: aggr.hdr("x", digits=v), {**not_whole(), "nine": 9, "minus": -1, "long": "9" * 5000}),
     "ddof": (lambda v: aggr.var("x", ddof=v), {**not_whole("negative"), "long": "1" * 5000}),
+    "registers": (lambda v: aggr.hll("x", lg_k=v), {**not_whole("none"), "seven": 7, "long": "9" * 5000}),
     "hashes": (lambda v: aggr.approx_count_distinct("x", k=v), {**not_whole("none"), "fifteen": 15, "long": "9" * 5000}),
     "keep": (lambda v: aggr.collect("x", max=3, keep=v), {**not_text(), **bad_words()}),
     "k": (lambda v: aggr.top_k("x", by="y", k=v), {**not_whole(), "zero": 0, "negative": -1, "huge": 2**31}),

@@ -76,6 +76,8 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "bottom_k": (aggr.BottomK(2), pa.StructArray.from_arrays([WHOLE, DECIMALS], names=["value", "by"])),
     "histogram": (aggr.Histogram((-2.25, 0, 5, 6)), FLOATS),
     "approx_count_distinct": (aggr.ApproxCountDistinct(), WORDS),
+    "hll": (aggr.Hll(), WORDS),
+    "hll-int": (aggr.Hll(8), pa.array(range(0, 3000, 300))),
     "approx_count_distinct-float": (aggr.ApproxCountDistinct(16), FLOATS),
 }
 

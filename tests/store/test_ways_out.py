@@ -111,6 +111,7 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.candlestick(one(NUMBERS), volume=one(["whole", "price", "x"]), **extras),
             lambda: draws.choice([aggr.arg_min, aggr.arg_max])(one(ORDERED), by=one(ORDERED), **extras),
             lambda: aggr.histogram(one(NUMBERS), edges=[-1, 0, 0.5, 100], **weighed),
+            lambda: aggr.hll(one(HASHABLE), lg_k=draws.choice([8, 12]), **extras),
             lambda: aggr.approx_count_distinct(one(HASHABLE), k=draws.choice([16, 4096]), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),

@@ -1,0 +1,175 @@
+"""Registers: the field of a state that holds HyperLogLog's, as bytes; of few values their coupons instead.
+
+    a value       a coupon: 26 bits of its hash, and how many zeros lead the other half, plus 1
+    few coupons   themselves, ascending, 4 bytes each, up to 3/32 of the registers
+    more          2^lg_k registers: the greatest number of zeros among the coupons that end in the register's number
+
+A set of values has one set of coupons, which only grows; and a maximum depends on no order.
+
+Source: Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; the coupons of Apache DataSketches; the estimate of
+Ertl, "New cardinality estimation algorithms for HyperLogLog sketches", 2017, which reads nothing but the registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.compiling.jit import Int, compiled
+from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
+from aggr.distinct.least_hashes import Floats, least
+from aggr.distinct.murmur3 import ZEROS
+from aggr.fields import Field
+from aggr.groups.groups import Groups, check_lengths
+from aggr.histograms.leb128 import Bytes, Whole, of_arrow, to_arrow
+from aggr.values import Values
+
+_COUPONS = 1 << 32  # that there are
+_APART = 3.0 * 2**26  # coupons, as far apart as they come: two values of one address have one in a third of all cases
+_SIZE = 4  # bytes of a coupon
+_MOST = 63  # that a register holds
+
+
+class Parts(NamedTuple):
+    """Rows of registers and rows of coupons: which are ``full``, shape (n,); the registers of these, shape
+    (full rows, 2^lg_k); and how many coupons the others have, shape (other rows,), and which, end to end."""
+
+    full: NDArray[np.bool_]
+    registers: Bytes
+    counts: Whole
+    coupons: Whole
+
+
+@dataclass(frozen=True)
+class Registers(Field):
+    """The field of a state that holds registers, or coupons.
+
+    Parameters
+    ----------
+    lg_k : int
+        Logarithm of how many registers there are.
+    """
+
+    lg_k: int
+
+    @property
+    def most_coupons(self) -> int:
+        """How many coupons are kept as they are."""
+        return 3 * (1 << self.lg_k) // 32
+
+    def reduce(self, values: Values) -> pa.Array:
+        words, kind = words_by_group(values, coupons=True)
+        return self._of(
+            words, kind, values.groups.offsets, np.zeros((0, 1 << self.lg_k), np.uint8), np.zeros(0, np.intp)
+        )
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        check_lengths(len(column), groups, "sketches")
+        parts = self.parts(column.take(pa.array(groups.rows_by_group)))
+        ids = np.repeat(np.arange(groups.n), groups.counts())
+        counts = np.zeros(len(ids), np.int64)
+        counts[~parts.full] = parts.counts
+        starts = np.append(0, np.cumsum(counts))[groups.offsets]
+        return self._of(parts.coupons, HASHES, starts, parts.registers, ids[parts.full])
+
+    def parts(self, column: pa.Array) -> Parts:
+        """Tell rows of registers from rows of coupons."""
+        data, places = of_arrow(field_of_type(column, pa.binary()))
+        sizes = np.diff(places)
+        full = sizes == 1 << self.lg_k
+        if (~full & ((sizes % _SIZE > 0) | (sizes > _SIZE * self.most_coupons))).any():
+            raise DamagedState(f"holds neither {1 << self.lg_k} registers nor so few coupons as are kept")
+        of_full, data = np.repeat(full, sizes), data[places[0] : places[-1]]
+        coupons = data[~of_full].view("<u4").astype(np.int64)
+        return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
+
+    def _of(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: NDArray[np.intp]) -> pa.Array:
+        """Keep coupons and registers of each group: the one end to end, the others by rows, sorted by their ``ids``."""
+        n = len(starts) - 1
+        left, coupons, ends = least(words, kind, starts, np.full(n, _COUPONS), self.most_coupons)
+        full, counts = left < _COUPONS, np.diff(ends)
+        full[ids] = True
+        places = np.cumsum(full) - 1
+        greatest = _registers(words, kind, starts, full, self.lg_k)
+        if len(ids):
+            first = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+            chosen = places[ids[first]]
+            greatest[chosen] = np.maximum(greatest[chosen], np.maximum.reduceat(registers, first, axis=0))
+        sizes = np.where(full, 1 << self.lg_k, counts * _SIZE)
+        data, of_full = np.empty(int(sizes.sum()), np.uint8), np.repeat(full, sizes)
+        data[of_full] = greatest.ravel()
+        data[~of_full] = coupons[np.repeat(~full, counts)].astype("<u4").view(np.uint8)
+        return to_arrow(data, np.append(0, np.cumsum(sizes)))
+
+    def check(self, column: pa.Array) -> None:
+        parts = self.parts(column)
+        firsts = np.cumsum(parts.counts) - parts.counts
+        within = np.ones(len(parts.coupons), np.bool_)
+        within[firsts[parts.counts > 0]] = False
+        ascending = np.diff(parts.coupons, prepend=0) > 0
+        if (within & ~ascending).any() or (parts.coupons & _MOST == 0).any() or parts.registers.max(initial=0) > _MOST:
+            raise DamagedState("holds coupons that do not ascend, or what no hash begins with")
+
+    def estimates(self, column: pa.Array) -> Floats:
+        """Estimate how many values each sketch is of, shape (n,)."""
+        parts = self.parts(column)
+        estimates = np.empty(len(parts.full))
+        estimates[~parts.full] = -_APART * np.log1p(-parts.counts / _APART)
+        estimates[parts.full] = _of_registers(parts.registers)
+        return estimates
+
+
+@compiled
+def _registers(words: Whole, kind: Int, starts: Whole, full: NDArray[np.bool_], lg_k: Int) -> Bytes:
+    """Find the registers of the groups that are full, a row each."""
+    registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
+    row, last = np.int64(0), (1 << lg_k) - 1
+    for group in range(len(full)):
+        if full[group]:
+            for i in range(starts[group], starts[group + 1]):
+                coupon = item_hash(words[i], kind)
+                place, zeros = (coupon >> ZEROS) & last, coupon & _MOST
+                if zeros > registers[row, place]:
+                    registers[row, place] = zeros
+            row += 1
+    return registers
+
+
+def _of_registers(registers: Bytes) -> Floats:
+    """Estimate from registers, a row each: Ertl's improved raw estimate."""
+    n, size = registers.shape
+    cells = np.arange(n)[:, np.newaxis] * (_MOST + 1) + registers
+    counts = np.bincount(cells.ravel(), minlength=n * (_MOST + 1)).reshape(n, _MOST + 1)
+    total = size * _tau(1.0 - counts[:, _MOST] / size)
+    for held in range(_MOST - 1, 0, -1):
+        total = (total + counts[:, held]) / 2.0
+    total += size * _sigma(counts[:, 0] / size)
+    with np.errstate(divide="ignore"):
+        estimates: Floats = np.minimum(size**2 / (2.0 * np.log(2.0) * total), 2.0**62)
+    return estimates
+
+
+def _sigma(x: Floats) -> Floats:
+    """Sum ``x + x²·1 + x⁴·2 + x⁸·4 + …``, for x below 1."""
+    total, weight = x.copy(), 1.0
+    for _ in range(64):
+        x = x * x
+        total += x * weight
+        weight *= 2.0
+    return total
+
+
+def _tau(x: Floats) -> Floats:
+    """Sum ``(1 − x − Σ (1 − x^(2^-j))²·2^-j) / 3``, 0 at both ends."""
+    total, weight = 1.0 - x, 1.0
+    at_ends = (x <= 0.0) | (x >= 1.0)
+    for _ in range(64):
+        x = np.sqrt(x)
+        weight /= 2.0
+        total -= (1.0 - x) ** 2 * weight
+    return np.where(at_ends, 0.0, total / 3.0)

@@ -1,0 +1,71 @@
+"""hll: how many distinct values there are, by HyperLogLog, in few bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.distinct.item_hashes import HASHABLE
+from aggr.distinct.registers import Registers
+from aggr.fields import Field
+from aggr.function import Function
+from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class Hll(Function):
+    """Estimate how many distinct values a column has, in an eighth of the bytes of `approx_count_distinct`.
+
+    States can be merged, but not intersected. Values are hashed as there.
+
+    Parameters
+    ----------
+    lg_k : int, 8 to 21
+        A state has at most 2^lg_k bytes. The standard error is ``1.04 / 2^(lg_k / 2)``, 1.6 % at 12. It shapes the
+        state.
+
+    Raises
+    ------
+    ValueError
+        If lg_k is out of its range.
+
+    References
+    ----------
+    Flajolet, Fusy, Gandouet, Meunier, "HyperLogLog", 2007; Ertl, "New cardinality estimation algorithms for
+    HyperLogLog sketches", 2017; the HLL sketch of Apache DataSketches.
+
+    Examples
+    --------
+    >>> from aggr import hll
+    >>> hll("visitor", lg_k=14)
+    hll('visitor', lg_k=14)
+    """
+
+    lg_k: int = 12
+
+    name = "hll"
+    takes = HASHABLE
+    keeps = "HyperLogLog registers; of few values their coupons"
+    returns = "int64; 0 where there is nothing"
+    guarantee = "a standard error of 1.04/2^(lg_k/2); of few values next to none"
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"lg_k": pa.int8()}
+
+    def __post_init__(self) -> None:
+        if isinstance(self.lg_k, bool) or not isinstance(self.lg_k, int) or not 8 <= self.lg_k <= 21:
+            raise ValueError(f"lg_k, of 2^lg_k registers, must be a whole number from 8 to 21; got {shown(self.lg_k)}")
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"registers": Registers(self.lg_k)}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        return {"registers": Registers(self.lg_k).reduce(values)}
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        estimates = Registers(self.lg_k).estimates(states.field("registers"))
+        return pa.array(np.rint(estimates).astype(np.int64))
