@@ -36,23 +36,32 @@ from aggr.calls import (
     decayed_avg,
     decayed_count,
     decayed_sum,
+    delta,
+    duration_in,
     entropy,
     exact_quantiles,
     first,
+    funnel,
     hdr,
     histogram,
     hll,
+    increase,
+    integral,
     intercept,
     kurtosis,
     last,
+    lttb,
     m4,
     max,
     mean,
     min,
     mode,
     per,
+    points,
     r2,
     range,
+    rate,
+    resets,
     rms,
     skewness,
     slope,
@@ -60,6 +69,7 @@ from aggr.calls import (
     stdev,
     sum,
     sum_of_squares,
+    time_weighted_avg,
     top_k,
     value_counts,
     var,
@@ -77,9 +87,11 @@ from aggr.functions.collect import Collect
 from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
+from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
+from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
 from aggr.functions.hll import Hll
@@ -87,10 +99,12 @@ from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.per import Per
+from aggr.functions.points import Lttb, Points
 from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
+from aggr.functions.time_weighted import DurationIn, Integral, TimeWeightedAvg
 from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
@@ -139,30 +153,40 @@ __all__ = [
     "DecayedAvg",
     "DecayedCount",
     "DecayedSum",
+    "Delta",
+    "DurationIn",
     "Entropy",
     "ExactQuantiles",
     "First",
     "Function",
+    "Funnel",
     "Groups",
     "Hdr",
     "Histogram",
     "Hll",
+    "Increase",
+    "Integral",
     "Intercept",
     "Kurtosis",
     "Last",
+    "Lttb",
     "Max",
     "Measure",
     "Min",
     "Mode",
     "Per",
     "PerGroup",
+    "Points",
     "Range",
+    "Rate",
+    "Resets",
     "Rms",
     "Skewness",
     "Slope",
     "Stdev",
     "Sum",
     "SumOfSquares",
+    "TimeWeightedAvg",
     "TopK",
     "UnknownFunction",
     "ValueCounts",
@@ -191,19 +215,25 @@ __all__ = [
     "decayed_avg",
     "decayed_count",
     "decayed_sum",
+    "delta",
+    "duration_in",
     "each",
     "edge_cases",
     "entropy",
     "exact_quantiles",
     "first",
     "from_description",
+    "funnel",
     "get",
     "hdr",
     "histogram",
     "hll",
+    "increase",
+    "integral",
     "intercept",
     "kurtosis",
     "last",
+    "lttb",
     "m4",
     "max",
     "mean",
@@ -211,9 +241,12 @@ __all__ = [
     "mode",
     "names",
     "per",
+    "points",
     "r2",
     "range",
+    "rate",
     "register",
+    "resets",
     "rms",
     "skewness",
     "slope",
@@ -222,6 +255,7 @@ __all__ = [
     "subtract",
     "sum",
     "sum_of_squares",
+    "time_weighted_avg",
     "top_k",
     "unregister",
     "value_counts",

@@ -78,7 +78,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
 
 
 def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
-    return (parameter for parameter in fields(function) if parameter.init)
+    parameters = (parameter for parameter in fields(function) if parameter.init)
+    yield from sorted(parameters, key=lambda parameter: bool(parameter.kw_only))
 
 
 def _signature(function: type[Function]) -> Signature:

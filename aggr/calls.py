@@ -12,9 +12,11 @@ from aggr.functions.collect import Collect
 from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
 from aggr.functions.count_distinct import CountDistinct
+from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
+from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
 from aggr.functions.hll import Hll
@@ -22,9 +24,11 @@ from aggr.functions.m4 import M4
 from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.per import Per
+from aggr.functions.points import Lttb, Points
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
+from aggr.functions.time_weighted import DurationIn, Integral, TimeWeightedAvg
 from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
@@ -38,6 +42,7 @@ _OWN = (
     *(TopK, BottomK, Histogram),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
+    *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )
 register_own(*_OWN)
 for _function in _OWN:

@@ -48,6 +48,24 @@ def decayed_count(
 def decayed_sum(
     column: str, half_life: str = "1h", as_of: str | None = None, *, by: str | None = None, where: str | None = None
 ) -> Measure: ...
+def delta(
+    column: str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
+def duration_in(
+    column: str,
+    state: bool | int | float | str = True,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
 def entropy(column: str, max: int = 10000, *, where: str | None = None, weight: str | None = None) -> Measure: ...
 def exact_quantiles(
     column: str,
@@ -58,6 +76,16 @@ def exact_quantiles(
     weight: str | None = None,
 ) -> Measure: ...
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
+def funnel(
+    column: str,
+    steps: Sequence[str] = (),
+    within: str = "1h",
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
 def hdr(
     column: str,
     quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
@@ -76,9 +104,31 @@ def histogram(
     weight: str | None = None,
 ) -> Measure: ...
 def hll(column: str, lg_k: int = 12, *, where: str | None = None) -> Measure: ...
+def increase(
+    column: str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
+def integral(
+    column: str,
+    method: str = "step",
+    unit: str = "1s",
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
 def intercept(column: str, x: str, *, where: str | None = None) -> Measure: ...
 def kurtosis(column: str, sample: bool = False, *, where: str | None = None) -> Measure: ...
 def last(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
+def lttb(
+    column: str, n: int = 100, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+) -> Measure: ...
 def m4(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
 def max(column: str, *, where: str | None = None) -> Measure: ...
 def mean(column: str, *, where: str | None = None, weight: str | None = None) -> Measure: ...
@@ -95,8 +145,23 @@ def per(
     where: str | None = None,
     weight: str | None = None,
 ) -> Measure: ...
+def points(
+    column: str, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+) -> Measure: ...
 def r2(column: str, x: str, *, where: str | None = None) -> Measure: ...
 def range(column: str, *, where: str | None = None) -> Measure: ...
+def rate(
+    column: str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
+def resets(
+    column: str, max: int = 10000, keep: str = "all", *, by: str | None = None, where: str | None = None
+) -> Measure: ...
 def rms(column: str, *, where: str | None = None) -> Measure: ...
 def skewness(column: str, sample: bool = False, *, where: str | None = None) -> Measure: ...
 def slope(column: str, x: str, *, where: str | None = None) -> Measure: ...
@@ -104,6 +169,15 @@ def stddev(column: str, ddof: int = 1, *, where: str | None = None) -> Measure: 
 def stdev(column: str, ddof: int = 1, *, where: str | None = None) -> Measure: ...
 def sum(column: str, dtype: str | None = None, *, where: str | None = None, weight: str | None = None) -> Measure: ...
 def sum_of_squares(column: str, *, where: str | None = None) -> Measure: ...
+def time_weighted_avg(
+    column: str,
+    method: str = "step",
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: str | None = None,
+    where: str | None = None,
+) -> Measure: ...
 def top_k(column: str, by: str, k: int = 10, *, where: str | None = None) -> Measure: ...
 def value_counts(
     column: str, max: int = 10000, top: int | None = None, *, where: str | None = None, weight: str | None = None

@@ -73,6 +73,18 @@ def read_duration(text: str, what: str) -> int:
     return parts[0] * unit
 
 
+def read_length(text: str, what: str) -> int:
+    """Read a fixed length of time as `read_duration` does, of a microsecond or more; raises ``ValueError``.
+
+    >>> read_length("1h", "unit")
+    3600000000
+    """
+    length = read_duration(text, what)
+    if length < 1:
+        raise ValueError(f"the {what} {shown(text)} is nothing; write a length of time from 1us, such as '30m'")
+    return length
+
+
 def duration_text(length: int) -> str:
     """Write a length in microseconds in the longest unit that divides it.
 

@@ -157,6 +157,28 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def delta(
+        column: Column | str,
+        extrapolate: str | None = None,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def duration_in(
+        column: Column | str,
+        state: bool | int | float | str = True,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def entropy(
         column: Column | str,
         max: int = 10000,
@@ -178,6 +200,18 @@ class Functions:
     @staticmethod
     def first(
         column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def funnel(
+        column: Column | str,
+        steps: Sequence[str] = (),
+        within: str = "1h",
+        max: int = 10000,
+        keep: str = "all",
         *,
         by: Column | str | None = None,
         where: Column | str | None = None,
@@ -209,6 +243,29 @@ class Functions:
         column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
+    def increase(
+        column: Column | str,
+        extrapolate: str | None = None,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def integral(
+        column: Column | str,
+        method: str = "step",
+        unit: str = "1s",
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def intercept(
         column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
@@ -223,6 +280,17 @@ class Functions:
     @staticmethod
     def last(
         column: Column | str,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def lttb(
+        column: Column | str,
+        n: int = 100,
+        max: int = 10000,
+        keep: str = "all",
         *,
         by: Column | str | None = None,
         where: Column | str | None = None,
@@ -267,12 +335,43 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def points(
+        column: Column | str,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def r2(
         column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
     def range(
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def rate(
+        column: Column | str,
+        extrapolate: str | None = None,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def resets(
+        column: Column | str,
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def rms(
@@ -306,6 +405,17 @@ class Functions:
     @staticmethod
     def sum_of_squares(
         column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+    ) -> Column: ...
+    @staticmethod
+    def time_weighted_avg(
+        column: Column | str,
+        method: str = "step",
+        max: int = 10000,
+        keep: str = "all",
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def top_k(
@@ -466,6 +576,26 @@ def decayed_sum(
     where: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
+def delta(
+    column: Column | str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def duration_in(
+    column: Column | str,
+    state: bool | int | float | str = True,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def entropy(
     column: Column | str,
     max: int = 10000,
@@ -485,6 +615,17 @@ def exact_quantiles(
 ) -> Column: ...
 def first(
     column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def funnel(
+    column: Column | str,
+    steps: Sequence[str] = (),
+    within: str = "1h",
+    max: int = 10000,
+    keep: str = "all",
     *,
     by: Column | str | None = None,
     where: Column | str | None = None,
@@ -512,6 +653,27 @@ def histogram(
 def hll(
     column: Column | str, lg_k: int = 12, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
+def increase(
+    column: Column | str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def integral(
+    column: Column | str,
+    method: str = "step",
+    unit: str = "1s",
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def intercept(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
@@ -520,6 +682,16 @@ def kurtosis(
 ) -> Column: ...
 def last(
     column: Column | str,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def lttb(
+    column: Column | str,
+    n: int = 100,
+    max: int = 10000,
+    keep: str = "all",
     *,
     by: Column | str | None = None,
     where: Column | str | None = None,
@@ -554,10 +726,38 @@ def per(
     weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
+def points(
+    column: Column | str,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def r2(
     column: Column | str, x: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def range(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
+def rate(
+    column: Column | str,
+    extrapolate: str | None = None,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def resets(
+    column: Column | str,
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
 def rms(column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None) -> Column: ...
 def skewness(
     column: Column | str, sample: bool = False, *, where: Column | str | None = None, type: DataType | str | None = None
@@ -578,6 +778,16 @@ def sum(
 ) -> Column: ...
 def sum_of_squares(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
+) -> Column: ...
+def time_weighted_avg(
+    column: Column | str,
+    method: str = "step",
+    max: int = 10000,
+    keep: str = "all",
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    type: DataType | str | None = None,
 ) -> Column: ...
 def top_k(
     column: Column | str,

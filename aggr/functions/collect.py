@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar
 
 import pyarrow as pa
 
 from aggr.arguments import shown
 from aggr.duration import read_duration
-from aggr.fields import Field
-from aggr.function import EVENT_TIME, Function
-from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max, nested_lists, values_of
-from aggr.input_types import ORDERED
-from aggr.values import Values
+from aggr.function import EVENT_TIME
+from aggr.functions.event_lists import EventLists
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, nested_lists, values_of
 
 
 @dataclass(frozen=True)
-class Collect(Function):
+class Collect(EventLists):
     """List the values of a column in the order of event times; of several at that time, in the order of values.
 
     A level lists the values of all rows of its windows, in one list unless ``nested`` says otherwise.
@@ -55,32 +51,17 @@ class Collect(Function):
     nested: tuple[str, ...] = field(default=(), metadata={"accepts": "str | Sequence[str]"})
 
     name = "collect"
-    takes = ORDERED
-    keeps = "the values and their event times"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, ordered by event time and value, never by arrival"
-    inputs = ("value", EVENT_TIME)
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
 
     def __post_init__(self) -> None:
-        check_max(self.max)
-        if not isinstance(self.keep, str) or self.keep not in KEEPS:
-            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
+        super().__post_init__()
         object.__setattr__(self, "nested", _checked_nested(self.nested))
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"events": OrderedRows(self.max, self.keep)}
 
     def check_input(self, dtype: pa.DataType) -> None:
         super().check_input(dtype)
         if self.nested and not pa.types.is_timestamp(dtype.field(EVENT_TIME).type):
             raise TypeError(f"nested={list(self.nested)} needs event times; got {dtype.field(EVENT_TIME).type}")
-
-    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        columns = [values.array.field(name) for name in (EVENT_TIME, "value")]
-        events = pa.StructArray.from_arrays(columns, names=["time", "value"])
-        return {"events": OrderedRows(self.max, self.keep).of(events, values.groups)}
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         events = states.field("events")

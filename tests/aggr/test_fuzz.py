@@ -69,6 +69,8 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "histogram": (aggr.Histogram((1, 5, 20, 100)), pa.array(X)),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),
     "m4": (aggr.M4(), EVENTS),
+    "lttb": (aggr.Lttb(5), TIMED),
+    "time_weighted_avg": (aggr.TimeWeightedAvg("linear"), TIMED),
     "decayed_sum": (aggr.DecayedSum("1us"), TIMED),
     "candlestick": (
         aggr.Candlestick(),

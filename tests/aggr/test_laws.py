@@ -44,13 +44,16 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
     "hll": [aggr.Hll(8), aggr.Hll()],
     "approx_count_distinct": [aggr.ApproxCountDistinct(16), aggr.ApproxCountDistinct()],
     "decayed_sum": [aggr.DecayedSum("1s"), aggr.DecayedSum("100d")],
+    "funnel": [aggr.Funnel(("a", "ab"))],
+    "lttb": [aggr.Lttb(3)],
     "collect": [aggr.Collect(), aggr.Collect(3, "earliest"), aggr.Collect(2, "latest")],
 }
 
 
 def kinds_of(function: Function) -> list[pa.DataType]:
     """List types that a function says it takes; of several inputs, structs, each type beside another."""
-    first = [kind for kind in ORDERED if function.takes.allows(normalized_type(kind))]
+    only = {"duration_in": [pa.bool_()], "funnel": [pa.string()]}  # whose parameters are of the column's type
+    first = [kind for kind in only.get(function.name, ORDERED) if function.takes.allows(normalized_type(kind))]
     if len(function.inputs) == 1:
         return first
     times, others = [pa.timestamp("us", "UTC")] * len(first), [*first[1:], first[0]]

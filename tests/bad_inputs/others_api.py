@@ -85,6 +85,12 @@ PARAMETERS = {
     "edges": (lambda v: aggr.histogram("x", edges=v), EDGES),
     "max": (lambda v: aggr.collect("x", max=v), not_whole("none")),
     "half_life": (lambda v: aggr.decayed_sum("x", v), {**not_text(), **bad_words(), "none of it": "0s", "months": "1mo", "too long": "101 years", "weeks": "9999w"}),
+    "extrapolate": (lambda v: aggr.rate("x", extrapolate=v), {**not_text("none"), **bad_words(), "nothing": "0s"}),
+    "method": (lambda v: aggr.integral("x", method=v), {**not_text(), **bad_words()}),
+    "unit": (lambda v: aggr.integral("x", unit=v), {**not_text(), **bad_words(), "nothing": "0s"}),
+    "n": (lambda v: aggr.lttb("x", n=v), {**not_whole(), "two": 2, "huge": 2**31}),
+    "steps": (lambda v: aggr.funnel("x", v), {"none": None, "text": "view", "twice": ["a", "a"], "number": 5, "dict": {"a": 1}}),
+    "within": (lambda v: aggr.funnel("x", ["a"], v), {**not_text(), **bad_words()}),
     "as_of": (lambda v: aggr.decayed_count("x", as_of=v), {**not_text("none"), **bad_words(), "no such day": "2024-02-30"}),
 }  # fmt: skip
 DESCRIBED = {

@@ -36,13 +36,18 @@ OTHERS = {
     "arg_min": {"by": "x"},
     "arg_max": {"by": "x"},
     "m4": {"by": "ts"},
-    **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count")},
+    **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count", *aggr.Collect.answers_for)},
     "candlestick": {"volume": "i", "by": "ts"},
     "bottom_k": {"by": "x"},
     "top_k": {"by": "x"},
     "weighted_avg": {"weight": "x"},
 }
-PARAMETERS = {"dds": ([0.5, 0.99], 0.02), "hdr": ([0.5, 0.99], 2, 0.5), "var": (0,)}
+PARAMETERS = {
+    "dds": ([0.5, 0.99], 0.02),
+    "hdr": ([0.5, 0.99], 2, 0.5),
+    "var": (0,),
+    "lttb": (5,),
+}
 
 
 def table() -> pa.Table:
@@ -71,7 +76,7 @@ def calls() -> list[tuple[str, str]]:
             if others:
                 kind = pa.struct(list(zip(aggr.get(name).inputs, [kind, *others], strict=True)))
             try:
-                aggr.get(name)().state_type(kind)
+                aggr.get(name)().result_type(aggr.get(name)().state_type(kind))
             except TypeError:
                 continue
             if (name, column) != ("hdr", "x") and (name, column) != ("hdr", "price") and (name, column) != ("hdr", "i"):

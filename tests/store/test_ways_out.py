@@ -71,6 +71,7 @@ ORDERED = [name for name in TYPES if name != "w"]
 
 TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
 DECAYED, AS_OF = [aggr.decayed_sum, aggr.decayed_avg, aggr.decayed_count], [None, "9999-12-31T23:59:59.999999Z"]
+SERIES = [aggr.rate, aggr.increase, aggr.delta, aggr.resets, aggr.time_weighted_avg, aggr.integral, aggr.lttb]
 LATEST_TWO = {"max": 2, "keep": "latest"}
 
 
@@ -122,6 +123,7 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
                 )
             ]
             * lists,
+            *[lambda: draws.choice(SERIES)(one(NUMBERS), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
             *[lambda: aggr.collect(one(ORDERED), **(extras | draws.choice([{}, LATEST_TWO])))] * lists,
         ]
     )()  # fmt: skip

@@ -1,0 +1,186 @@
+"""rate, increase, delta, resets: how a counter, or a gauge, changes between its points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.compiling.jit import compiled
+from aggr.duration import SECOND, read_length
+from aggr.functions.event_lists import Series, SeriesFunction
+
+_NEAR = 1.1  # of the mean time between points: so near an edge of the window they are taken to reach it
+
+
+@dataclass(frozen=True)
+class Increase(SeriesFunction):
+    """Take how much a counter grows from its first point to its last; where it falls, it was reset to 0.
+
+    Parameters
+    ----------
+    extrapolate : str, optional
+        Length of windows, such as ``"1m"``, aligned to UTC: the increase is extrapolated to the edges of the window in
+        which the points lie, as Prometheus 2 does; null where they lie in several. It only reads.
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        If ``extrapolate`` is no length of time, or as `points` does.
+
+    Examples
+    --------
+    >>> from aggr import increase
+    >>> increase("requests_total", extrapolate="1m")
+    increase('requests_total', extrapolate='1m')
+    """
+
+    extrapolate: str | None = None
+
+    name, state_name = "increase", "collect"
+    returns = "float64; null where there are fewer than two points, or all at one time"
+    guarantee = "double arithmetic in the order of event times, never of arrival; with extrapolate, Prometheus' bits"
+    counter: ClassVar[bool] = True
+    per_second: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.extrapolate is not None:
+            read_length(self.extrapolate, "length to extrapolate to")
+
+    def read(self, series: Series) -> pa.Array:
+        increases, _ = _changes(series.floats, series.offsets, self.counter)
+        first, last = series.at_ends(series.times)
+        known = last > first
+        sampled = np.where(known, last - first, SECOND) / SECOND
+        if self.extrapolate is None:
+            return pa.array(increases / sampled if self.per_second else increases, mask=~known)
+        length = read_length(self.extrapolate, "length to extrapolate to")
+        start = first // length * length
+        known &= last < start + length
+        edges = (first - start) / SECOND, (start + length - last) / SECOND
+        factor = self._reach(series, increases, sampled, *edges) / sampled
+        return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~known)
+
+    def _reach(
+        self,
+        series: Series,
+        increases: NDArray[np.float64],
+        sampled: NDArray[np.float64],
+        to_start: NDArray[np.float64],
+        to_end: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Extrapolate the seconds between the first and the last point, in Prometheus' order of operations."""
+        values, _ = series.at_ends(series.floats)
+        if self.counter:  # which was 0 or more
+            falling = (increases > 0) & (values >= 0)
+            to_zero = sampled * np.divide(values, increases, out=np.full(len(values), np.inf), where=falling)
+            to_start = np.minimum(to_start, to_zero)
+        mean = sampled / np.maximum(series.lengths - 1, 1)
+        for edge in (to_start, to_end):
+            sampled = sampled + np.where(edge < mean * _NEAR, edge, mean / 2)
+        return sampled
+
+
+@dataclass(frozen=True)
+class Rate(Increase):
+    """Take how much a counter grows a second, from its first point to its last; where it falls, it was reset to 0.
+
+    Parameters
+    ----------
+    extrapolate : str, optional
+        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, over the whole window.
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        As `increase` does.
+
+    Examples
+    --------
+    >>> from aggr import rate
+    >>> rate("requests_total")
+    rate('requests_total')
+    """
+
+    name, state_name = "rate", "collect"
+    per_second = True
+
+
+@dataclass(frozen=True)
+class Delta(Increase):
+    """Take the last value of a column less its first, by event time.
+
+    Parameters
+    ----------
+    extrapolate : str, optional
+        Length of windows, such as ``"1m"``, aligned to UTC: as for `increase`, but for what is known of counters.
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        As `increase` does.
+
+    Examples
+    --------
+    >>> from aggr import delta
+    >>> delta("temperature")
+    delta('temperature')
+    """
+
+    name, state_name = "delta", "collect"
+    counter = False
+
+
+@dataclass(frozen=True)
+class Resets(SeriesFunction):
+    """Count how often a column falls from one point to the next: how often a counter was reset.
+
+    Parameters
+    ----------
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, or ``keep`` another word.
+
+    Examples
+    --------
+    >>> from aggr import resets
+    >>> resets("requests_total")
+    resets('requests_total')
+    """
+
+    name, state_name = "resets", "collect"
+    returns = "int64; null where there is nothing"
+    guarantee = "exact, by event time, never by arrival"
+
+    def read(self, series: Series) -> pa.Array:
+        _, resets = _changes(series.floats, series.offsets, True)
+        return pa.array(resets, mask=series.lengths == 0)
+
+
+@compiled
+def _changes(
+    values: NDArray[np.float64], offsets: NDArray[np.int64], counter: bool
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Find how much each group grows, and how often it falls; a counter is added to what it had before it fell."""
+    n = len(offsets) - 1
+    increases, resets = np.zeros(n), np.zeros(n, np.int64)
+    for group in range(n):
+        begin, end = offsets[group], offsets[group + 1]
+        if begin < end:
+            increases[group] = values[end - 1] - values[begin]
+        for at in range(begin + 1, end):
+            if values[at] < values[at - 1]:
+                resets[group] += 1
+                if counter:
+                    increases[group] += values[at - 1]
+    return increases, resets

@@ -1,0 +1,137 @@
+"""EventLists: functions whose state lists every event of a group in the order of time; each reads something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.arrow.microseconds import microseconds
+from aggr.exact.number_columns import as_floats
+from aggr.fields import Field
+from aggr.function import EVENT_TIME, Function
+from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max
+from aggr.groups.groups import Groups
+from aggr.input_types import NUMBERS, ORDERED, TIMES
+from aggr.values import Values
+
+
+@dataclass(frozen=True)
+class EventLists(Function):
+    """A function whose state lists the values of a column and their event times, ordered by both.
+
+    Parameters
+    ----------
+    max : int
+        How many values a group may have, at every level. It shapes the state, as does ``keep``.
+    keep : "all", "earliest" or "latest"
+        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+    """
+
+    max: int = field(default=DEFAULT_MAX, kw_only=True)
+    keep: str = field(default=ALL, kw_only=True)
+
+    takes = ORDERED
+    keeps = "the values and their event times"
+    inputs = ("value", EVENT_TIME)
+    state_name = "collect"
+    answers_for = frozenset(
+        {
+            *("collect", "points", "lttb", "rate", "increase", "delta", "resets"),
+            *("time_weighted_avg", "integral", "duration_in", "funnel"),
+        }
+    )
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32(), "keep": pa.string()}
+
+    def __post_init__(self) -> None:
+        check_max(self.max)
+        if not isinstance(self.keep, str) or self.keep not in KEEPS:
+            raise ValueError(f"keep must be one of {', '.join(map(repr, KEEPS))}; got {shown(self.keep)}")
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"events": OrderedRows(self.max, self.keep)}
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        columns = [values.array.field(name) for name in (EVENT_TIME, "value")]
+        events = pa.StructArray.from_arrays(columns, names=["time", "value"])
+        return {"events": OrderedRows(self.max, self.keep).of(events, values.groups)}
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """The points of all groups, end to end, each group's in the order of their times.
+
+    Parameters
+    ----------
+    points : struct array of time and value, shape (points,)
+    lengths : array of int64, shape (n,)
+        How many points each group has.
+    """
+
+    points: pa.StructArray
+    lengths: NDArray[np.int64]
+
+    @property
+    def values(self) -> pa.Array:
+        """The values, shape (points,)."""
+        return self.points.field("value")
+
+    @cached_property
+    def floats(self) -> NDArray[np.float64]:
+        """The values of numbers as the nearest doubles, shape (points,)."""
+        return as_floats(self.values)
+
+    @cached_property
+    def times(self) -> NDArray[np.int64]:
+        """The times in microseconds, shape (points,)."""
+        return microseconds(self.points.field("time"))
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where each group begins, and the last ends, shape (n + 1,)."""
+        return np.append(0, np.cumsum(self.lengths))
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The group of each point."""
+        return Groups(np.repeat(np.arange(len(self.lengths)), self.lengths), len(self.lengths))
+
+    @cached_property
+    def gaps(self) -> NDArray[np.int64]:
+        """The microseconds from each point to the next of its group, 0 for the last, shape (points,)."""
+        gaps = np.diff(self.times, append=0)
+        gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
+        return gaps
+
+    def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Choose what the first and the last point of each group have, shape (n,); 0 of a group without points."""
+        some = self.lengths > 0
+        first, last = np.zeros((2, len(some)), of_points.dtype)
+        first[some], last[some] = of_points[self.offsets[:-1][some]], of_points[self.offsets[1:][some] - 1]
+        return first, last
+
+
+@dataclass(frozen=True)
+class SeriesFunction(EventLists):
+    """A function of points: of values at times that are timestamps."""
+
+    takes = NUMBERS
+    takes_by_input: ClassVar = {EVENT_TIME: TIMES}
+
+    def read(self, series: Series) -> pa.Array:
+        """Read one result a group."""
+        raise NotImplementedError
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        events = states.field("events")
+        points = events.flatten()
+        self.check_input(pa.struct([("value", points.field("value").type), (EVENT_TIME, points.field("time").type)]))
+        return self.read(Series(points, pc.list_value_length(events).to_numpy().astype(np.int64)))

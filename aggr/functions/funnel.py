@@ -1,0 +1,101 @@
+"""funnel: how many of some steps, each an event, follow each other in their order within a length of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import shown
+from aggr.arrow import compute as pc
+from aggr.compiling.jit import compiled
+from aggr.duration import read_duration
+from aggr.functions.event_lists import Series, SeriesFunction
+from aggr.input_types import ORDERED
+
+
+@dataclass(frozen=True)
+class Funnel(SeriesFunction):
+    """Count how many steps of a funnel are reached: events that follow each other in the order of the steps.
+
+    Other events may be between them; the last step that counts is within a length of time after the first. Of events at
+    one time earlier steps come first. Keys say whose events they are.
+
+    Parameters
+    ----------
+    steps : sequence of values of the column
+        The events, in their order, each once. They only read.
+    within : str
+        The longest time from the first step to the last, such as ``"1h"``. It only reads.
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        If a step is given twice, ``within`` is no length of time, ``max`` no whole number from 1, or ``keep`` another
+        word.
+    TypeError
+        If steps are no list; when data comes, if there are none, or they are not of the column's type.
+
+    Examples
+    --------
+    >>> from aggr import funnel
+    >>> funnel("event", ["view", "cart", "buy"], within="1h")
+    funnel('event', steps=['view', 'cart', 'buy'])
+    """
+
+    steps: tuple[str, ...] = field(default=(), metadata={"accepts": "Sequence[str]"})
+    within: str = "1h"
+
+    name, state_name = "funnel", "collect"
+    takes = ORDERED
+    returns = "int64, how many steps; 0 where there is nothing"
+    guarantee = "exact, by event time, never by arrival"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.steps, list | tuple):
+            raise TypeError(f"steps must be a list of events, such as ['view', 'buy']; got {shown(self.steps)}")
+        object.__setattr__(self, "steps", tuple(self.steps))
+        if any(step in self.steps[:place] for place, step in enumerate(self.steps)):
+            raise ValueError(f"each step must be given once; got {shown(list(self.steps))}")
+        read_duration(self.within, "within")
+
+    def check_input(self, dtype: pa.DataType) -> None:
+        super().check_input(dtype)
+        if not self.steps:
+            raise TypeError("funnel needs its steps, such as steps=['view', 'buy']")
+
+    def read(self, series: Series) -> pa.Array:
+        try:
+            wanted = pa.array(self.steps, series.values.type)
+        except (pa.ArrowException, TypeError, ValueError):
+            raise TypeError(
+                f"the steps of funnel are {shown(list(self.steps))}, and its column has type {series.values.type}; "
+                "give values of that type"
+            ) from None
+        steps = pc.fill_null(pc.index_in(series.values, wanted), -1).to_numpy().astype(np.int64)
+        order = np.lexsort((steps, series.times, series.groups.ids))
+        within = read_duration(self.within, "within")
+        return pa.array(_steps_reached(series.times[order], steps[order], series.offsets, len(self.steps), within))
+
+
+@compiled
+def _steps_reached(
+    times: NDArray[np.int64], steps: NDArray[np.int64], offsets: NDArray[np.int64], count: int, within: int
+) -> NDArray[np.int64]:
+    """Count the steps that each group reaches: of each step the latest start of a funnel that came so far is known."""
+    n = len(offsets) - 1
+    reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)
+    for group in range(n):
+        for at in range(offsets[group], offsets[group + 1]):
+            step = steps[at]
+            if step == 0:
+                starts[0] = times[at]
+                reached[group] = max(reached[group], 1)
+            elif 0 < step <= reached[group] and times[at] - starts[step - 1] <= within:
+                starts[step] = starts[step - 1]
+                reached[group] = max(reached[group], step + 1)
+    return reached

@@ -1,0 +1,129 @@
+"""points and lttb: the points of a column themselves, all of them or as many as a line through them needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_whole
+from aggr.compiling.jit import compiled
+from aggr.functions.event_lists import Series, SeriesFunction
+from aggr.functions.value_lists import lists_of
+from aggr.input_types import ORDERED
+
+
+@dataclass(frozen=True)
+class Points(SeriesFunction):
+    """List the values of a column with their event times, ordered by time, and by value at equal times.
+
+    Its state is that of `collect`, from which rates, averages over time and others are read.
+
+    Parameters
+    ----------
+    max : int
+        How many points a group may have, at every level. It shapes the state, as does ``keep``.
+    keep : "all", "earliest" or "latest"
+        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
+
+    Raises
+    ------
+    ValueError
+        If ``max`` is no whole number from 1, or ``keep`` another word.
+
+    Examples
+    --------
+    >>> from aggr import points
+    >>> points("temperature", max=500)
+    points('temperature', max=500)
+    """
+
+    name, state_name = "points", "collect"
+    takes = ORDERED
+    returns = "list of records of time and value; empty where there is nothing"
+    guarantee = "exact, ordered by event time and value, never by arrival"
+
+    def read(self, series: Series) -> pa.Array:
+        return lists_of(series.points, series.lengths)
+
+
+@dataclass(frozen=True)
+class Lttb(SeriesFunction):
+    """Choose n points of a column, by largest-triangle-three-buckets, so that a line through them looks the same.
+
+    The first and the last point are kept; of each bucket between them the one that spans the largest triangle with the
+    point chosen before and the mean of the next bucket. Fewer points are all kept.
+
+    Parameters
+    ----------
+    n : int
+        How many points, from 3. It only reads.
+    max, keep : as for `points`
+
+    Raises
+    ------
+    ValueError
+        If ``n`` is no whole number from 3, or as `points` does.
+
+    References
+    ----------
+    Steinarsson, "Downsampling time series for visual representation" (2013).
+
+    Examples
+    --------
+    >>> from aggr import lttb
+    >>> lttb("temperature", 200)
+    lttb('temperature', n=200)
+    """
+
+    n: int = 100
+
+    name, state_name = "lttb", "collect"
+    returns = "list of records of time and value; empty where there is nothing"
+    guarantee = "points of the column, chosen in double arithmetic in the order of time"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_whole(self.n, "n, the number of points that are chosen,", 3, 2**31 - 1)
+
+    def read(self, series: Series) -> pa.Array:
+        rows = _largest_triangles(series.times, series.floats, series.offsets, self.n)
+        return lists_of(series.points.take(pa.array(rows)), np.minimum(series.lengths, self.n))
+
+
+@compiled
+def _largest_triangles(
+    times: NDArray[np.int64], values: NDArray[np.float64], offsets: NDArray[np.int64], n: int
+) -> NDArray[np.int64]:
+    """Choose rows, those of each group end to end."""
+    rows, used = np.empty(len(times), np.int64), 0
+    for group in range(len(offsets) - 1):
+        begin, size = offsets[group], offsets[group + 1] - offsets[group]
+        if size <= n:
+            for at in range(size):
+                rows[used + at] = begin + at
+            used += size
+            continue
+        every, chosen = (size - 2) / (n - 2), begin
+        rows[used] = begin
+        for bucket in range(n - 2):
+            low = begin + int(bucket * every) + 1
+            middle = begin + int((bucket + 1) * every) + 1
+            high = begin + min(int((bucket + 2) * every) + 1, size)
+            time, value = 0.0, 0.0
+            for at in range(middle, high):
+                time += times[at] - times[begin]
+                value += values[at]
+            time, value = time / (high - middle), value / (high - middle)
+            x, y, largest, best = float(times[chosen] - times[begin]), values[chosen], -1.0, low
+            for at in range(low, middle):
+                area = abs((x - time) * (values[at] - y) - (x - (times[at] - times[begin])) * (value - y))
+                if area > largest:
+                    largest, best = area, at
+            chosen = best
+            rows[used + bucket + 1] = chosen
+        rows[used + n - 1] = begin + size - 1
+        used += n
+    return rows[:used].copy()
