@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from aggr.arguments import checked_list, shown
 from aggr.arrow.sort_keys import order_keys
@@ -61,6 +62,7 @@ class Histogram(Function):
     returns = "counts, a list; below, above and nan, all int64; 0 where there is nothing"
     guarantee = "exact"
     takes_weights = True
+    counted_by = ("counts",)
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
 
     def __post_init__(self) -> None:
@@ -85,6 +87,10 @@ class Histogram(Function):
         keys = order_keys(pa.concat_arrays([edges, numbers]))
         cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
         return {"counts": self._cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
+
+    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self._cells.numbers(states.field("counts")).sum(axis=1)
+        return counts
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         counts = self._cells.numbers(states.field("counts"))

@@ -19,6 +19,8 @@ TRIALS = int(os.environ.get("TRIALS", "20"))
 GROUPS = {"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms", "skewness", "kurtosis", "weighted_avg"}
 GROUPS |= {"covar", "corr", "slope", "intercept", "r2", "dds", "hdr"}
 FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS | {"funnel"}] + [aggr.Dds(max_bins=100)]
+GROUPS |= {"covar", "corr", "slope", "intercept", "r2", "dds", "hdr", "histogram"}
+FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS] + [aggr.Dds(max_bins=100)]
 NAN, INF = math.nan, math.inf
 
 
@@ -67,6 +69,7 @@ def test_what_does_not_tell_what_is_left_is_refused_by_name(function):
     ("function", "states", "gone", "reason"),
     [
         (aggr.Count(), [1.0], [1.0, 2.0], "not in it"),
+        (aggr.Histogram((0, 1)), [0.5, 7.0, 8.0], [0.5, 0.25], "not in it"),
         (aggr.Sum(), [1.0, 2.0], [3.0, 4.0], "not in it"),
         (aggr.Sum(), [1.0, 3.0], [2.0, 2.5], "not in it"),  # as many, and others
         (aggr.Sum(), [1.0, NAN], [INF], "not in it"),
