@@ -46,6 +46,7 @@ class Candlestick(WeightedAvg):
     takes_by_input: ClassVar = {EVENT_TIME: ORDERED}
     units: ClassVar = {"value": "unit", "volume": "weight_unit"}
     special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
+    counted_by: ClassVar[tuple[str, ...]] = ()
     sums: ClassVar = {"products": "value·volume", "weights": "volume"}
 
     @property

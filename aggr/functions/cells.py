@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.normalize import one_array
-from aggr.fields import Field
+from aggr.fields import NOT_THERE, Field, refuse_where
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.values import Values
@@ -46,6 +46,15 @@ class Cells(Field):
         return self._lists(
             sum_by_group(one_array(column).flatten().to_numpy(), Groups(ids.ravel(), groups.n * self.size))
         )
+
+    def subtract(self, column: pa.ListArray, gone: pa.ListArray) -> pa.ListArray:
+        left = self.numbers(column) - self.numbers(gone)
+        refuse_where(left.min(axis=1) < 0, NOT_THERE)
+        return self._lists(left.ravel())
+
+    def row_counts(self, column: pa.ListArray) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = self.numbers(column).sum(axis=1)
+        return counts
 
     def numbers(self, column: pa.ListArray) -> NDArray[np.int64]:
         """Return the counts of each state, shape (states, size)."""

@@ -98,7 +98,7 @@ class ExactSums(Function):
     units: ClassVar[Mapping[str, str]] = {"value": "unit"}
     special: ClassVar[Mapping[str, str]] = {"special": "value"}
     takes = SUMMABLE
-    counted_by = ("count",)
+    counted_by: ClassVar[tuple[str, ...]] = ("count",)
 
     def least_count(self) -> int:
         """How many rows a result needs; of fewer it is null."""

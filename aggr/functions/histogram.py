@@ -61,6 +61,7 @@ class Histogram(Function):
     returns = "counts, a list; below, above and nan, all int64; 0 where there is nothing"
     guarantee = "exact"
     takes_weights = True
+    counted_by = ("counts",)
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"edges": pa.list_(pa.float64())}
 
     def __post_init__(self) -> None:
