@@ -157,6 +157,21 @@ class Field(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
 
+    def row_counts(self, column: pa.Array) -> NDArray[np.int64]:
+        """Say how many rows each state has counted in this field, for functions that name it in ``counted_by``.
+
+        Parameters
+        ----------
+        column : array, shape (rows,)
+            The field of sound states.
+
+        Returns
+        -------
+        array of int64, shape (rows,)
+        """
+        counts: NDArray[np.int64] = column.to_numpy()
+        return counts
+
 
 class Add(Field):
     """Whole numbers that add up; the identity is 0."""

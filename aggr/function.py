@@ -523,9 +523,9 @@ class Function(ABC):
         -------
         array of int64, shape (rows,)
         """
-        columns = (states.field(name) for name in self.counted_by)
-        counted = (column.field("total") if pa.types.is_struct(column.type) else column for column in columns)
-        return sum((column.to_numpy() for column in counted), np.zeros(len(states), np.int64))
+        fields = self.state_fields
+        counts = (fields[name].row_counts(states.field(name)) for name in self.counted_by)
+        return sum(counts, np.zeros(len(states), np.int64))
 
     def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> pa.StructArray:
         """Subtract field by field states of which some rows are left; errors name them by ``rows``."""

@@ -47,6 +47,7 @@ class Candlestick(WeightedAvg):
     counted_by = ()  # prices cannot be taken out again
     units: ClassVar = {"value": "unit", "volume": "weight_unit"}
     special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
+    counted_by: ClassVar[tuple[str, ...]] = ()
     sums: ClassVar = {"products": "value·volume", "weights": "volume"}
 
     @property

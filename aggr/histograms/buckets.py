@@ -146,6 +146,10 @@ class Buckets(Field):
         left = counts > 0
         return Histograms(np.bincount(ids[left], minlength=len(column)), keys[left], counts[left]).to_arrow()
 
+    def row_counts(self, column: pa.StructArray) -> Whole:
+        counts: Whole = column.field("total").to_numpy()
+        return counts
+
     def packed(self, states: pa.StructArray, name: str) -> Packed:
         """Show the histograms of a field of states as they are, to be checked as by `check` when keys are found."""
         return Packed.of(states.field(name), self.most or FAR, self.least, self.greatest, name)
