@@ -23,6 +23,7 @@ from tiltframe.serve.limits import Limits
 from tiltframe.serve.metrics import Metrics
 from tiltframe.serve.observed import Observed
 from tiltframe.serve.openapi import openapi, page
+from tiltframe.serve.pages import PATHS, page_routes
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.serve.writing import Writing
@@ -84,6 +85,7 @@ def app_of(
     routes = [
         Route("/openapi.json", described),
         Route("/api", described_to_people),
+        *page_routes(),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
@@ -95,7 +97,7 @@ def app_of(
         middleware=[
             *([Middleware(CORSMiddleware, allow_origins=origins, **_CORS)] if origins else []),
             Middleware(Observed, metrics),
-            Middleware(Access, token, frozenset({"/healthz"})),
+            Middleware(Access, token, PATHS | {"/healthz"}),
         ],
         exception_handlers={HTTPException: _said},
     )

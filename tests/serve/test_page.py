@@ -1,0 +1,100 @@
+"""The page: its files need nothing but the server; in a real browser it shows what the store answers."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from urllib.parse import quote
+
+import pytest
+
+from tests.serve.servers import RUN
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+QUOTED = 'c"d'
+VIEWS = {
+    "quantiles": "?store=web&measure=latency&from=2024-05-01T10:30:00Z&to=2024-05-01T11:30:00Z",
+    "by a key, of null": "?store=orders&measure=n&by=host&key.host=null",
+    "a key of quotes": f"?store=orders&measure=latency&column=latency_p99&key.host={quote(json.dumps(QUOTED))}",
+    "numbers beyond doubles": "?store=web&measure=bytes",
+}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/page.js", "/page.css", "/uplot.js", "/uplot.css", "/uplot-licence.txt", "/api"]
+)
+def test_files_are_there_and_lead_nowhere_else(asked, path):
+    answer = asked[0].ask(path)
+    assert answer.status == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    text = answer.body.decode()
+    assert set(re.findall(r"(?:src|href)=\"?(https?:[^\s\"]*|//[^\s\"]*)", text)) == set()
+    assert not re.search(r"url\(|@import|importScripts|fetch\(['\"]http", text)
+    if path == "/uplot-licence.txt":
+        assert text.startswith("The MIT License")
+
+
+def rendered(server, view, tmp_path):
+    """Load a view in a browser, and return what is on the page then."""
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
+    command += ["--virtual-time-budget=10000", "--dump-dom", f"http://{server.host}:{server.port}/{view}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
+def inner(page, name):
+    return html.unescape(re.search(rf'id="{name}"[^>]*>(.*?)</', page, re.S)[1])
+
+
+@in_a_browser
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tmp_path, view):
+    server, stores = asked
+    page = rendered(server, view, tmp_path / "browser")
+    name = re.search("store=([a-z]+)", view)[1]
+    said = re.fullmatch(r"Windows of (\w+): (\d+), each from its start.*", inner(page, "status"))
+    assert said, inner(page, "status")
+    assert "<canvas" in page
+    caption = re.search(r"<caption>(\d+) rows", page) or re.search(r"of (\d+) rows", page)
+
+    expected = run_python(inner(page, "python"), stores[name])
+    assert expected.num_rows == int(caption[1]) > 0
+    assert (set(expected["level"].to_pylist()), len(expected["window_start"].unique())) == ({said[1]}, int(said[2]))
+    first = re.search(r"<section.*?<tbody>.*?<th[^>]*>([^<]*)", page, re.S)[1]
+    shown = expected["window_start"].to_pylist()[-min(500, expected.num_rows)]
+    assert first == f"{shown:%Y-%m-%d %H:%M:%S}"
+
+    if name == "web":
+        words = shlex.split(inner(page, "command"))
+        assert words[:3] == ["tiltframe", "query", "web"]
+        command = [sys.executable, "-c", RUN, "query", stores[name].uri, *words[3:], "--format", "json"]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert printed.count("\n") == expected.num_rows
+    address = shlex.split(inner(page, "curl"))[-1]
+    rows = server.ask(address.partition(f":{server.port}")[2]).json()["rows"]
+    assert len(rows) == expected.num_rows
+
+
+def run_python(text, store):
+    """Run the copied Python on a store that is opened already."""
+    lines = [line for line in text.splitlines() if not line.startswith("store = ")]
+    names = {"store": store}
+    exec("\n".join(lines[:-1]), names)
+    return eval(lines[-1], names)
+
+
+@in_a_browser
+def test_what_cannot_be_shown_is_said(asked, tmp_path):
+    server = asked[0]
+    page = rendered(server, "?store=web&from=x", tmp_path / "one")
+    assert "cannot read 'x' as a time" in inner(page, "status")
+    page = rendered(server, "?store=web&range=-1h", tmp_path / "two")
+    assert inner(page, "status").startswith("There are no windows in this range; the store has 2024-05-01 10:00:00 to")

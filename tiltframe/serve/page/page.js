@@ -1,0 +1,358 @@
+"use strict";
+// The page: a view is what the address says; every change of it is a new address, and every address one query.
+
+const byId = (id) => document.getElementById(id);
+const COLOURS = ["#1f77b4", "#d9600e", "#2c8c3c", "#c23b3b", "#7d55b5", "#8c564b", "#c2549b", "#5f6b7a", "#8a8b12", "#11909e"];
+const LINES = 10; // at most so many, for no eye follows more
+const TABLE_ROWS = 500;
+const BAND = [0.05, 0.5, 0.95]; // quantiles of the band, and of the line within
+const GAP = 0.001; // seconds
+const KEYS = { "+": "in", "=": "in", "-": "out", ArrowLeft: "earlier", ArrowRight: "later", 0: "all" };
+
+// Ticks of the axis of time: from so many seconds apart on, how each is written, and more where a year or day begins.
+const TICKS = [
+  [31536000, "{YYYY}", null, null, null, null, null, null, 1],
+  [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [86400, "{MM}-{DD}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", "\n{YYYY}-{MM}-{DD}", null, "\n{MM}-{DD}", null, null, null, 1],
+];
+
+let stores = {}; // name -> what the server says of it
+let shown = null; // {from, to} in seconds, what the chart shows
+let plot = null;
+let asked = 0; // the last question; answers to earlier ones come too late
+
+class Unauthorized extends Error {}
+
+async function fetchJSON(path) {
+  const token = sessionStorage.getItem("token");
+  const answer = await fetch(path, token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+  const body = await answer.json();
+  if (answer.status === 401) throw new Unauthorized(body.error);
+  if (!answer.ok) throw new Error(body.error);
+  return body;
+}
+
+// ---- the view: words of the address -------------------------------------------------------------------------------
+
+const view = () => Object.fromEntries(new URLSearchParams(location.search));
+
+function go(changes, replacing = false) {
+  const words = new URLSearchParams(location.search);
+  for (const [word, value] of Object.entries(changes)) {
+    if (value === null || value === "") words.delete(word);
+    else words.set(word, value);
+  }
+  history[replacing ? "replaceState" : "pushState"](null, "", `?${words}`);
+  show();
+}
+
+function move(way) {
+  if (way === "all") return go({ range: null, from: null, to: null });
+  if (!shown) return undefined;
+  const length = shown.to - shown.from;
+  const by = { earlier: [-0.5, -0.5], later: [0.5, 0.5], in: [0.25, -0.25], out: [-0.5, 0.5] }[way];
+  return choose(shown.from + by[0] * length, shown.to + by[1] * length);
+}
+
+function choose(from, to) {
+  if (to - from < 2) return;
+  const text = (seconds) => new Date(Math.round(seconds) * 1000).toISOString().replace(".000Z", "Z");
+  go({ range: null, from: text(from), to: text(to) });
+}
+
+// ---- the query that a view is -------------------------------------------------------------------------------------
+
+const quantilesOf = (measure) => measure.columns.filter((column) => /_p[0-9.]+$/.test(column.name));
+
+function measureText(measure, column) {
+  if (column !== "band") return measure.name;
+  const own = quantilesOf(measure).map(({ name }) => Number((name.match(/_p([0-9.]+)$/)[1] / 100).toPrecision(12)));
+  const all = [...new Set([...BAND, ...own])].sort((a, b) => a - b);
+  const call = measure.call.replace(/,? ?quantiles=\[[^\]]*\]/, "").replace(/\)$/, `, quantiles=[${all.join(", ")}])`);
+  return `${measure.name}=${call}`;
+}
+
+function queryOf(store, words) {
+  const measure = store.measures.find((each) => each.name === words.measure) || store.measures[0];
+  const isSketch = quantilesOf(measure).length > 0;
+  const numbers = measure.columns.filter((column) => /int|double|float|decimal/.test(column.type));
+  const column = words.column || (isSketch && !words.by ? "band" : (quantilesOf(measure)[0] || numbers[0] || measure.columns[0]).name);
+  const where = store.keys.map((key) => [key, words[`key.${key.name}`]]).filter(([, value]) => value !== undefined);
+  return {
+    measure, column, isSketch,
+    words: {
+      store: store.name,
+      points: Math.max(60, Math.min(600, Math.floor(byId("chart").clientWidth / 3))),
+      within: words.range || (words.from || words.to ? `${words.from || ""},${words.to || ""}` : null),
+      measures: measureText(measure, column),
+      keys: words.by || "",
+      where: where.map(([key, value]) => condition(key, JSON.parse(value))).join(" AND ") || null,
+      flat: "true",
+    },
+  };
+}
+
+function condition(key, value) {
+  const name = /^[a-z_][a-z0-9_]*$/.test(key.name) ? key.name : `"${key.name.replaceAll('"', '""')}"`;
+  if (value === null) return `${name} IS NULL`;
+  return /int|double|float|decimal|bool/.test(key.type) ? `${name} = ${value}` : `${name} = '${String(value).replaceAll("'", "''")}'`;
+}
+
+// ---- showing --------------------------------------------------------------------------------------------------------
+
+function say(sentence, wrong = false) {
+  byId("status").textContent = sentence;
+  byId("status").classList.toggle("wrong", wrong);
+}
+
+async function show() {
+  const question = ++asked;
+  byId("results").classList.add("busy");
+  try {
+    if (!Object.keys(stores).length) {
+      for (const each of (await fetchJSON("/v1/stores")).stores) stores[each.name] = null;
+    }
+    const words = view();
+    const name = words.store in stores ? words.store : Object.keys(stores)[0];
+    const store = (stores[name] = await fetchJSON(`/v1/stores/${name}`));
+    const query = queryOf(store, words);
+    await fillForm(store, query, words);
+    const search = new URLSearchParams(Object.entries(query.words).filter(([, value]) => value !== null));
+    const answer = await fetchJSON(`/v1/query?${search}`);
+    if (question !== asked) return;
+    byId("token-form").hidden = true;
+    draw(store, query, words, answer);
+    writeQuery(query.words, search);
+  } catch (error) {
+    if (question !== asked) return;
+    say(error.message, true);
+    byId("token-form").hidden = !(error instanceof Unauthorized);
+    if (error instanceof Unauthorized) byId("token").focus();
+  } finally {
+    if (question === asked) byId("results").classList.remove("busy");
+  }
+}
+
+function options(select, choices, chosen) {
+  select.replaceChildren(...choices.map(([value, text]) => new Option(text, value, false, value === chosen)));
+  select.value = chosen;
+}
+
+async function fillForm(store, query, words) {
+  document.title = `${query.measure.name} · ${store.name} · tiltframe`;
+  options(byId("store"), Object.keys(stores).map((name) => [name, name]), store.name);
+  options(byId("measure"), store.measures.map((measure) => [measure.name, measure.name]), query.measure.name);
+  const columns = query.measure.columns.map((column) => [column.name, column.name]);
+  options(byId("column"), [...(query.isSketch ? [["band", "quantiles, with a band"]] : []), ...columns], query.column);
+  options(byId("by"), [["", "nothing: all together"], ...store.keys.map((key) => [key.name, key.name])], words.by || "");
+  const filters = await Promise.all(store.keys.map((key) => filterOf(store, key, words[`key.${key.name}`])));
+  if (document.activeElement?.closest("#filters") === null) byId("filters").replaceChildren(...filters);
+  options(byId("range"), [...byId("range").options].map((option) => [option.value, option.text]), words.from || words.to ? "chosen" : words.range || "");
+  byId("range").querySelector("[value=chosen]").disabled = true;
+}
+
+async function filterOf(store, key, chosen) {
+  const { values, more } = await fetchJSON(`/v1/stores/${store.name}/keys/${encodeURIComponent(key.name)}`);
+  const label = document.createElement("label");
+  const select = document.createElement("select");
+  const choices = values.map((value) => [JSON.stringify(value), value === null ? "(none)" : String(value)]);
+  options(select, [["", more ? `all, or of the first ${values.length}` : "all"], ...choices], chosen ?? "");
+  select.addEventListener("change", () => go({ [`key.${key.name}`]: select.value }));
+  label.append(`${key.name} `, select);
+  return label;
+}
+
+const number = (value) => (value === null || value === undefined ? null : Number(value));
+const compact = (value) => (value === null ? "·" : value.toLocaleString("en", { maximumSignificantDigits: 5, notation: Math.abs(value) >= 1e7 ? "compact" : "standard" }));
+
+function draw(store, query, words, answer) {
+  const labels = ["level", "window_start", "window_end", words.by, "partial"];
+  const names = query.column === "band"
+    ? answer.columns.map((column) => column.name).filter((name) => /_p[0-9.]+$/.test(name) && !labels.includes(name))
+    : [query.column];
+  const rows = answer.rows.map((row) => ({ ...row, at: Date.parse(row.window_start) / 1000, end: Date.parse(row.window_end) / 1000 }));
+  const values = words.by ? [...new Set(rows.map((row) => row[words.by]))] : [null];
+  const lines = values.slice(0, LINES).flatMap((value) => names.map((name) => ({ value, name })));
+  shown = spanOf(store, words, rows);
+  drawChart(store, query, words, rows, lines);
+  drawTable(store, words, rows, names);
+  const partial = new Set(rows.filter((row) => row.partial).map((row) => row.at)).size;
+  const windows = new Set(rows.map((row) => row.at)).size;
+  const sentence = !rows.length
+    ? `There are no windows in this range; the store has ${wall(store, rangeOf(store).from)} to ${wall(store, rangeOf(store).to)}.`
+    : `Windows of ${rows[0].level}: ${windows}, each from its start` +
+      (partial ? `; ${partial} of them partial: not over yet, or cut by what has expired` : "") +
+      (values.length > LINES ? `; ${LINES} of ${values.length} lines are drawn` : "") + ".";
+  say([sentence, ...answer.warnings].join(" "));
+  byId("chart").setAttribute("aria-label", `${query.column === "band" ? "Quantiles of " + query.measure.name : query.column} over time, ${wall(store, shown.from)} to ${wall(store, shown.to)}. ${sentence} The table has the numbers. Keys: plus, minus, arrows, 0.`);
+  byId("from").value = wall(store, shown.from).replace(" ", "T");
+  byId("to").value = wall(store, shown.to).replace(" ", "T");
+}
+
+function rangeOf(store) {
+  const told = store.levels.filter((level) => level.first);
+  return { from: Math.min(...told.map((level) => Date.parse(level.first))) / 1000, to: Math.max(...told.map((level) => Date.parse(level.end))) / 1000 };
+}
+
+function spanOf(store, words, rows) {
+  const all = rows.length ? { from: Math.min(...rows.map((row) => row.at)), to: Math.max(...rows.map((row) => row.end)) } : rangeOf(store);
+  const ago = { h: 3600, d: 86400 }[words.range?.slice(-1)] * -parseInt(words.range);
+  if (words.range) return { from: Date.now() / 1000 - ago, to: Date.now() / 1000 };
+  const read = (text, otherwise) => (/Z$/.test(text || "") ? Date.parse(text) / 1000 : otherwise);
+  return { from: read(words.from, all.from), to: read(words.to, all.to) };
+}
+
+// A moment as the clocks of the store's zone show it.
+function wall(store, seconds) {
+  if (!Number.isFinite(seconds)) return "nothing";
+  return new Date(seconds * 1000).toLocaleString("sv-SE", { timeZone: store.timezone });
+}
+
+function drawChart(store, query, words, rows, lines) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const [times, data] = steps(rows, lines, words.by);
+  const isBand = query.column === "band";
+  const suffix = (name) => name.slice(query.measure.name.length + 1);
+  const series = lines.map((line, i) => ({
+    label: isBand ? suffix(line.name) : words.by ? String(line.value ?? "(none)") : line.name,
+    stroke: isBand ? colour("line") : words.by ? COLOURS[i % COLOURS.length] : colour("line"),
+    width: isBand && suffix(line.name) !== "p50" ? 0.8 : 2,
+    dash: isBand && !["p5", "p50", "p95"].includes(suffix(line.name)) ? [4, 4] : undefined,
+    paths: uPlot.paths.stepped({ align: 1 }),
+    points: { show: rows.length < 3 },
+    value: (_, value) => (value === null ? "·" : compact(value)),
+  }));
+  const at = (name) => 1 + lines.findIndex((line) => suffix(line.name) === name);
+  const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
+  const chart = byId("chart");
+  plot?.destroy();
+  plot = new uPlot({
+    width: chart.clientWidth,
+    height: 380,
+    tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), store.timezone),
+    scales: { x: { min: shown.from, max: shown.to, auto: false, range: () => [shown.from, shown.to] } },
+    padding: [12, 24, 0, 0],
+    series: [{ label: store.timezone, value: (_, seconds) => (seconds === null ? "·" : wall(store, seconds)) }, ...series],
+    bands: isBand ? [{ series: [at("p95"), at("p5")], fill: colour("band") }] : [],
+    axes: [{ ...axis, values: TICKS }, { ...axis, size: 64, values: (_, ticks) => ticks.map(compact) }],
+    cursor: { drag: { x: true, y: false, setScale: false } },
+    hooks: {
+      drawClear: [(u) => shadePartial(u, rows, colour("partial"))],
+      setSelect: [(u) => u.select.width > 4 && choose(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))],
+    },
+  }, [times, ...data], chart);
+}
+
+// Values from the start of each window to its end: after an end without a next window comes a moment of nothing.
+function steps(rows, lines, by) {
+  const times = [...new Set(rows.flatMap((row) => [row.at, row.end, row.end + GAP]))].sort((a, b) => a - b);
+  const place = new Map(times.map((at, i) => [at, i]));
+  const data = lines.map((line) => {
+    const numbers = new Array(times.length).fill(null);
+    for (const row of rows) {
+      if (by && row[by] !== line.value) continue;
+      for (let i = place.get(row.at); times[i] <= row.end; i++) numbers[i] = number(row[line.name]);
+    }
+    return numbers;
+  });
+  return [times, data];
+}
+
+function shadePartial(u, rows, fill) {
+  u.ctx.save();
+  u.ctx.fillStyle = fill;
+  for (const [at, end] of new Map(rows.filter((row) => row.partial).map((row) => [row.at, row.end]))) {
+    const left = Math.max(u.valToPos(at, "x", true), u.bbox.left);
+    const right = Math.min(u.valToPos(end, "x", true), u.bbox.left + u.bbox.width);
+    if (right > left) u.ctx.fillRect(left, u.bbox.top, right - left, u.bbox.height);
+  }
+  u.ctx.restore();
+}
+
+function drawTable(store, words, rows, names) {
+  const table = document.querySelector("#numbers table");
+  const heads = [`start, ${store.timezone}`, ...(words.by ? [words.by] : []), ...names];
+  const cell = (tag, text, scope) => Object.assign(document.createElement(tag), { textContent: text, ...(scope && { scope }) });
+  const row = (cells, partial) => {
+    const tr = document.createElement("tr");
+    tr.append(...cells);
+    tr.classList.toggle("partial", Boolean(partial));
+    return tr;
+  };
+  table.caption.textContent = rows.length > TABLE_ROWS ? `The last ${TABLE_ROWS} of ${rows.length} rows; … is partial` : `${rows.length} rows; … is partial`;
+  table.tHead.replaceChildren(row(heads.map((text) => cell("th", text, "col"))));
+  table.tBodies[0].replaceChildren(...rows.slice(-TABLE_ROWS).map((each) => row([
+    cell("th", wall(store, each.at) + (each.partial ? " …" : ""), "row"),
+    ...(words.by ? [cell("td", each[words.by] ?? "(none)")] : []),
+    ...names.map((name) => cell("td", each[name] === null ? "·" : typeof each[name] === "number" ? compact(each[name]) : String(each[name]))),
+  ], each.partial)));
+}
+
+// ---- the query as others ask it -------------------------------------------------------------------------------------
+
+function writeQuery(words, search) {
+  const quote = (text) => `'${String(text).replaceAll("'", "'\\''")}'`;
+  const [name, call] = [words.measures.split("=")[0], words.measures.slice(words.measures.indexOf("=") + 1)];
+  const measures = call === name ? `measures=[${JSON.stringify(name)}]` : `measures={${JSON.stringify(name)}: aggr.${call}}`;
+  const keys = words.keys ? [words.keys] : [];
+  const given = (word) => (words[word] === null ? "" : `, ${word}=${JSON.stringify(words[word])}`);
+  byId("python").textContent =
+    `import aggr\nfrom tiltframe import FrameStore\n\nstore = FrameStore(${JSON.stringify(words.store)})  # or where it is\n` +
+    `store.query(points=${words.points}${given("within")}${given("where")}, ${measures}, keys=${JSON.stringify(keys)}, flat=True)`;
+  const option = (word) => (words[word] === null ? "" : ` --${word}=${quote(words[word])}`);
+  byId("command").textContent = `tiltframe query ${quote(words.store)} --points ${words.points}${option("within")}${option("where")}` +
+    ` --measure ${quote(words.measures)}${words.keys ? ` --key ${quote(words.keys)}` : " --no-keys"} --flat`;
+  const bearer = sessionStorage.getItem("token") ? ' -H "Authorization: Bearer $TOKEN"' : "";
+  byId("curl").textContent = `curl -s${bearer} ${quote(`${location.origin}/v1/query?${search}`)}`;
+}
+
+async function copy(button) {
+  const text = byId(button.dataset.copy);
+  getSelection().selectAllChildren(text); // can be copied by hand where the browser lets no page do it
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    say(`Copied: ${button.textContent.replace("Copy ", "")}.`);
+  } catch {
+    say("Selected; copy it by Ctrl+C.");
+  }
+}
+
+// ---- what people do ---------------------------------------------------------------------------------------------------
+
+byId("store").addEventListener("change", (event) => {
+  history.pushState(null, "", `?store=${encodeURIComponent(event.target.value)}`);
+  byId("filters").replaceChildren();
+  show();
+});
+byId("measure").addEventListener("change", (event) => go({ measure: event.target.value, column: null }));
+byId("column").addEventListener("change", (event) => go({ column: event.target.value, ...(event.target.value === "band" && { by: null }) }));
+byId("by").addEventListener("change", (event) => go({ by: event.target.value, ...(view().column === "band" && { column: null }) }));
+byId("range").addEventListener("change", (event) => go({ range: event.target.value, from: null, to: null }));
+for (const id of ["from", "to"]) {
+  byId(id).addEventListener("change", () => go({ range: null, from: byId("from").value, to: byId("to").value }));
+}
+byId("moves").addEventListener("click", (event) => event.target.dataset.move && move(event.target.dataset.move));
+byId("chart").addEventListener("keydown", (event) => {
+  if (!(event.key in KEYS) || event.ctrlKey || event.metaKey || event.altKey) return;
+  event.preventDefault();
+  move(KEYS[event.key]);
+});
+byId("chart").addEventListener("dblclick", () => move("out"));
+byId("query").addEventListener("click", (event) => event.target.dataset.copy && copy(event.target));
+byId("view").addEventListener("submit", (event) => event.preventDefault());
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", byId("token").value.trim());
+  show();
+});
+addEventListener("popstate", show);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
+let resized;
+addEventListener("resize", () => {
+  clearTimeout(resized);
+  resized = setTimeout(show, 200);
+});
+show();
