@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from urllib.parse import urlencode
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
@@ -294,6 +295,41 @@ def test_every_level_is_named(world):
         answer = server.query_range("sum(bytes)", BEGIN, BEGIN + 10800, seconds)
         assert answer.warnings == [f"bytes is read from windows of {name}"]
     assert FRAME.levels[0].name == "10s"
+
+
+def test_histograms_are_native():
+    """Each bucket counts the values that lie in it, counted naively; the whole is the sum of its buckets."""
+    rng = np.random.default_rng(3)
+    x = np.concatenate(
+        [rng.lognormal(0, 2, 300), -rng.lognormal(0, 2, 200), [0.0] * 7, [math.inf, -math.inf, math.nan]]
+    )
+    measures = {"x": aggr.dds("x", [0.5]), "y": aggr.hdr("y", [0.5], digits=1), "z": aggr.hdr("z", [0.5], unit=0.5)}
+    whole = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
+    rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": whole, "z": whole / 2})
+    store = store_of(MemoryBackend(), rows, TiltFrame(["1m", "1h"], "ts", measures))
+    with serving({"s": store}) as server:
+        for name, values in (("x", x), ("y", whole), ("z", whole / 2)):
+            (series,) = server.query(name, BEGIN + 60).data["result"]
+            at, histogram = series["histogram"]
+            assert (at, series["metric"]["__name__"]) == (BEGIN + 60, name)
+            assert float(histogram["count"]) == np.count_nonzero(~np.isnan(values))
+            edges = []
+            for rule, *texts in histogram["buckets"]:
+                low, high, count = map(float, texts)
+                open_left, open_right = rule in (0, 2), rule in (1, 2)
+                inside = (values > low if open_left else values >= low) & (
+                    values < high if open_right else values <= high
+                )
+                assert inside.sum() == count > 0, (name, rule, texts)
+                edges += [low, high]
+            assert edges == sorted(edges)
+            assert sum(float(each[3]) for each in histogram["buckets"]) == float(histogram["count"])
+        (rate,) = server.query_range("rate(y[1m])", BEGIN, BEGIN + 120, 60).data["result"]
+        ((at, first),) = rate["histograms"]
+        assert (at, float(first["count"])) == (BEGIN + 60, len(x) / 60)
+        assert first["sum"] == "NaN"  # hdr keeps none
+        (alone,) = server.query("x[1m]", BEGIN + 60).data["result"]
+        assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
 
 
 def test_tiltframe_serve_has_it(asked):

@@ -47,8 +47,9 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     return _NODES[type(node)](node, evaluation)
 
 
-def numbers_of(value: Value, node: Expression) -> Scalar | Vector:
-    """Read the numbers of a value; raises `Unanswerable` for texts and histograms."""
+def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
+    """Evaluate an expression of numbers; raises `Unanswerable` for texts and histograms."""
+    value = evaluate(node, evaluation)
     if isinstance(value, str):
         raise Unanswerable(f"{shown(value)} is a text, and here numbers are computed with")
     if not isinstance(value, States):
@@ -59,7 +60,12 @@ def numbers_of(value: Value, node: Expression) -> Scalar | Vector:
     return value.values()
 
 
-def range_alone(node: Expression, evaluation: Evaluation) -> tuple[Vector, Instants] | None:
+def shown_of(value: Value) -> Scalar | States | Vector | str:
+    """Take a value as it is shown: numbers are read of states, but histograms stay."""
+    return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
+
+
+def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
     """Evaluate a range by itself at one moment: its windows, as Prometheus gives samples, or its steps.
 
     None for what is no range.
@@ -82,11 +88,9 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[Vector, Insta
     if not len(ends):
         return Vector.empty(1), evaluation.moments
     at_ends = replace(evaluation, moments=ends + selector.offset, lookback=0)
-    return _vector_of(node.vector_selector, at_ends), ends
-
-
-def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
-    return numbers_of(evaluate(node, evaluation), node)
+    value = shown_of(evaluate(node.vector_selector, at_ends))
+    assert isinstance(value, States | Vector)
+    return value, ends
 
 
 def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
