@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -200,7 +201,8 @@ def test_what_is_unknown_or_expired_is_said():
     store.append_rows(pa.table({"ts": [(BEGIN + 90100) * 1000], "x": [5.0]}), "test", 2)
     with serving({"s": store}) as server:
         assert server.query("max_over_time(most[1m])", BEGIN + 90120).by_labels()
-        assert not server.query("max_over_time(most[1h])", BEGIN + 93600).by_labels()  # some of it is not known
+        for span, end in (("2m", 90120), ("1h", 93600)):  # some of it is not known
+            assert not server.query(f"max_over_time(most[{span}])", BEGIN + end).by_labels()
         assert server.query("increase(n_total[1h])", BEGIN + 93600).by_labels() == {
             frozenset({("store", "s")}): {BEGIN + 93600: 2}
         }
@@ -217,12 +219,17 @@ def test_days_of_a_zone_make_no_range_where_its_clock_changes():
         assert list(before.by_labels().values()) == [{begin + 2 * 86400: 2}]
         after = server.query("increase(n_total[2d])", begin + 5 * 86400 - 3600)
         assert (after.status, "the clock of Europe/Berlin changes" in after.body) == (422, True)
+        short = server.query("increase(n_total[1d])", begin + 4 * 86400 + 3600)  # two hours after the day of 23 hours
+        assert (short.status, "the clock of Europe/Berlin changes" in short.body) == (422, True)
         assert server.query("n_total", begin + 5 * 86400).by_labels()
 
 
 def test_numbers_beyond_doubles_and_special_ones():
     columns = {"k": ["a", "a", "b", "c"], "x": [2**53, 1, -5, 0], "y": [math.inf, 1.0, math.nan, -math.inf]}
-    frame = TiltFrame(["1m"], "ts", {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}, ["k"])
+    columns["d"], columns["b"] = [Decimal("0.10"), Decimal("0.20"), None, Decimal("-1.5")], [True, False, True, None]
+    measures = {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}
+    measures |= {"paid": aggr.sum("d"), "all": aggr.bool_and("b")}
+    frame = TiltFrame(["1m"], "ts", measures, ["k"])
     store = store_of(MemoryBackend(), pa.table({"ts": [BEGIN * 1000] * 4, **columns}), frame)
     with serving({"s": store}) as server:
 
@@ -231,6 +238,8 @@ def test_numbers_beyond_doubles_and_special_ones():
             return {each["metric"].get("k"): each["value"][1] for each in result}
 
         assert texts("sum") == {"a": "9007199254740992", "b": "-5", "c": "0"}
+        assert texts("paid") == {"a": "0.3", "c": "-1.5"}
+        assert texts("all") == {"a": "0", "b": "1"}
         assert texts("max") == {"a": "+Inf", "b": "NaN", "c": "-Inf"}
         assert texts("max_over_time(max[1m])") == texts("max")
         assert texts("histogram_quantile(-1, q)") == dict.fromkeys("abc", "-Inf")
