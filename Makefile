@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest fast fuzz lint types docs extras pages bench dist java clean
+.PHONY: help demo test test-oldest fast fuzz prometheus lint types docs extras pages bench dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \
 	  tests/store/test_store_fuzz.py tests/store/test_store_damage.py -k "fuzz or buckets or groups or flipped"
+
+prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events, and write it down
+	@$(BIN)/python -m tests.serve.prometheus_itself
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -79,6 +79,13 @@ NONSENSE = [
 # PromQL that is no merge of states: the part that the sentence names
 UNANSWERED = {
     "latency + 1": "latency is a histogram",
+    'rate(latency{quantile="0.5"}[5m])': "quantiles of windows do not add up",
+    "-latency": "latency is a histogram",
+    "max_over_time(latency[1h:1m])": "latency is a histogram",
+    "rate(requests_total[1m] offset 3000y)": "",
+    "rate(requests_total[3000y])": "",
+    "requests_total offset 99999999y": "",
+    "requests_total[3000y]": "",
     "avg(latency)": "avg of histograms",
     "topk(1, latency)": "topk of histograms",
     "histogram_quantile(0.9, mean)": "mean is none",

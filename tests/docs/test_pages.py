@@ -47,6 +47,8 @@ def test_pages_without_spark():
         "serve.md",
         "how-to/grafana.md",
         "how-to/serve-in-production.md",
+        "prometheus.md",
+        "how-to/grafana.md",
         "how-to/your-own-function.md",
     )
 

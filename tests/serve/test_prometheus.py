@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from decimal import Decimal
+from pathlib import Path
+from urllib.parse import urlencode
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from prometheus_api_client import PrometheusApiClientException, PrometheusConnect
@@ -196,7 +201,8 @@ def test_what_is_unknown_or_expired_is_said():
     store.append_rows(pa.table({"ts": [(BEGIN + 90100) * 1000], "x": [5.0]}), "test", 2)
     with serving({"s": store}) as server:
         assert server.query("max_over_time(most[1m])", BEGIN + 90120).by_labels()
-        assert not server.query("max_over_time(most[1h])", BEGIN + 93600).by_labels()  # some of it is not known
+        for span, end in (("2m", 90120), ("1h", 93600)):  # some of it is not known
+            assert not server.query(f"max_over_time(most[{span}])", BEGIN + end).by_labels()
         assert server.query("increase(n_total[1h])", BEGIN + 93600).by_labels() == {
             frozenset({("store", "s")}): {BEGIN + 93600: 2}
         }
@@ -213,12 +219,17 @@ def test_days_of_a_zone_make_no_range_where_its_clock_changes():
         assert list(before.by_labels().values()) == [{begin + 2 * 86400: 2}]
         after = server.query("increase(n_total[2d])", begin + 5 * 86400 - 3600)
         assert (after.status, "the clock of Europe/Berlin changes" in after.body) == (422, True)
+        short = server.query("increase(n_total[1d])", begin + 4 * 86400 + 3600)  # two hours after the day of 23 hours
+        assert (short.status, "the clock of Europe/Berlin changes" in short.body) == (422, True)
         assert server.query("n_total", begin + 5 * 86400).by_labels()
 
 
 def test_numbers_beyond_doubles_and_special_ones():
     columns = {"k": ["a", "a", "b", "c"], "x": [2**53, 1, -5, 0], "y": [math.inf, 1.0, math.nan, -math.inf]}
-    frame = TiltFrame(["1m"], "ts", {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}, ["k"])
+    columns["d"], columns["b"] = [Decimal("0.10"), Decimal("0.20"), None, Decimal("-1.5")], [True, False, True, None]
+    measures = {"sum": aggr.sum("x"), "max": aggr.max("y"), "q": aggr.dds("y", [0.5])}
+    measures |= {"paid": aggr.sum("d"), "all": aggr.bool_and("b")}
+    frame = TiltFrame(["1m"], "ts", measures, ["k"])
     store = store_of(MemoryBackend(), pa.table({"ts": [BEGIN * 1000] * 4, **columns}), frame)
     with serving({"s": store}) as server:
 
@@ -227,6 +238,8 @@ def test_numbers_beyond_doubles_and_special_ones():
             return {each["metric"].get("k"): each["value"][1] for each in result}
 
         assert texts("sum") == {"a": "9007199254740992", "b": "-5", "c": "0"}
+        assert texts("paid") == {"a": "0.3", "c": "-1.5"}
+        assert texts("all") == {"a": "0", "b": "1"}
         assert texts("max") == {"a": "+Inf", "b": "NaN", "c": "-Inf"}
         assert texts("max_over_time(max[1m])") == texts("max")
         assert texts("histogram_quantile(-1, q)") == dict.fromkeys("abc", "-Inf")
@@ -291,3 +304,64 @@ def test_every_level_is_named(world):
         answer = server.query_range("sum(bytes)", BEGIN, BEGIN + 10800, seconds)
         assert answer.warnings == [f"bytes is read from windows of {name}"]
     assert FRAME.levels[0].name == "10s"
+
+
+def test_histograms_are_native():
+    """Each bucket counts the values that lie in it, counted naively; the whole is the sum of its buckets."""
+    rng = np.random.default_rng(3)
+    x = np.concatenate(
+        [rng.lognormal(0, 2, 300), -rng.lognormal(0, 2, 200), [0.0] * 7, [math.inf, -math.inf, math.nan]]
+    )
+    measures = {"x": aggr.dds("x", [0.5]), "y": aggr.hdr("y", [0.5], digits=1), "z": aggr.hdr("z", [0.5], unit=0.5)}
+    whole = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
+    rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": whole, "z": whole / 2})
+    store = store_of(MemoryBackend(), rows, TiltFrame(["1m", "1h"], "ts", measures))
+    with serving({"s": store}) as server:
+        for name, values in (("x", x), ("y", whole), ("z", whole / 2)):
+            (series,) = server.query(name, BEGIN + 60).data["result"]
+            at, histogram = series["histogram"]
+            assert (at, series["metric"]["__name__"]) == (BEGIN + 60, name)
+            assert float(histogram["count"]) == np.count_nonzero(~np.isnan(values))
+            edges = []
+            for rule, *texts in histogram["buckets"]:
+                low, high, count = map(float, texts)
+                open_left, open_right = rule in (0, 2), rule in (1, 2)
+                inside = (values > low if open_left else values >= low) & (
+                    values < high if open_right else values <= high
+                )
+                assert inside.sum() == count > 0, (name, rule, texts)
+                edges += [low, high]
+            assert edges == sorted(edges)
+            assert sum(float(each[3]) for each in histogram["buckets"]) == float(histogram["count"])
+        (rate,) = server.query_range("rate(y[1m])", BEGIN, BEGIN + 120, 60).data["result"]
+        ((at, first),) = rate["histograms"]
+        assert (at, float(first["count"])) == (BEGIN + 60, len(x) / 60)
+        assert first["sum"] == "NaN"  # hdr keeps none
+        (alone,) = server.query("x[1m]", BEGIN + 60).data["result"]
+        assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
+
+
+def test_tiltframe_serve_has_it(asked):
+    server, stores = asked
+    one = server.ask(
+        "/api/v1/query?" + urlencode({"query": 'sum(increase(n_total{store="web"}[1h]))', "time": 1714561200})
+    )
+    (row,) = stores["web"].query("1h", within="2024-05-01T10:00Z,2024-05-01T11:00Z", keys=[]).to_pylist()
+    assert (one.status, one.json()["data"]["result"][0]["value"]) == (200, [1714561200, str(row["n"])])
+    assert server.ask("/api/v1/query?query=n_total").json()["errorType"] == "execution"  # of which store?
+
+
+def test_the_dashboard_and_the_alerts_are_answered():
+    """What the page gives to Grafana asks only what is answered."""
+    folder = Path(__file__).parents[2] / "examples" / "grafana"
+    panels = json.loads((folder / "dashboard.json").read_text())["panels"]
+    asked = [target["expr"].replace("$host", "a|b") for panel in panels for target in panel["targets"]]
+    asked += re.findall(r"^ +expr: (.*)$", (folder / "alerts.yaml").read_text(), re.M)
+    measures = {"requests": aggr.count(), "errors": aggr.count(where="status >= 500"), "latency": aggr.dds("ms")}
+    columns = {"host": ["a", "b"] * 3600, "status": [500, 500, 200] * 2400, "ms": [900.0] * 7200}
+    rows = pa.table({"ts": [(BEGIN + i) * 1000 for i in range(7200)], **columns})
+    store = store_of(MemoryBackend(), rows, TiltFrame(["10s", "1m", "10m", "1h"], "ts", measures, ["host"]))
+    with serving({"web": store}) as server:
+        for query in asked:
+            assert server.query_range(query, BEGIN + 3600, BEGIN + 7200, 60).by_labels(), query
+    assert len(asked) == 5

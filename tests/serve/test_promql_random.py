@@ -64,7 +64,7 @@ class Oracle:
         for row in found.to_pylist():  # in order of time
             if at - reach < row["window_end"].timestamp() <= at:
                 latest[_labels(row, ["host", "code"])] = _at(row["x"], path)
-        return latest
+        return {labels: value for labels, value in latest.items() if value is not None}  # a deviation of one row
 
 
 def _iso(at):

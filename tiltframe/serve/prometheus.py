@@ -10,8 +10,8 @@ from functools import wraps
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
-import anyio
 import numpy as np
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from aggr.arguments import shown
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import label_names, label_values, series_of
 from tiltframe.serve.promql.errors import BadData, OutOfTime, PromQLError
-from tiltframe.serve.promql.evaluate import evaluate, numbers_of, range_alone
+from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
@@ -45,7 +45,7 @@ def routes(
     stores: Mapping[str, FrameStore],
     lookback: int = LOOKBACK,
     seconds: float = 120.0,
-    run: Callable[..., Awaitable[Any]] = anyio.to_thread.run_sync,
+    run: Callable[..., Awaitable[Any]] = run_in_threadpool,
 ) -> list[Route]:
     """Make the routes of the API.
 
@@ -104,9 +104,7 @@ class _Api:
         if alone is not None:
             vector, moments = alone
             return response.success(response.matrix(vector, moments), evaluation.warnings)
-        value = evaluate(expression, evaluation)
-        if not isinstance(value, str):
-            value = numbers_of(value, expression)
+        value = shown_of(evaluate(expression, evaluation))
         return response.success(response.instant(value, evaluation.moments), evaluation.warnings)
 
     def query_range(self, form: Form) -> str:
@@ -121,11 +119,10 @@ class _Api:
                 "greater steps"
             )
         evaluation = self._evaluation(form, np.arange(start, end + 1, step), step)
-        value = evaluate(expression, evaluation)
+        value = shown_of(evaluate(expression, evaluation))
         if isinstance(value, str):
             raise BadData("a text has no range; ask for it by /api/v1/query")
-        data = response.matrix(numbers_of(value, expression), evaluation.moments)
-        return response.success(data, evaluation.warnings)
+        return response.success(response.matrix(value, evaluation.moments), evaluation.warnings)
 
     def _evaluation(self, form: Form, moments: Any, step: int | None) -> Evaluation:
         lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else None

@@ -47,8 +47,9 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     return _NODES[type(node)](node, evaluation)
 
 
-def numbers_of(value: Value, node: Expression) -> Scalar | Vector:
-    """Read the numbers of a value; raises `Unanswerable` for texts and histograms."""
+def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
+    """Evaluate an expression of numbers; raises `Unanswerable` for texts and histograms."""
+    value = evaluate(node, evaluation)
     if isinstance(value, str):
         raise Unanswerable(f"{shown(value)} is a text, and here numbers are computed with")
     if not isinstance(value, States):
@@ -59,7 +60,12 @@ def numbers_of(value: Value, node: Expression) -> Scalar | Vector:
     return value.values()
 
 
-def range_alone(node: Expression, evaluation: Evaluation) -> tuple[Vector, Instants] | None:
+def shown_of(value: Value) -> Scalar | States | Vector | str:
+    """Take a value as it is shown: numbers are read of states, but histograms stay."""
+    return value.values() if isinstance(value, States) and value.kind != HISTOGRAM else value
+
+
+def range_alone(node: Expression, evaluation: Evaluation) -> tuple[States | Vector, Instants] | None:
     """Evaluate a range by itself at one moment: its windows, as Prometheus gives samples, or its steps.
 
     None for what is no range.
@@ -71,7 +77,7 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[Vector, Insta
     if not isinstance(node, MatrixSelector):
         return None
     span = _micros(node.range)
-    selector, _ = selector_of(node.vector_selector, None, evaluation)
+    selector = selector_of(node.vector_selector, None, evaluation)
     if selector is None:
         return Vector.empty(1), evaluation.moments
     last = int(evaluation.moments[0]) - selector.offset
@@ -82,11 +88,9 @@ def range_alone(node: Expression, evaluation: Evaluation) -> tuple[Vector, Insta
     if not len(ends):
         return Vector.empty(1), evaluation.moments
     at_ends = replace(evaluation, moments=ends + selector.offset, lookback=0)
-    return _vector_of(node.vector_selector, at_ends), ends
-
-
-def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
-    return numbers_of(evaluate(node, evaluation), node)
+    value = shown_of(evaluate(node.vector_selector, at_ends))
+    assert isinstance(value, States | Vector)
+    return value, ends
 
 
 def _vector_of(node: Expression, evaluation: Evaluation) -> Vector:
@@ -117,13 +121,13 @@ def _micros(duration: timedelta | None) -> int:
 
 
 def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> States | Vector:
-    selector, matchers = selector_of(node, None, evaluation)
+    selector = selector_of(node, None, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
-    of_quantile = [matcher for matcher in matchers if matcher.label == QUANTILE]
+    of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
     if selector.metric.kind != HISTOGRAM or not of_quantile:
         return select(selector, evaluation)
-    others = tuple(matcher for matcher in matchers if matcher.label != QUANTILE)
+    others = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
     return _summary(select(replace(selector, matchers=others), evaluation), of_quantile)
 
 
@@ -166,10 +170,12 @@ def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States
     if not isinstance(argument, MatrixSelector):  # of more arguments than are read here
         raise Unanswerable(f"the function {name} is not answered: it is no merge of states")
     span = _micros(argument.range)
-    selector, _ = selector_of(argument.vector_selector, span, evaluation)
+    selector = selector_of(argument.vector_selector, span, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
     check_over_time(name, selector.metric.kind, selector.text)
+    if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
+        raise Unanswerable(f"{selector.text}: quantiles of windows do not add up; quantile_over_time reads a range's")
     q = _constant(node.args[0], evaluation) if name == QUANTILE_OVER_TIME else None
     return over_time(name, select(selector, evaluation, grouping), span, q, selector.text)
 
@@ -216,7 +222,7 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
     """Evaluate what is aggregated; a range whose states the aggregation merges is merged as it is read."""
     node = _inside(node)
     if isinstance(node, Call) and node.args and isinstance(argument := _inside(node.args[-1]), MatrixSelector):
-        selector, _ = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}))
+        selector = selector_of(argument.vector_selector, None, replace(evaluation, warnings={}))
         if selector is not None and merges(name, node.func.name, selector.metric.kind):
             return _over_time(node, evaluation, grouping)
     value = evaluate(node, evaluation)

@@ -35,7 +35,8 @@ def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int
 
     for level in (*filter(fits, reversed(frame.levels)), finest):
         if _is_whole(span, level):
-            starts = level.starts_between(int(moments[0]) - span, int(moments[-1]) + 1)
+            first = level.starts(moments[:1] - span)[0]
+            starts = level.starts_between(int(first), int(moments[-1]) + 1)
             if (np.diff(starts) == level.length).all():
                 return level
     names = ", ".join(level.name for level in frame.levels)

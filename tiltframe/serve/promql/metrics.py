@@ -118,15 +118,16 @@ def label_of(key: str) -> str:
 def _metrics(store_name: str, store: FrameStore, labels: Mapping[str, str]) -> Iterator[Metric]:
     for measure, function in ((name, each.function) for name, each in store.frame.measures.items()):
         result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
-        parts: list[tuple[str, tuple[str, ...], str]] = []
-        if "quantile" in function.accessors:
-            fields = [(name, path) for path, name, _ in leaves(measure, result) if len(path) == 1]
-            parts = [(measure, (), HISTOGRAM), *((n, tuple(path), _KINDS.get(path[0], GAUGE)) for n, path in fields)]
-        elif any(is_of(result) for is_of in _NUMBERS):
-            ending = "_total" if function.name == _COUNT and not measure.endswith("_total") else ""
-            parts = [(measure + ending, (), _KINDS.get(function.name, GAUGE))]
-        for name, path, kind in parts:
-            yield Metric(legal(name), store_name, store, measure, path, kind, labels)
+        is_histogram = "quantile" in function.accessors
+        if is_histogram:
+            yield Metric(legal(measure), store_name, store, measure, (), HISTOGRAM, labels)
+        for path, name, dtype in leaves(measure, result):
+            if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
+                continue  # a quantile, which is the summary's, or no number
+            adds_up = path[0] if is_histogram else "" if path else function.name
+            ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
+            kind = _KINDS.get(adds_up, GAUGE)
+            yield Metric(legal(name + ending), store_name, store, measure, tuple(path), kind, labels)
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:

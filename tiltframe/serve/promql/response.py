@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
-from tiltframe.serve.promql.cells import Floats, Vector
+from tiltframe.serve.promql.cells import Floats, States, Vector
+from tiltframe.serve.promql.histograms import histogram_buckets
 from windows.timezone import Instants
 
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
@@ -19,47 +20,31 @@ _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 def success(data: str, warnings: Iterable[str] = ()) -> str:
     """Write an answer around data that is JSON already."""
-    said = list(warnings)
-    more = f',"warnings":{json.dumps(said, ensure_ascii=False)}' if said else ""
+    sentences = list(warnings)
+    more = f',"warnings":{_json(sentences)}' if sentences else ""
     return f'{{"status":"success","data":{data}{more}}}'
 
 
 def failure(kind: str, sentence: str) -> str:
     """Write an error."""
-    return json.dumps({"status": "error", "errorType": kind, "error": sentence}, ensure_ascii=False)
+    return _json({"status": "error", "errorType": kind, "error": sentence})
 
 
-def instant(value: Floats | Vector | str, moments: Instants) -> str:
+def instant(value: Floats | States | Vector | str, moments: Instants) -> str:
     """Write the answer at one moment: a vector, a scalar or a string."""
-    if isinstance(value, Vector):
-        points = _points(value.values[:, 0], time_texts(np.repeat(moments, len(value.series)))).to_pylist()
-        rows = zip(value.series, points, value.present[:, 0], strict=True)
-        result = ",".join(
-            f'{{"metric":{_labels(labels)},"value":{point}}}' for labels, point, present in rows if present
-        )
-        return f'{{"resultType":"vector","result":[{result}]}}'
-    time = time_texts(moments)
+    if isinstance(value, States | Vector):
+        return _series("vector", value, moments)
+    time = _time_texts(moments)
     if isinstance(value, str):
-        point = f"[{time[0]},{json.dumps(value, ensure_ascii=False)}]"
-        return f'{{"resultType":"string","result":{point}}}'
-    return f'{{"resultType":"scalar","result":{_points(value, time)[0]}}}'
+        return f'{{"resultType":"string","result":[{time[0]},{_json(value)}]}}'
+    return f'{{"resultType":"scalar","result":{_points(time, number_texts(value), quoted=True)[0]}}}'
 
 
-def matrix(value: Floats | Vector, moments: Instants) -> str:
+def matrix(value: Floats | States | Vector, moments: Instants) -> str:
     """Write the answer over moments."""
-    if not isinstance(value, Vector):
+    if not isinstance(value, States | Vector):
         value = Vector([{}], value[None, :], np.ones((1, len(moments)), np.bool_))
-    rows, columns = np.nonzero(value.present)
-    points = _points(value.values[rows, columns], time_texts(moments).take(pa.array(columns)))
-    offsets = np.concatenate([[0], np.cumsum(value.present.sum(axis=1))])
-    lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), points)
-    texts = pc.binary_join(lists, ",").to_pylist()
-    result = ",".join(
-        f'{{"metric":{_labels(labels)},"values":[{text}]}}'
-        for labels, text in zip(value.series, texts, strict=True)
-        if text
-    )
-    return f'{{"resultType":"matrix","result":[{result}]}}'
+    return _series("matrix", value, moments)
 
 
 def number_texts(numbers: Floats) -> pa.Array:
@@ -74,24 +59,56 @@ def number_texts(numbers: Floats) -> pa.Array:
         return texts
     written: NDArray[Any] = texts.to_numpy(zero_copy_only=False)
     for i in odd:
-        text = written[i]
-        written[i] = _SPECIAL.get(text) or np.format_float_positional(numbers[i], trim="-")
+        written[i] = _SPECIAL.get(written[i]) or np.format_float_positional(numbers[i], trim="-")
     return pa.array(written, pa.string())
 
 
-def time_texts(moments: Instants) -> pa.Array:
+def _series(kind: str, value: States | Vector, moments: Instants) -> str:
+    """Write series, each with its labels and its points."""
+    if isinstance(value, States):
+        cells, texts, word = value.cells, _histogram_texts(value), "histogram"
+    else:
+        cells, word = np.flatnonzero(value.present), "value"
+        texts = number_texts(value.values.flat[cells])
+    times = _time_texts(moments).take(pa.array(cells % len(moments)))
+    points = _points(times, texts, quoted=word == "value")
+    begin, end = (f'"{word}":', "") if kind == "vector" else (f'"{word}s":[', "]")
+    joined = _joined(points, cells // len(moments), len(value.series))
+    found = zip(value.series, joined.to_pylist(), strict=True)
+    result = ",".join(f'{{"metric":{_json(labels)},{begin}{text}{end}}}' for labels, text in found if text)
+    return f'{{"resultType":"{kind}","result":[{result}]}}'
+
+
+def _histogram_texts(states: States) -> pa.Array:
+    """Write histograms with all their buckets: each is open at the end that is nearer to 0, the one around 0 closed."""
+    count, total, rows, low, high, counts = histogram_buckets(states)
+    rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
+    numbers = [number_texts(each) for each in (low, high, counts)]
+    buckets = _text("[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]')
+    joined = _joined(buckets, rows, len(count))
+    return _text('{"count":"', number_texts(count), '","sum":"', number_texts(total), '","buckets":[', joined, "]}")
+
+
+def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
+    """Join the texts of each row by commas; rows ascend."""
+    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
+
+
+def _time_texts(moments: Instants) -> pa.Array:
     """Write moments as Unix seconds, to the millisecond."""
-    return pa.array([f"{at // 1_000_000}" + _fraction(at) for at in moments.tolist()], pa.string())
+    texts = (f"{at // 1000}.{at % 1000:03d}".rstrip("0").rstrip(".") for at in (moments // 1000).tolist())
+    return pa.array(texts, pa.string())
 
 
-def _fraction(at: int) -> str:
-    millis = at // 1000 % 1000
-    return f".{millis:03d}".rstrip("0") if millis else ""
+def _points(times: pa.Array, texts: pa.Array, quoted: bool) -> pa.Array:
+    quote = '"' * quoted
+    return _text("[", times, f",{quote}", texts, f"{quote}]")
 
 
-def _points(numbers: Floats, times: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise("[", times, ',"', number_texts(numbers), '"]', "")
+def _text(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
 
 
-def _labels(labels: Any) -> str:
-    return json.dumps(labels, ensure_ascii=False)
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -87,10 +87,8 @@ class Selector:
     text: str
 
 
-def selector_of(
-    node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation
-) -> tuple[Selector | None, tuple[Matcher, ...]]:
-    """Read a selector; None if there is no such metric or store. Return its matchers on keys too.
+def selector_of(node: promql_parser.VectorSelector, span: int | None, evaluation: Evaluation) -> Selector | None:
+    """Read a selector; None if there is no such metric or store.
 
     Raises `Unanswerable` for what selects in another way than by one metric of one store.
     """
@@ -112,9 +110,11 @@ def selector_of(
         raise Unanswerable(
             f'{name} is in the stores {listed(names)}, and one is read at a time; write {name}{{store="{names[0]}"}}'
         )
-    others = tuple(m for m in matchers if m.label not in (NAME, STORE))
+    if not metrics:
+        return None
+    on_keys = tuple(matcher for matcher in matchers if matcher.label not in (NAME, STORE))
     offset = 0 if node.offset is None else round(node.offset.total_seconds() * SECOND)
-    return (Selector(metrics[0], others, span, offset, text) if metrics else None), others
+    return Selector(metrics[0], on_keys, span, offset, text)
 
 
 def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None = None) -> States:
