@@ -36,10 +36,8 @@ from aggr.registry import register_own
 
 _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
-    *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct),
-    *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
-    *(TopK, BottomK, Histogram),
+    *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),

@@ -52,9 +52,6 @@ class Cells(Field):
         refuse_where(np.any(left < 0, axis=1), NOT_THERE)
         return self._lists(left.ravel())
 
-        refuse_where(left.min(axis=1) < 0, NOT_THERE)
-        return self._lists(left.ravel())
-
     def row_counts(self, column: pa.ListArray) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = self.numbers(column).sum(axis=1)
         return counts

@@ -17,10 +17,8 @@ from aggr.tables.state_plan import plan
 
 TRIALS = int(os.environ.get("TRIALS", "20"))
 GROUPS = {"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms", "skewness", "kurtosis", "weighted_avg"}
-GROUPS |= {"covar", "corr", "slope", "intercept", "r2", "dds", "hdr"}
-FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS | {"funnel"}] + [aggr.Dds(max_bins=100)]
 GROUPS |= {"covar", "corr", "slope", "intercept", "r2", "dds", "hdr", "histogram"}
-FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS] + [aggr.Dds(max_bins=100)]
+FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS | {"funnel"}] + [aggr.Dds(max_bins=100)]
 NAN, INF = math.nan, math.inf
 
 

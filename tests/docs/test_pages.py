@@ -48,7 +48,6 @@ def test_pages_without_spark():
         "how-to/grafana.md",
         "how-to/serve-in-production.md",
         "prometheus.md",
-        "how-to/grafana.md",
         "how-to/your-own-function.md",
     )
 
