@@ -44,10 +44,9 @@ class Candlestick(WeightedAvg):
     guarantee = "exact, by event time, never by arrival; volume and vwap correctly rounded"
     inputs: ClassVar = ("value", "volume", EVENT_TIME)
     takes_by_input: ClassVar = {EVENT_TIME: ORDERED}
-    counted_by = ()  # prices cannot be taken out again
     units: ClassVar = {"value": "unit", "volume": "weight_unit"}
     special: ClassVar = {"special": "value·volume", "weight_special": "volume"}
-    counted_by: ClassVar[tuple[str, ...]] = ()
+    counted_by: ClassVar[tuple[str, ...]] = ()  # prices cannot be taken out again
     sums: ClassVar = {"products": "value·volume", "weights": "volume"}
 
     @property
