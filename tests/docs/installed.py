@@ -15,7 +15,7 @@ from pathlib import Path
 
 NEED = {
     "tiltframe.cli": "click",
-    "tiltframe.serve": "starlette",
+    "tiltframe.serve": "starlette promql_parser",
     "tiltframe.store.backends.delta": "deltalake",
     "spark_udaf": "pyspark",
     "spark_udaf.demo": "click",
@@ -38,7 +38,7 @@ def modules() -> list[str]:
 def import_everything() -> None:
     """Import every module; one fails only where the package that its place needs is not here."""
     for name in modules():
-        missing = [NEED[place] for place in NEED if f"{name}.".startswith(f"{place}.")]
+        missing = [need for place in NEED if f"{name}.".startswith(f"{place}.") for need in NEED[place].split()]
         missing = [package for package in missing if importlib.util.find_spec(package) is None]
         try:
             importlib.import_module(name)
