@@ -160,6 +160,8 @@ def _machine_code(loop: Any, inner: bool = False) -> Callable[..., Any]:
         if dispatcher._cache.cache_path is not None:
             _FOLDERS.add(str(dispatcher._cache.cache_path))
         dispatcher = compile_once(dispatcher)
+    elif not inner:
+        dispatcher = np.errstate(all="ignore")(dispatcher)  # whole numbers wrap around without a word
     found: Callable[..., Any] = dispatcher
     return found
 

@@ -123,6 +123,7 @@ seen = hashlib.sha256()
 for function, values in [
     *((f, x) for f in (aggr.Min(), aggr.Max(), aggr.Sum(), aggr.Var(), aggr.Dds(), aggr.Dds(max_bins=20))),
     *((f, np.abs(x[:450]).astype(np.int64)) for f in (aggr.Hdr(), aggr.Hdr(digits=5), aggr.Var(), aggr.Max())),
+    *((f, x) for f in (aggr.ApproxCountDistinct(16), aggr.ApproxCountDistinct(), aggr.Hll(8), aggr.Hll())),
 ]:
     some = Groups(ids.ids[: len(values)], 7)
     state = function.reduce(pa.array(values), some)
@@ -132,7 +133,7 @@ print(seen.hexdigest())
 """
     answers = [
         subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", script],
+            [sys.executable, "-W", "error", "-c", script],
             env={**os.environ, "NUMBA_DISABLE_JIT": off, "TILTFRAME_COMPILE_FROM": few},
             cwd=ROOT,
             capture_output=True,

@@ -67,12 +67,13 @@ def test_bytes_are_read_by_them(size):
     expected = union.get_result(datasketches.HLL_8)
     again = datasketches.hll_union(8)
     again.update(read)
-    assert again.get_estimate() == read.get_estimate() == pytest.approx(size, rel=0.12)
+    again.update(theirs(values.to_pylist()))  # which adds nothing: the coupons are the same
+    assert read.get_estimate() == pytest.approx(size, rel=0.12)
     if size > 25:
         assert again.get_result(datasketches.HLL_8).serialize_updatable()[40:] == expected.serialize_updatable()[40:]
         assert size < 100 or read.get_estimate() == pytest.approx(expected.get_estimate(), rel=1e-12)
     elif size < 25:
-        assert read.get_estimate() == pytest.approx(size, rel=1e-6)
+        assert again.get_estimate() == pytest.approx(size, rel=1e-6)
 
 
 @pytest.mark.parametrize("lg_k", [8, 12])
