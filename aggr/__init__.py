@@ -78,7 +78,6 @@ from aggr.calls import (
     variance,
     weighted_avg,
 )
-from aggr.each_column import each_column
 from aggr.fields import CannotSubtract
 from aggr.function import Function
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
@@ -113,6 +112,7 @@ from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
+from aggr.many_columns import each_column
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.tables.keys import each

@@ -1,4 +1,4 @@
-"""each_column: one call for many columns."""
+"""Many columns: the same call of each of them, as one dict of measures."""
 
 from __future__ import annotations
 
