@@ -19,6 +19,7 @@ from aggr.calls import (
     arg_max,
     arg_min,
     avg,
+    avg_distinct,
     bit_and,
     bit_or,
     bit_xor,
@@ -68,6 +69,7 @@ from aggr.calls import (
     stddev,
     stdev,
     sum,
+    sum_distinct,
     sum_of_squares,
     time_weighted_avg,
     top_k,
@@ -90,6 +92,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
+from aggr.functions.distinct_values import AvgDistinct, SumDistinct
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
@@ -109,6 +112,7 @@ from aggr.functions.top_k import BottomK, TopK
 from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
 from aggr.functions.weighted_avg import WeightedAvg
 from aggr.groups.groups import Groups
+from aggr.many_columns import each_column
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.tables.keys import each
@@ -135,6 +139,7 @@ __all__ = [
     "ArgMax",
     "ArgMin",
     "Avg",
+    "AvgDistinct",
     "BitAnd",
     "BitOr",
     "BitXor",
@@ -185,6 +190,7 @@ __all__ = [
     "Slope",
     "Stdev",
     "Sum",
+    "SumDistinct",
     "SumOfSquares",
     "TimeWeightedAvg",
     "TopK",
@@ -197,6 +203,7 @@ __all__ = [
     "arg_max",
     "arg_min",
     "avg",
+    "avg_distinct",
     "bit_and",
     "bit_or",
     "bit_xor",
@@ -218,6 +225,7 @@ __all__ = [
     "delta",
     "duration_in",
     "each",
+    "each_column",
     "edge_cases",
     "entropy",
     "exact_quantiles",
@@ -254,6 +262,7 @@ __all__ = [
     "stdev",
     "subtract",
     "sum",
+    "sum_distinct",
     "sum_of_squares",
     "time_weighted_avg",
     "top_k",

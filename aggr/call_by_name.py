@@ -10,6 +10,7 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
+from aggr.arguments import checked_truth
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
@@ -19,6 +20,7 @@ _OPTIONAL = "str | None"
 _WORDS = {  # that several calls have, and what each is
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
+    "distinct": "Take each distinct value once: the set of them is the state, of ``max`` values a group at most.",
     WEIGHT: """The column that says how many rows a row stands for: whole numbers from 0, of any numeric type. Rows in
     which it is 0 or null do not count. The state is to the bit that of the rows repeated.""",
 }
@@ -65,6 +67,8 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
         except TypeError as error:
             said = str(error).replace("got an unexpected keyword argument", "there is no parameter")
             raise TypeError(f"{function.name}: {said}; it takes {', '.join(signature.parameters)}") from None
+        if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
+            return call_of(get(str(function.of_distinct)))(**arguments)
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
         for name in parameters.keys() & function.state_parameters.keys():
             parameters[name] = typed(name, parameters[name], function.state_parameters[name])
@@ -90,6 +94,8 @@ def _signature(function: type[Function]) -> Signature:
     own = [_parameter(p.name, p.metadata.get("accepts", p.type), default_of(p)) for p in _parameters(function)]
     words = ["by"] * (EVENT_TIME in function.inputs) + ["where"] + [WEIGHT] * function.takes_weights
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
+    if function.of_distinct:
+        named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
 
 
@@ -105,7 +111,7 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
     columns = [f"{word} : str\n    {function.about.get(role, function.takes.sentence)}" for word, role in about.items()]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    words = [f"{word} : str, optional\n    {_WORDS[word]}" for word in named]
+    words = [f"{word} : {'bool' if word == 'distinct' else 'str, optional'}\n    {_WORDS[word]}" for word in named]
     own = [sections["Parameters"]] if "Parameters" in sections else []
     sections = {
         **{"Parameters": "\n".join([*columns, *own, *words])},

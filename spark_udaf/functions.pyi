@@ -35,7 +35,12 @@ class Functions:
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
+        distinct: bool = False,
         type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def avg_distinct(
+        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
     def bit_and(
@@ -100,6 +105,7 @@ class Functions:
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
+        distinct: bool = False,
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
@@ -400,7 +406,12 @@ class Functions:
         *,
         where: Column | str | None = None,
         weight: Column | str | None = None,
+        distinct: bool = False,
         type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def sum_distinct(
+        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
     ) -> Column: ...
     @staticmethod
     def sum_of_squares(
@@ -472,7 +483,11 @@ def avg(
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
+    distinct: bool = False,
     type: DataType | str | None = None,
+) -> Column: ...
+def avg_distinct(
+    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def bit_and(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None
@@ -526,6 +541,7 @@ def count(
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
+    distinct: bool = False,
     type: DataType | str | None = None,
 ) -> Column: ...
 def count_distinct(
@@ -774,7 +790,11 @@ def sum(
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,
+    distinct: bool = False,
     type: DataType | str | None = None,
+) -> Column: ...
+def sum_distinct(
+    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
 ) -> Column: ...
 def sum_of_squares(
     column: Column | str, *, where: Column | str | None = None, type: DataType | str | None = None

@@ -43,7 +43,7 @@ class CollectSet(Function):
     keeps = "the distinct values"
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, in the order of values"
-    answers_for = frozenset({"collect_set", "count_distinct"})
+    answers_for = frozenset({"collect_set", "count_distinct", "sum_distinct", "avg_distinct"})
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"max": pa.int32()}
 
     def __post_init__(self) -> None:

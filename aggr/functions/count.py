@@ -30,6 +30,7 @@ class Count(Function):
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"
     takes_weights = True
+    of_distinct = "count_distinct"
     counted_by = ("count",)
 
     @property

@@ -37,7 +37,7 @@ class Funnel(SeriesFunction):
         If a step is given twice, ``within`` is no length of time, ``max`` no whole number from 1, or ``keep`` another
         word.
     TypeError
-        If steps are no list; when data comes, if there are none, or they are not of the column's type.
+        If steps are no list; when it is read, if there are none, or they are not of the column's type.
 
     Examples
     --------
@@ -63,12 +63,9 @@ class Funnel(SeriesFunction):
             raise ValueError(f"each step must be given once; got {shown(list(self.steps))}")
         read_duration(self.within, "within")
 
-    def check_input(self, dtype: pa.DataType) -> None:
-        super().check_input(dtype)
+    def read(self, series: Series) -> pa.Array:
         if not self.steps:
             raise TypeError("funnel needs its steps, such as steps=['view', 'buy']")
-
-    def read(self, series: Series) -> pa.Array:
         try:
             wanted = pa.array(self.steps, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):

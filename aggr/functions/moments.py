@@ -59,7 +59,7 @@ class Sum(_Summed):
 
     dtype: str | None = None
 
-    name = "sum"
+    name, of_distinct = "sum", "sum_distinct"
     returns = "int64, float64 or decimal by input, or as dtype says; null where there is nothing"
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Avg(_Summed):
     avg('bytes')
     """
 
-    name = "avg"
+    name, of_distinct = "avg", "avg_distinct"
     takes = SUMMABLE_OR_TIMES
     aliases = ("mean",)
     state_name = "sum"

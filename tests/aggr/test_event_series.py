@@ -182,6 +182,15 @@ def test_all_readers_share_one_state_in_a_frame():
     assert first["i"] is not None
 
 
+def test_a_funnel_and_a_status_in_a_frame():
+    measures = {"reached": aggr.funnel("page", ["view", "buy"]), "open": aggr.duration_in("page", "view")}
+    frame = TiltFrame(["1m", "1h"], "ts", measures, ["user"])
+    rows = {"ts": pa.array([0, 70, 0], pa.timestamp("s")), "user": [1, 1, 2], "page": ["view", "buy", "buy"]}
+    results = finish(rollup(pa.table(rows), frame), frame).to_pylist()
+    assert [row["reached"] for row in results if row["level"] == "1h"] == [2, 0]
+    assert [row["open"] for row in results if row["level"] == "1h"] == [70.0, 0.0]
+
+
 def test_calls_read_back():
     for text in (
         "lttb('x', max=50, n=7)",
@@ -215,13 +224,13 @@ def test_wrong_columns_are_refused():
         aggr.Rate().zero(1, of_words)
     with pytest.raises(TypeError, match="points cannot take a column of type int64; it takes timestamps"):
         aggr.Points().zero(1, pa.struct([("value", pa.int64()), ("time", pa.int64())]))
-    with pytest.raises(TypeError, match=r"funnel needs its steps, such as steps=\['view', 'buy'\]"):
-        aggr.Funnel().zero(1, of_words)
     words = aggr.Collect().reduce([pa.array(["a"]), pa.array([1], pa.timestamp("us"))], Groups.single(1))
     with pytest.raises(TypeError, match="rate cannot take a column of type string"):
         aggr.Rate().finish(words)
     with pytest.raises(TypeError, match=r"the steps of funnel are \[1, 2\], and its column has type string"):
         aggr.Funnel((1, 2)).finish(words)
+    with pytest.raises(TypeError, match=r"funnel needs its steps, such as steps=\['view', 'buy'\]"):
+        aggr.Funnel().finish(words)
 
 
 def test_more_points_than_max_are_an_error_or_cut():

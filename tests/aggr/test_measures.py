@@ -167,7 +167,7 @@ def test_an_unknown_function_gets_a_suggestion():
     with pytest.raises(KeyError, match="did you mean 'stdev'"):
         measure_from("stdeb(x)")
     with pytest.raises(
-        KeyError, match="there are any_value, approx_count_distinct, arg_max, arg_min, avg, bit_and, bit_or"
+        KeyError, match="there are any_value, approx_count_distinct, arg_max, arg_min, avg, avg_distinct, bit_and"
     ):
         aggr.get("zzz")
 

@@ -116,6 +116,7 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.approx_count_distinct(one(HASHABLE), k=draws.choice([16, 4096]), **extras),
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
+            lambda: draws.choice([aggr.sum, aggr.avg])(one(["tame", "byte", "price"]), distinct=True, **extras),
             *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,
             *[
                 lambda: draws.choice(DECAYED)(

@@ -1,0 +1,181 @@
+"""docs/functions.md: every function, written from the registry, with what its states weigh and an example.
+
+python -m tests.docs.test_functions_page        writes it anew
+"""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr.fields import Field
+from aggr.groups.groups import Groups
+from aggr.measure import Measure
+
+PAGE = Path(__file__).parents[2] / "docs" / "functions.md"
+SIZES = (1, 100, 1_000_000)
+ARGUMENTS = {  # of which arguments; of others, the column of milliseconds
+    **dict.fromkeys(("bool_and", "bool_or", "duration_in"), '"up"'),
+    **dict.fromkeys(("bit_and", "bit_or", "bit_xor"), '"flags"'),
+    **dict.fromkeys(("arg_min", "arg_max"), '"host", by="ms"'),
+    **dict.fromkeys(("top_k", "bottom_k"), '"host", by="ms", k=2'),
+    **dict.fromkeys(("covar", "corr", "slope", "intercept", "r2"), '"ms", x="size"'),
+    **dict.fromkeys(("value_counts", "mode", "entropy", "collect_set", "count_distinct"), '"host"'),
+    **dict.fromkeys(("rate", "increase", "delta", "resets"), '"total"'),
+    **dict.fromkeys(("decayed_sum", "decayed_avg", "decayed_count"), '"ms", half_life="1m"'),
+    **dict.fromkeys(("dds", "hdr", "exact_quantiles"), '"ms", quantiles=[0.5, 0.9]'),
+    "weighted_avg": '"ms", weight="size"',
+    "candlestick": '"ms", volume="size"',
+    "histogram": '"ms", edges=[0, 10, 100]',
+    "per": '"host", of={"n": aggr.count()}',
+    "funnel": '"page", ["view", "buy"]',
+    "lttb": '"ms", 3',
+}
+HEAD = """# Functions
+
+Every function that there is, written from what it declares by `python -m tests.docs.test_functions_page`. All of them
+merge exactly: any split of the rows, any order, any tree of merges gives the same bits. Null is skipped. The short
+table is in the [README](../README.md#functions); [a function of your own](how-to/your-own-function.md) is one of them
+once it is registered.
+
+Bytes are those of one state in Arrow's memory, of 1, 100 and 1,000,000 rows: whole numbers of milliseconds, lognormal,
+one a second. Functions in one row share a state, of the same column, condition and parameters. *Weights*: whether a row
+may stand for several, by [`weight=`](weights.md). *Subtracts*: whether rows can be taken out of a state again, by
+`aggr.subtract`.
+
+"""
+EXAMPLE = """
+## Examples
+
+```python
+>>> import aggr, pyarrow as pa
+>>> from tiltframe import TiltFrame, finish, rollup
+>>> rows = pa.table({
+...     "ts": pa.array([0, 20, 40, 50], pa.timestamp("s", "UTC")), "host": ["a", "b", "a", "a"],
+...     "page": ["view", "view", "buy", "view"], "ms": [12, 340, 9, 15], "size": [1, 2, 4, 2],
+...     "total": [5, 9, 2, 8], "flags": [1, 3, 5, 1], "up": [True, False, True, True]})
+>>> def read(measure):
+...     frame = TiltFrame(["1m"], time="ts", measures={"it": measure})
+...     return finish(rollup(rows, frame), frame)["it"].to_pylist()[0]
+
+```
+
+"""
+
+
+def rows(size: int) -> pa.Table:
+    """Make rows for the sizes of states."""
+    rng = np.random.default_rng(1)
+    ms = rng.lognormal(3, 1, size).astype(np.int64)
+    hosts = pa.DictionaryArray.from_arrays(pa.array(ms % 9, pa.int8()), pa.array([f"host-{i}" for i in range(9)]))
+    columns = {"ts": pa.array(np.arange(size)).cast(pa.timestamp("s", "UTC")), "ms": ms, "size": ms % 7, "flags": ms}
+    return pa.table({**columns, "total": np.cumsum(ms), "up": ms > 20, "host": hosts, "page": hosts})
+
+
+def call(name: str) -> str:
+    """Write the call of an example."""
+    arguments = ARGUMENTS.get(name, '"ms"')
+    return f"aggr.{name}({arguments})"
+
+
+def measure(name: str) -> Measure:
+    made: Measure = eval(call(name), {"aggr": aggr})
+    return made
+
+
+def own() -> list[str]:
+    return [name for name in aggr.names() if aggr.get(name).__module__.startswith("aggr.")]
+
+
+@cache
+def sized(size: int) -> pa.Table:
+    return rows(size)
+
+
+def weight(name: str, size: int) -> str:
+    """Measure a state, or say that there is none of so many rows."""
+    table, of = sized(size), measure(name)
+    try:
+        states = of.reduce(table, Groups.single(size), table["ts"].combine_chunks())
+    except ValueError as error:
+        if "at most max=" not in str(error):
+            raise
+        return "an error beyond `max`"
+    return f"{states.nbytes:,}"
+
+
+def merges(name: str) -> str:
+    """Say how fields are merged, each by the first words of its kind."""
+    fields: dict[str, list[str]] = {}
+    for field_name, field in measure(name).function.state_fields.items():
+        fields.setdefault(_first_words(field), []).append(field_name)
+    return "; ".join(f"{', '.join(names)}: {words}" for words, names in fields.items())
+
+
+def _first_words(field: Field) -> str:
+    words = re.split(r"[;.]| \(|, a column", inspect.getdoc(field) or "")[0]
+    words = re.sub("^The field of a state that (lists|holds|keeps|maps) ", "", words)
+    return words[0].lower() + words[1:]
+
+
+def table() -> str:
+    """Write the table: a row for each state."""
+    states: dict[str, list[str]] = {}
+    for name in own():
+        states.setdefault(aggr.get(name).state_name, []).append(name)
+    lines = [
+        "| functions | keeps | bytes of 1 | of 100 | of 1,000,000 | merged | weights | subtracts |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for names in states.values():
+        function = aggr.get(names[0])
+        yes_or_no = ("yes" if of else "no" for of in (function.takes_weights, measure(names[0]).function.counted_by))
+        cells = [function.keeps, *(weight(names[0], size) for size in SIZES), merges(names[0]), *yes_or_no]
+        lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def examples() -> str:
+    """Write each function with its call, its result, its guarantee and an example."""
+    known: dict[str, object] = {}
+    exec("\n".join(line[4:] for line in EXAMPLE.split("\n") if line[:4] in (">>> ", "... ")), known)
+    parts = []
+    for name in own():
+        function = aggr.get(name)
+        given = inspect.signature(aggr.caller(name)).parameters.values()
+        signature = inspect.Signature([each.replace(annotation=inspect.Parameter.empty) for each in given])
+        summary = inspect.cleandoc(function.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+        shown = repr(eval(f"read({call(name)})", known))
+        parts.append(
+            f"### {name}\n\n`{name}{signature}`\n\n{summary}\n\n"
+            f"Result: {function.returns}. Guarantee: {function.guarantee}.\n\n"
+            f"```python\n>>> read({call(name)})\n{shown}\n\n```\n"
+        )
+    return "\n".join(parts)
+
+
+def test_the_page_has_every_function_and_what_it_declares():
+    """But for the bytes, which are those of the release that wrote it: a million rows take a while."""
+    said = PAGE.read_text()
+    assert said.startswith(HEAD)
+    assert EXAMPLE.strip() in said
+    assert said.endswith(examples())
+
+
+@pytest.mark.parametrize("name", ["sum", "dds", "collect", "candlestick", "decayed_sum"])
+def test_bytes_of_small_states_are_those_on_the_page(name):
+    (line,) = [line for line in PAGE.read_text().split("\n") if line.startswith("|") and f"`{name}`" in line]
+    assert [cell.strip() for cell in line.split("|")[3:5]] == [weight(name, size) for size in SIZES[:2]]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(HEAD + table() + EXAMPLE + examples())
+    print(doctest.testfile(str(PAGE), module_relative=False))
