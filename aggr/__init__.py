@@ -41,6 +41,7 @@ from aggr.calls import (
     entropy,
     exact_quantiles,
     first,
+    frequent,
     funnel,
     hdr,
     histogram,
@@ -91,6 +92,7 @@ from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.first_last import AnyValue, First, Last
+from aggr.functions.frequent import Frequent
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -158,6 +160,7 @@ __all__ = [
     "Entropy",
     "ExactQuantiles",
     "First",
+    "Frequent",
     "Function",
     "Funnel",
     "Groups",
@@ -222,6 +225,7 @@ __all__ = [
     "entropy",
     "exact_quantiles",
     "first",
+    "frequent",
     "from_description",
     "funnel",
     "get",

@@ -206,6 +206,16 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def frequent(
+        column: Column | str,
+        share: float = 0.01,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def funnel(
         column: Column | str,
         steps: Sequence[str] = (),
@@ -618,6 +628,15 @@ def first(
     *,
     by: Column | str | None = None,
     where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def frequent(
+    column: Column | str,
+    share: float = 0.01,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def funnel(
