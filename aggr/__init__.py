@@ -42,6 +42,7 @@ from aggr.calls import (
     entropy,
     exact_quantiles,
     first,
+    frequent,
     funnel,
     hdr,
     histogram,
@@ -94,6 +95,7 @@ from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.distinct_values import AvgDistinct, SumDistinct
 from aggr.functions.first_last import AnyValue, First, Last
+from aggr.functions.frequent import Frequent
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -163,6 +165,7 @@ __all__ = [
     "Entropy",
     "ExactQuantiles",
     "First",
+    "Frequent",
     "Function",
     "Funnel",
     "Groups",
@@ -230,6 +233,7 @@ __all__ = [
     "entropy",
     "exact_quantiles",
     "first",
+    "frequent",
     "from_description",
     "funnel",
     "get",

@@ -17,6 +17,7 @@ from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.distinct_values import AvgDistinct, SumDistinct
 from aggr.functions.first_last import AnyValue, First, Last
+from aggr.functions.frequent import Frequent
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
@@ -38,7 +39,7 @@ from aggr.registry import register_own
 _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
-    *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
+    *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles, Frequent),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(SumDistinct, AvgDistinct, M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),

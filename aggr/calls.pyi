@@ -79,6 +79,9 @@ def exact_quantiles(
     weight: str | None = None,
 ) -> Measure: ...
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
+def frequent(
+    column: str, share: float = 0.01, *, by: str | None = None, where: str | None = None, weight: str | None = None
+) -> Measure: ...
 def funnel(
     column: str,
     steps: Sequence[str] = (),

@@ -212,6 +212,16 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def frequent(
+        column: Column | str,
+        share: float = 0.01,
+        *,
+        by: Column | str | None = None,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def funnel(
         column: Column | str,
         steps: Sequence[str] = (),
@@ -634,6 +644,15 @@ def first(
     *,
     by: Column | str | None = None,
     where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def frequent(
+    column: Column | str,
+    share: float = 0.01,
+    *,
+    by: Column | str | None = None,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def funnel(

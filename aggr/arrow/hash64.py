@@ -11,12 +11,12 @@ from aggr.arrow.row_hash import row_hashes
 ALL = np.iinfo(np.int64).max  # above every hash
 
 
-def hash64(values: pa.Array) -> NDArray[np.int64]:
-    """Hash values, none null, to numbers from 0 to below `ALL`; equal bits of a type have equal hashes.
+def hash64(*columns: pa.Array) -> NDArray[np.int64]:
+    """Hash the rows of columns, none null, to numbers from 0 to below `ALL`; equal bits of a type have equal hashes.
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
     (True, False)
     """
-    hashes: NDArray[np.int64] = (row_hashes([values])[0] >> np.uint64(1)).view(np.int64)
+    hashes: NDArray[np.int64] = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
     return np.minimum(hashes, ALL - 1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.normalize import one_array
-from aggr.fields import NOT_THERE, Field, refuse_where
+from aggr.fields import Field
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.values import Values
@@ -48,9 +48,7 @@ class Cells(Field):
         )
 
     def subtract(self, column: pa.ListArray, gone: pa.ListArray) -> pa.ListArray:
-        left = self.numbers(column) - self.numbers(gone)
-        refuse_where(np.any(left < 0, axis=1), NOT_THERE)
-        return self._lists(left.ravel())
+        return self._lists((self.numbers(column) - self.numbers(gone)).ravel())  # what is below 0 is no sound state
 
     def row_counts(self, column: pa.ListArray) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = self.numbers(column).sum(axis=1)

@@ -65,6 +65,7 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),
     "per": (aggr.Per({"a": aggr.avg("x"), "n": aggr.count()}, 8, "sample"), pairs("of.x", "key")),
     "value_counts": (aggr.ValueCounts(), pa.array(X.round())),
+    "frequent": (aggr.Frequent(0.5), EVENTS),
     "top_k": (aggr.TopK(4), pairs("value", "by")),
     "histogram": (aggr.Histogram((1, 5, 20, 100)), pa.array(X)),
     "weighted_avg": (aggr.get("weighted_avg")(), pairs("value", "weight")),

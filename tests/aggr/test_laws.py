@@ -38,6 +38,7 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
     "dds": [aggr.Dds(relative_accuracy=0.01), aggr.Dds(relative_accuracy=0.05, max_bins=20)],
     "hdr": [aggr.Hdr(digits=2), aggr.Hdr(digits=3, unit=0.25)],
     "per": [aggr.Per(), aggr.Per(max=2, beyond="sample")],
+    "frequent": [aggr.Frequent(), aggr.Frequent(1.0)],
     "bottom_k": [aggr.BottomK(), aggr.BottomK(2)],
     "top_k": [aggr.TopK(), aggr.TopK(2)],
     "histogram": [aggr.Histogram((-1.5, 0, 0.25, 1e9, 1e300))],

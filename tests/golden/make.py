@@ -75,6 +75,7 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "mode": (aggr.Mode(), WORDS),
     "entropy": (aggr.Entropy(), WHOLE),
     "exact_quantiles": (aggr.ExactQuantiles(), DECIMALS),
+    "frequent": (aggr.Frequent(0.3), events(WORDS)),
     "top_k": (aggr.TopK(2), pa.StructArray.from_arrays([WORDS, FLOATS], names=["value", "by"])),
     "bottom_k": (aggr.BottomK(2), pa.StructArray.from_arrays([WHOLE, DECIMALS], names=["value", "by"])),
     "histogram": (aggr.Histogram((-2.25, 0, 5, 6)), FLOATS),

@@ -39,6 +39,7 @@ OTHERS = {
     **{name: {"by": "ts"} for name in ("decayed_sum", "decayed_avg", "decayed_count", *aggr.Collect.answers_for)},
     "candlestick": {"volume": "i", "by": "ts"},
     "bottom_k": {"by": "x"},
+    "frequent": {"by": "ts"},
     "top_k": {"by": "x"},
     "weighted_avg": {"weight": "x"},
 }

@@ -72,6 +72,7 @@ ORDERED = [name for name in TYPES if name != "w"]
 TWO_COLUMNS = [aggr.corr, aggr.slope, aggr.intercept, aggr.r2]
 DECAYED, AS_OF = [aggr.decayed_sum, aggr.decayed_avg, aggr.decayed_count], [None, "9999-12-31T23:59:59.999999Z"]
 SERIES = [aggr.rate, aggr.increase, aggr.delta, aggr.resets, aggr.time_weighted_avg, aggr.integral, aggr.lttb]
+COUNTED, SAMPLE = [aggr.value_counts, aggr.mode, aggr.exact_quantiles], {"max": 3, "beyond": "sample"}
 LATEST_TWO = {"max": 2, "keep": "latest"}
 
 
@@ -117,6 +118,9 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.collect_set(one(ORDERED), **extras),
             lambda: aggr.count_distinct(one(ORDERED), **extras),
             lambda: draws.choice([aggr.sum, aggr.avg])(one(["tame", "byte", "price"]), distinct=True, **extras),
+            *[lambda: draws.choice(COUNTED)(one(ORDERED), **weighed)] * lists,
+            *[lambda: aggr.frequent(one(ORDERED), share=draws.choice([0.3, 1.0]), **weighed)] * lists,
+            *[lambda: aggr.per(one(ORDERED), of={"n": aggr.count(), "m": aggr.avg(one(NUMBERS), **extras)}, **SAMPLE)] * lists,
             *[lambda: draws.choice([aggr.top_k, aggr.bottom_k])(one(ORDERED), by=one(ORDERED), k=2, **extras)] * lists,
             *[
                 lambda: draws.choice(DECAYED)(
