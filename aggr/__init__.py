@@ -40,6 +40,7 @@ from aggr.calls import (
     duration_in,
     entropy,
     exact_quantiles,
+    exponential,
     first,
     funnel,
     hdr,
@@ -90,6 +91,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
+from aggr.functions.exponential import Exponential
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
@@ -157,6 +159,7 @@ __all__ = [
     "DurationIn",
     "Entropy",
     "ExactQuantiles",
+    "Exponential",
     "First",
     "Function",
     "Funnel",
@@ -221,6 +224,7 @@ __all__ = [
     "edge_cases",
     "entropy",
     "exact_quantiles",
+    "exponential",
     "first",
     "from_description",
     "funnel",

@@ -15,6 +15,7 @@ from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
+from aggr.functions.exponential import Exponential
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.funnel import Funnel
 from aggr.functions.hdrhistogram import Hdr
@@ -39,7 +40,7 @@ _OWN = (
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
     *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
-    *(M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
+    *(M4, Candlestick, Exponential, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )
 register_own(*_OWN)
