@@ -41,6 +41,7 @@ from aggr.calls import (
     duration_in,
     entropy,
     exact_quantiles,
+    exponential,
     first,
     frequent,
     funnel,
@@ -94,6 +95,7 @@ from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.distinct_values import AvgDistinct, SumDistinct
+from aggr.functions.exponential import Exponential
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.frequent import Frequent
 from aggr.functions.funnel import Funnel
@@ -164,6 +166,7 @@ __all__ = [
     "DurationIn",
     "Entropy",
     "ExactQuantiles",
+    "Exponential",
     "First",
     "Frequent",
     "Function",
@@ -232,6 +235,7 @@ __all__ = [
     "edge_cases",
     "entropy",
     "exact_quantiles",
+    "exponential",
     "first",
     "frequent",
     "from_description",

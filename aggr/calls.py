@@ -16,6 +16,7 @@ from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
 from aggr.functions.distinct_values import AvgDistinct, SumDistinct
+from aggr.functions.exponential import Exponential
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.frequent import Frequent
 from aggr.functions.funnel import Funnel
@@ -42,6 +43,7 @@ _OWN = (
     *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles, Frequent),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
     *(SumDistinct, AvgDistinct, M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
+    *(M4, Candlestick, Exponential, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )
 register_own(*_OWN)

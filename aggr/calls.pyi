@@ -78,6 +78,15 @@ def exact_quantiles(
     where: str | None = None,
     weight: str | None = None,
 ) -> Measure: ...
+def exponential(
+    column: str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+    scale: int = 20,
+    max_buckets: int = 160,
+    *,
+    where: str | None = None,
+    weight: str | None = None,
+) -> Measure: ...
 def first(column: str, *, by: str | None = None, where: str | None = None) -> Measure: ...
 def frequent(
     column: str, share: float = 0.01, *, by: str | None = None, where: str | None = None, weight: str | None = None

@@ -441,6 +441,10 @@ class Function(ABC):
 
     def _merge(self, states: pa.StructArray, groups: Groups, sound: bool) -> pa.StructArray:
         merged = {}
+        try:
+            states = self.align(states, groups)
+        except DamagedState as damage:
+            raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
         for name, field in self.state_fields.items():
             try:
                 merged[name] = (field.merge if sound else field.merge_checked)(states.field(name), groups)
@@ -668,6 +672,27 @@ class Function(ABC):
             Says what contradicts what.
         """
         return
+
+    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+        """Bring the states of each group to one form, before their fields are merged; by default they are of one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null.
+        groups : Groups
+            As many rows as ``states``.
+
+        Returns
+        -------
+        column of states, shape (rows,)
+
+        Raises
+        ------
+        DamagedState
+            If a state is damaged.
+        """
+        return states
 
     def pack(self, parts: Mapping[str, pa.Array], n: int) -> pa.StructArray:
         """Make states of their fields.

@@ -204,6 +204,17 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def exponential(
+        column: Column | str,
+        quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+        scale: int = 20,
+        max_buckets: int = 160,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def first(
         column: Column | str,
         *,
@@ -634,6 +645,16 @@ def exact_quantiles(
     column: Column | str,
     max: int = 10000,
     quantiles: Sequence[float] = (0.5, 0.9, 0.99),
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def exponential(
+    column: Column | str,
+    quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
+    scale: int = 20,
+    max_buckets: int = 160,
     *,
     where: Column | str | None = None,
     weight: Column | str | None = None,

@@ -262,7 +262,8 @@ class Hdr(Function):
         buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
-        upto = buckets.up_to(int(self.layout.index(np.array([int(units)]))[0])) if units >= 0 else np.zeros_like(counts)
+        last = self.layout.index(np.array([int(units)])) if units >= 0 else np.array([-1])
+        upto = buckets.up_to(np.repeat(last, len(counts)))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

@@ -12,6 +12,7 @@ bits. A small count costs a byte.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,23 @@ class Histograms(NamedTuple):
     def rows(self) -> NDArray[np.intp]:
         """The histogram each bucket belongs to."""
         return Ragged(self.sizes, self.keys).rows()
+
+    def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
+        """Give the lowest key of each histogram, and the counts of all keys from there to its highest.
+
+        Raises ``ValueError`` for one whose keys are further apart than ``widest``.
+        """
+        end = 0
+        for size in self.sizes.tolist():
+            keys, end = self.keys[end : end + size], end + size
+            low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
+            if high - low >= widest:
+                raise ValueError(
+                    f"buckets from {low} to {high} are too far apart for one message; use a coarser accuracy"
+                )
+            counts = np.zeros(high - low + 1, np.int64)
+            counts[keys - low] = self.counts[end - size : end]
+            yield low, counts
 
     def totals(self) -> NDArray[np.int64]:
         """Count all values of each histogram, shape (n,)."""

@@ -86,9 +86,9 @@ class Packed(NamedTuple):
         """Raise `DamagedState` if `check_histograms` would."""
         self.keys_at(np.zeros((0, len(self.low)), np.int64))
 
-    def up_to(self, key: int) -> Whole:
-        """Count the values of each histogram, known to be sound, whose key is at most ``key``, shape (n,)."""
-        return _up_to(self.low, self.data, self.places, key)
+    def up_to(self, keys: Whole) -> Whole:
+        """Count the values of each histogram, known to be sound, whose key is at most its of ``keys``, shape (n,)."""
+        return _up_to(self.low, self.data, self.places, keys)
 
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
         """Find the keys at ranks, as `keys_at`, and HdrHistogram's mean and variance, of the population.
@@ -210,11 +210,11 @@ def listed(low: Int, high: Int, data: Bytes, at: Int, end: Int, keys: Whole, cou
 
 
 @compiled
-def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: int) -> Whole:
+def _up_to(low: NDArray[np.int32], data: Bytes, places: Whole, last: Whole) -> Whole:
     counts = np.zeros(len(low), np.int64)
     for row in range(len(low)):
         key, at, end = np.int64(low[row]), places[row], places[row + 1]
-        while at < end and key <= last:
+        while at < end and key <= last[row]:
             number, at = next_number(data, at, end)
             counts[row] += max(number, 0)
             key += advance(number)

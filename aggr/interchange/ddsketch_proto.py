@@ -30,7 +30,7 @@ from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import Floats
-from aggr.interchange.ddsketch_summary import derived, filled
+from aggr.interchange.bucket_summary import derived, filled
 from aggr.state_checks import checked
 
 Keys = Literal["upper", "lower"]
@@ -153,7 +153,8 @@ def from_dds_proto(
     sketches = _parsed(messages.drop_null().to_pylist(), rows.tolist(), function)
     zero = _whole(np.array([sketch.zeroCount for sketch in sketches], np.float64), rows)
     columns = {sign: _buckets([getattr(s, of) for s in sketches], function, shift, rows) for sign, of in _SIGNS.items()}
-    made = derived(Histograms.of(columns["positive"]), Histograms.of(columns["negative"]), zero, function.mapping)
+    positive, negative = (Histograms.of(columns[sign]) for sign in _SIGNS)
+    made = derived(positive, negative, zero, lambda side: function.mapping.values(side.keys))
     parts = filled(made, {"sum": sums, "min": mins, "max": maxs}, valid)
     if function.max_bins is not None:
         fold = Buckets(function.max_bins, wider=True).merge_checked
@@ -185,15 +186,10 @@ def _shift(keys: Keys) -> int:
 
 def _stores(buckets: Histograms, shift: int, store: Callable[..., Any]) -> list[Any]:
     """Write each histogram as one contiguous list, the only form that all readers know."""
-    stores, end = [], 0
-    for size in buckets.sizes.tolist():
-        keys, end = buckets.keys[end : end + size], end + size
-        low, high = (int(keys[0]), int(keys[-1])) if size else (0, -1)
-        if high - low >= _WIDEST:
-            raise ValueError(f"buckets from {low} to {high} are too far apart for one message; use a coarser accuracy")
-        dense = np.zeros(high - low + 1)
-        dense[keys - low] = buckets.counts[end - size : end]
-        stores.append(store(contiguousBinCounts=dense.tolist(), contiguousBinIndexOffset=(low + shift) * (size > 0)))
+    stores = []
+    for low, counts in buckets.dense(_WIDEST):
+        offset = (low + shift) * (len(counts) > 0)
+        stores.append(store(contiguousBinCounts=counts.astype(np.float64).tolist(), contiguousBinIndexOffset=offset))
     return stores
 
 

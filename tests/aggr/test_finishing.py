@@ -51,7 +51,7 @@ def test_keys_at_ranks_and_counts_up_to_a_key(seed):
         if row:
             assert keys[:, i].tolist() == [row[rank] for rank in ranks[:, i]]
     for key in (-1, 0, 17, 200, 10**6):
-        assert packed.up_to(key).tolist() == [sum(k <= key for k in row) for row in listed]
+        assert packed.up_to(np.full(len(listed), key)).tolist() == [sum(k <= key for k in row) for row in listed]
 
 
 @pytest.mark.parametrize("seed", range(5))

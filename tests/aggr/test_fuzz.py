@@ -55,6 +55,7 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "var": (aggr.Var(), pa.array(np.append(X[1:], np.inf))),
     "dds": (aggr.Dds(), pa.array(np.append(-X[:150], X[150:]))),
     "dds folded": (aggr.Dds(max_bins=20), pa.array(X)),
+    "exponential": (aggr.Exponential(max_buckets=20), pa.array(np.append(-X[:150], X[150:]))),
     "hdr": (aggr.Hdr(digits=2), pa.array(X.astype(np.int64))),
     "hdr of fractions": (aggr.Hdr(unit=0.01), pa.array(X)),
     "bit_xor": (aggr.BitXor(), pa.array(X.astype(np.int64))),

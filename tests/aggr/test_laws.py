@@ -36,6 +36,7 @@ VARIANTS: dict[str, list[Function]] = {  # of which parameters; of others, the d
     "skewness": [aggr.Skewness(False), aggr.Skewness(True)],
     "kurtosis": [aggr.Kurtosis(False), aggr.Kurtosis(True)],
     "dds": [aggr.Dds(relative_accuracy=0.01), aggr.Dds(relative_accuracy=0.05, max_bins=20)],
+    "exponential": [aggr.Exponential(), aggr.Exponential(scale=3, max_buckets=5)],
     "hdr": [aggr.Hdr(digits=2), aggr.Hdr(digits=3, unit=0.25)],
     "per": [aggr.Per(), aggr.Per(max=2, beyond="sample")],
     "frequent": [aggr.Frequent(), aggr.Frequent(1.0)],
@@ -91,6 +92,7 @@ def source_of(function: Function, kind: pa.DataType):
 
         return whole
     if function.name in ("sum", "sum_distinct", "avg", "var", "stdev", "dds", "range") and (
+    if function.name in ("sum", "avg", "var", "stdev", "dds", "exponential", "range") and (
         pa.types.is_integer(kind) or pa.types.is_decimal(kind)
     ):
 

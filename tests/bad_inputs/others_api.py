@@ -42,6 +42,7 @@ ONE_COLUMN = (
     "var",
     "stdev",
     "dds",
+    "exponential",
     "hdr",
     "first",
     "last",
@@ -70,6 +71,8 @@ OF = {
     "a function that is not there": {"n": {"function": "nope"}}, "a description of nothing": {"n": {}}, "long": {"x" * 5000: "count()"},
 }  # fmt: skip
 PARAMETERS = {
+    "scale": (lambda v: aggr.exponential("x", scale=v), {"none": None, "text": "3", "finer": 21, "coarser": -12, "float": 3.0, "true": True, "list": [3]}),
+    "max_buckets": (lambda v: aggr.exponential("x", max_buckets=v), {"none": None, "text": "160", "one": 1, "negative": -5, "float": 160.0, "true": True, "huge": 2**31}),
     "accuracy": (lambda v: aggr.dds("x", relative_accuracy=v), {"none": None, "text": "1%", "zero": 0, "one": 1, "negative": -0.1, "nan": float("nan"), "infinite": float("inf"), "true": True, "list": [0.01], "long": "x" * 5000}),
     "digits": (lambda v: aggr.hdr("x", digits=v), {**not_whole(), "nine": 9, "minus": -1, "long": "9" * 5000}),
     "ddof": (lambda v: aggr.var("x", ddof=v), {**not_whole("negative"), "long": "1" * 5000}),

@@ -38,11 +38,13 @@ OTHERS = (
     "ddsketch",
     "hdrh",
     "google",
+    "opentelemetry",
     "starlette",
     "uvicorn",
 )
 
 
+OTLP = "import pyarrow as pa; from aggr import Exponential; from aggr.interchange.otlp import to_otlp"
 SKETCHES = "import pyarrow as pa; from aggr import Dds; from aggr.interchange.ddsketch_proto import *"
 
 
@@ -82,6 +84,7 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
         ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
         (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
         (f"{SKETCHES}; from_dds_proto(pa.array([b'']), Dds())", "google", "sketches"),
+        (f"{OTLP}; to_otlp(Exponential().zero(1, pa.float64()), Exponential())", "opentelemetry", "otlp"),
     ],
 )
 def test_what_is_missing_is_one_sentence(script, missing, extra):

@@ -39,6 +39,7 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     "stdev-int": (aggr.Stdev(0), WHOLE),
     "dds": (aggr.Dds((0.1, 0.5, 1.0), 0.02), FLOATS),
     "dds-folded": (aggr.Dds((0.5,), 0.01, 30), DECIMALS),
+    "exponential": (aggr.Exponential((0.1, 0.5, 1.0), 10, 40), FLOATS),
     "hdr": (aggr.Hdr((0.5, 0.99), 3), WHOLE),
     "hdr-unit": (aggr.Hdr((0.5, 0.99), 2, 0.25), DECIMALS),
     "first": (aggr.First(), events(WORDS)),

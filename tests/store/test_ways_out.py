@@ -102,6 +102,7 @@ def measure(draws: random.Random, names: set[str], lists: bool) -> aggr.Measure:
             lambda: aggr.dds(
                 one(NUMBERS), [0, 0.5, 0.99], draws.choice([0.01, 0.1]), max_bins=draws.choice([None, 9]), **weighed
             ),
+            lambda: aggr.exponential(one(NUMBERS), [0, 0.5], draws.choice([20, 3]), draws.choice([160, 7]), **weighed),
             lambda: aggr.hdr("n", [0.5, 1], digits=draws.choice([1, 3]), **weighed),
             lambda: draws.choice([aggr.sum_of_squares, aggr.rms])(one(NUMBERS), **extras),
             lambda: aggr.range(one(["x", "tame", "f", "whole", "byte", "n", "price"]), **extras),

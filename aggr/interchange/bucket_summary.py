@@ -1,4 +1,4 @@
-"""Beside the buckets: sum, min and max of DDSketches that came without them.
+"""Beside the buckets: sum, min and max of sketches that came without them.
 
 What is given wins, row by row; the rest is made of the values that stand for the buckets, each within the relative
 accuracy of all that its bucket holds.
@@ -7,6 +7,7 @@ accuracy of all that its bucket holds.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -19,21 +20,28 @@ from aggr.exact.superaccumulator import EXACT_TYPE
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 from aggr.histograms.column import Histograms
-from aggr.histograms.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histograms.logarithmic_mapping import Floats
 from aggr.histograms.ragged import Ragged
 
 
 def derived(
-    positive: Histograms, negative: Histograms, zero: NDArray[np.int64], mapping: LogarithmicMapping
+    positive: Histograms,
+    negative: Histograms,
+    zero: NDArray[np.int64],
+    values_of: Callable[[Histograms], Floats],
 ) -> dict[str, pa.Array]:
     """Make sum, min and max of ``n`` sketches from their buckets; of an empty one there is no min and no max.
 
+    ``values_of`` gives the value that stands for each bucket.
+
+    >>> from aggr.histograms.logarithmic_mapping import LogarithmicMapping
     >>> none, one = np.zeros(0, np.int64), np.ones(1, np.int64)
-    >>> made = derived(Histograms(one, one, one), Histograms(0 * one, none, none), one, LogarithmicMapping(0.5))
+    >>> made = derived(Histograms(one, one, one), Histograms(0 * one, none, none), one,
+    ...     lambda side: LogarithmicMapping(0.5).values(side.keys))
     >>> made["min"][0].as_py(), round(made["max"][0].as_py(), 9)
     (0.0, 1.5)
     """
-    values = [_values(positive, mapping), -_values(negative, mapping)]
+    values = [_finite(values_of(positive)), -_finite(values_of(negative))]
     above, below = positive.sizes > 0, negative.sizes > 0
     (up_low, up_high), (down_high, down_low) = (
         Ragged(histogram.sizes, each).first_last() for each, histogram in zip(values, (positive, negative), strict=True)
@@ -103,10 +111,6 @@ def _given(name: str, column: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
         return column
     sums = sum_exactly([Numbers(floats, Groups.each(len(floats)))])
     return pc.if_else(column.is_valid(), sums, pa.scalar(None, EXACT_TYPE))
-
-
-def _values(buckets: Histograms, mapping: LogarithmicMapping) -> Floats:
-    return _finite(mapping.values(buckets.keys))
 
 
 def _finite(values: Floats) -> Floats:

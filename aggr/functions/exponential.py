@@ -1,0 +1,236 @@
+"""exponential: OpenTelemetry's base-2 exponential histogram, quantiles in bounded space, exact under merge.
+
+Its scale is the finest at which each sign has at most so many buckets from the lowest to the highest. That depends on
+the rows alone, because a bucket of a scale is made of whole ones of every finer scale.
+
+Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import checked_whole
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.fields import Field
+from aggr.functions.signed_sketch import Floats, SignedSketch, Whole, whole_numbers
+from aggr.groups.groups import Groups
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.exponential_mapping import (
+    COARSEST,
+    FINEST,
+    REACH,
+    accuracy_of,
+    finest_keys,
+    shifts_to_fit,
+    values_of,
+)
+from aggr.histograms.leb128 import FAR
+from aggr.histograms.loops import reach
+from aggr.histograms.shifting import shifted
+from aggr.values import Values
+
+_SIGNS = ("positive", "negative")
+
+
+@dataclass(frozen=True)
+class Scale(Field):
+    """The scale of buckets, of which the coarsest stays; the identity is the finest.
+
+    Parameters
+    ----------
+    finest : int
+    """
+
+    finest: int
+
+    def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
+        scales = np.full(groups.n, self.finest, np.int8)
+        np.minimum.at(scales, groups.ids, column.to_numpy())
+        return pa.array(scales)
+
+    def check(self, column: pa.Array) -> None:
+        scales = field_of_type(column, pa.int8()).to_numpy()
+        if len(scales) and not COARSEST <= scales.min() <= scales.max() <= self.finest:
+            raise DamagedState(f"is not from {COARSEST} to {self.finest}")
+
+
+@dataclass(frozen=True)
+class Exponential(SignedSketch):
+    """Keep OpenTelemetry's exponential histogram: quantiles in bounded space, and exact count, sum, min, max, mean.
+
+    A state has the finest scale at which each sign has at most ``max_buckets`` buckets from its lowest to its highest.
+    At scale s, ``|quantile − true| ≤ α·|true|`` with ``α = (b − 1) / (b + 1)`` and ``b = 2^(2^-s)``, for numbers from
+    2.3e-308; the result says both. The true one is the value at rank ``floor(q·(n − 1))``. NaN is counted apart;
+    infinities stand at the ends.
+
+    Parameters
+    ----------
+    quantiles : floats in [0, 1]
+        What to read; others can be read from the same states later.
+    scale : int, -11 to 20
+        The finest scale, which is kept as long as the buckets suffice. It shapes the state, as does ``max_buckets``.
+    max_buckets : int, from 2
+        Of each sign.
+
+    Raises
+    ------
+    ValueError
+        If a quantile is outside [0, 1] or given twice, or ``scale`` or ``max_buckets`` is out of its range.
+
+    References
+    ----------
+    OpenTelemetry, "Metrics Data Model", ExponentialHistogram.
+
+    Examples
+    --------
+    >>> from aggr import exponential
+    >>> exponential("latency_ms", [0.5, 0.99], max_buckets=320)
+    exponential('latency_ms', quantiles=[0.5, 0.99], max_buckets=320)
+    """
+
+    scale: int = FINEST
+    max_buckets: int = 160
+
+    name = "exponential"
+    keeps = "exponential buckets, their scale, exact Σx, count, min, max"
+    returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null where there is nothing"
+    guarantee = "quantiles within the relative error of the scale that is told; the rest exact"
+    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checked_whole(self.scale, "scale", COARSEST, FINEST)
+        checked_whole(self.max_buckets, "max_buckets", 2, 2**31 - 1)
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        return {"kept_scale": Scale(self.scale), **super().state_fields}
+
+    @property
+    def least(self) -> float:
+        return 0.0
+
+    @property
+    def _field(self) -> Buckets:
+        return Buckets(None, *REACH)
+
+    def _buckets(self, values: Values) -> dict[str, pa.Array]:
+        x, groups = values.floats.array, values.groups
+        columns, ends = {"zero": pa.array(values.filter(x == 0.0).counts)}, []
+        of_sign = {}
+        for sign, rows in (("positive", x > 0.0), ("negative", x < 0.0)):
+            mine = groups.filter(rows)
+            order = mine.rows_by_group
+            keys, ids = finest_keys(np.abs(x[rows]))[order], mine.ids[order]
+            weights = None if values.weights is None else values.weights[rows][order]
+            of_sign[sign] = keys, Groups(ids, groups.n), weights
+            ends.append(reach(keys.astype(np.int32), mine.offsets))
+        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+        shifts = shifts_to_fit(lows, highs, np.full(groups.n, FINEST - self.scale), self.max_buckets)
+        columns["kept_scale"] = _scales(shifts)
+        for sign, (keys, sorted_groups, weights) in of_sign.items():
+            keys = keys >> shifts[sorted_groups.ids]
+            count = Buckets()
+            columns[sign] = (
+                count.count(keys, sorted_groups)
+                if weights is None
+                else count.count_weighted(keys, weights, sorted_groups)
+            )
+        return columns
+
+    def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
+        own = FINEST - _scales_of(states)
+        shifts = np.full(groups.n, FINEST - self.scale)
+        np.maximum.at(shifts, groups.ids, own)
+        ends = [_ends(states.field(sign), own, groups) for sign in _SIGNS]
+        lows, highs = ([pair[i] for pair in ends] for i in (0, 1))
+        shifts = shifts_to_fit(lows, highs, shifts, self.max_buckets)[groups.ids]
+        if (shifts == own).all():
+            return states
+        parts = {name: states.field(name) for name in self.state_fields}
+        parts |= {sign: shifted(states.field(sign), shifts - own) for sign in _SIGNS}
+        return self.pack({**parts, "kept_scale": _scales(shifts)}, len(states))
+
+    def check_consistency(self, states: pa.StructArray) -> None:
+        shifts = FINEST - _scales_of(states)
+        for sign in _SIGNS:
+            low, high = (states.field(sign).field(end).to_numpy().astype(np.int64) for end in ("low", "high"))
+            least, most = (end >> shifts for end in REACH)
+            if (high - low >= self.max_buckets).any() or (low < least).any() or (high > most).any():
+                raise DamagedState("its buckets are more than it keeps, or beyond all numbers of its scale")
+        if not _agree(states, shifts):
+            raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
+
+    def _keys_of(self, size: float, states: pa.StructArray) -> Whole:
+        if size == np.inf:
+            return np.full(len(states), FAR, np.int64)
+        return finest_keys(np.array([size])) >> (FINEST - _scales_of(states))
+
+    def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
+        return values_of(keys, np.broadcast_to(_scales_of(states), keys.shape))
+
+    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
+        accuracy = pa.array(accuracy_of(_scales_of(states)))
+        return {"scale": states.field("kept_scale"), "relative_accuracy": accuracy}
+
+
+def _scales(shifts: Whole) -> pa.Array:
+    return pa.array((FINEST - shifts).astype(np.int8))
+
+
+def _scales_of(states: pa.StructArray) -> Whole:
+    scales: Whole = states.field("kept_scale").to_numpy().astype(np.int64)
+    return scales
+
+
+def _ends(column: pa.StructArray, shifts: Whole, groups: Groups) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest key of each group, as if they were of the finest scale."""
+    low, high = np.full(groups.n, FAR << 1), np.full(groups.n, -FAR << 1)
+    some = column.field("total").to_numpy() > 0
+    least, most = (column.field(end).to_numpy().astype(np.int64) << shifts for end in ("low", "high"))
+    np.minimum.at(low, groups.ids[some], least[some])
+    np.maximum.at(high, groups.ids[some], most[some])
+    return low, high
+
+
+def _agree(states: pa.StructArray, shifts: Whole) -> bool:
+    """Say whether least and greatest value lie where the outermost buckets are, and nothing sums to nothing."""
+    above, below = (states.field(sign) for sign in _SIGNS)
+    counts = [whole_numbers(states, "zero"), *(side.field("total").to_numpy() for side in (above, below))]
+    finite = np.logical_or.reduce([count > 0 for count in counts])
+    if pc.list_value_length(states.field("sum").field("limbs")).to_numpy()[~finite].any():
+        return False
+    for name, near, far, infinite, sign in (
+        ("min", below, above, "negative_infinity", -1.0),
+        ("max", above, below, "positive_infinity", 1.0),
+    ):
+        ends, endless = states.field(name), whole_numbers(states, infinite) > 0
+        other = whole_numbers(states, "positive_infinity" if sign < 0 else "negative_infinity") > 0
+        if not np.array_equal(ends.is_valid().to_numpy(zero_copy_only=False), finite | endless | other):
+            return False
+        sizes = field_of_type(pc.fill_null(ends, 0.0), pa.float64()).to_numpy() * sign
+        alone = ~finite & ~endless  # the infinity of the other sign is all there is
+        if (sizes[endless] != np.inf).any() or (sizes[alone & other] != -np.inf).any():
+            return False
+        held = finite & ~endless
+        if not np.isfinite(sizes[held]).all():
+            return False
+        nearest = near.field("total").to_numpy() > 0
+        middle = held & ~nearest & (counts[0] > 0)
+        if (sizes[middle] != 0.0).any():
+            return False
+        last = (
+            held & ~nearest & ~middle
+        )  # none of this sign and no zero: the lowest bucket of the other sign is the end
+        for some, side, key, turned in ((held & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
+            given = sizes[some] * turned
+            if (given <= 0.0).any() or (finest_keys(given) >> shifts[some] != side.field(key).to_numpy()[some]).any():
+                return False
+    return True

@@ -1,0 +1,222 @@
+"""SignedSketch: what sketches of numbers of either sign share, whose buckets lie the closer the smaller the numbers.
+
+    -inf | negative buckets | zero | positive buckets | inf        NaN apart; sum, min and max are exact
+
+They differ in how a magnitude finds its bucket, and in the value that stands for a bucket.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
+from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
+from aggr.exact.rounding import quotient
+from aggr.exact.row_sums import sum_exactly, sum_products
+from aggr.exact.superaccumulator import Limbs
+from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
+from aggr.function import Function
+from aggr.histograms.buckets import Buckets
+from aggr.histograms.reading import Packed
+from aggr.input_types import NUMBERS
+from aggr.values import Values
+
+Whole = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
+
+
+@dataclass(frozen=True)
+class SignedSketch(Function):
+    """A sketch of numbers of either sign, with exact count, sum, min, max, mean."""
+
+    quantiles: tuple[float, ...] = field(default=DEFAULT, metadata={"accepts": "Sequence[float] | float"})
+
+    takes = NUMBERS
+    about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
+    accessors = frozenset({"quantile", "rank"})
+    takes_weights = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "quantiles", check_quantiles(self.quantiles))
+
+    @property
+    @abstractmethod
+    def least(self) -> float:
+        """The magnitude up to which a value counts as zero."""
+
+    @property
+    @abstractmethod
+    def _field(self) -> Buckets:
+        """The buckets of one sign."""
+
+    @abstractmethod
+    def _buckets(self, values: Values) -> dict[str, pa.Array]:
+        """Count finite values: the fields of zeros and of the buckets of both signs."""
+
+    @abstractmethod
+    def _keys_of(self, size: float, states: pa.StructArray) -> Whole:
+        """Find the bucket of a magnitude in each state; of infinity, one beyond all."""
+
+    @abstractmethod
+    def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
+        """Return the value that stands for each key, of as many columns as there are states."""
+
+    def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
+        """Read more fields of the result, which stand before the quantiles."""
+        return {}
+
+    @property
+    def state_fields(self) -> Mapping[str, Field]:
+        buckets = self._field
+        return {
+            **dict.fromkeys(COUNTS, COUNT),
+            "min": LEAST,
+            "max": GREATEST,
+            "sum": EXACT,
+            "positive": buckets,
+            "negative": buckets,
+        }
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        none = pa.array(np.zeros(values.groups.n, np.int64))
+        columns = {"nan": none, "positive_infinity": none, "negative_infinity": none}
+        finite = ordered = values
+        if len(values) and not np.isfinite(values.floats.min_max).all():
+            x = values.floats.array
+            tests = (np.isnan(x), np.isposinf(x), np.isneginf(x))
+            columns = {name: pa.array(values.filter(test).counts) for name, test in zip(columns, tests, strict=True)}
+            finite, ordered = values.filter(np.isfinite(x)), values.filter(~tests[0])
+        columns["min"] = LEAST.of_numbers(ordered.floats)
+        columns["max"] = GREATEST.of_numbers(ordered.floats)
+        _ = values.counts  # refuses a total beyond int64
+        if pa.types.is_decimal(values.array.type):  # as doubles, unlike integers, of which every unit counts
+            parts = [values.floats]
+            columns["sum"] = sum_exactly(parts) if values.weights is None else sum_products(parts, values.weight_parts)
+        else:
+            columns["sum"] = values.exact_sum
+        return columns | self._buckets(finite)
+
+    def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
+        """Read the share of values that are at most a given one.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null; the caller has checked them.
+        value : float
+            Not NaN.
+
+        Returns
+        -------
+        array of float64, shape (rows,)
+            Exact for some value within α of ``value``; null where there are no values.
+        """
+        parts = Parts.of(states, self._field)
+        low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
+        if value > self.least:
+            keys = self._keys_of(value, states)
+            upto = low + below + zero + parts.positive.up_to(keys) + (parts.high if value == np.inf else 0)
+        elif value < -self.least:
+            upto = low + below - parts.negative.up_to(self._keys_of(-value, states) - 1)
+        else:
+            upto = low + below + zero
+        least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
+        upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
+        return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        parts = Parts.of(states, self._field)
+        counts = parts.counts
+        present = counts > 0
+        limbs = Limbs.of_arrow(states.field("sum"))
+        special = ((parts.high > 0) * POSITIVE + (parts.low > 0) * NEGATIVE).astype(np.int8)
+        means = with_special(quotient(limbs, np.maximum(counts, 1)), special)
+        children = {
+            "count": pa.array(counts),
+            "sum": pa.array(with_special(quotient(limbs), special), mask=~present),
+            "min": states.field("min"),
+            "max": states.field("max"),
+            "mean": pa.array(means, mask=~present),
+            **self._more(states),
+            "quantiles": record(self.quantiles, self._quantiles(states, parts), pa.float64()),
+        }
+        return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pa.array(~present))
+
+    def _quantiles(self, states: pa.StructArray, parts: Parts) -> list[pa.Array]:
+        """Find the value at the rank of each quantile, all in one pass over the buckets."""
+        low, zero, counts = parts.low, parts.zero, parts.counts
+        order = np.argsort(self.quantiles, kind="stable")
+        ranks = np.stack([self._rank(self.quantiles[i], counts) for i in order])
+        below = parts.negative.totals
+        middle = low + below  # where the zeros begin
+        keys = parts.positive.keys_at(ranks - (middle + zero))
+        mirrored = np.zeros(0, np.bool_)
+        if not below.any():
+            parts.negative.check()
+        else:
+            mirrored = ranks < middle
+            keys = np.where(mirrored, parts.negative.keys_at((middle - 1 - ranks)[::-1])[::-1], keys)
+        values = self._values_at(keys, states)
+        if len(mirrored):
+            values = np.where(mirrored, -values, values)
+        if zero.any():
+            values[(ranks >= middle) & (ranks < middle + zero)] = 0.0
+        values = np.clip(values, *(finite_floats(states.field(name)) for name in ("min", "max")))
+        values += 0.0  # a zero is 0.0: which of two zeros clip gives depends on how many values it has
+        if low.any() or parts.high.any():
+            values = np.where(ranks < low, -np.inf, np.where(ranks >= counts - parts.high, np.inf, values))
+        place, empty = np.argsort(order), counts == 0
+        return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
+
+    @staticmethod
+    def _rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
+        return capped_ranks(np.floor(q * (counts - 1.0)), counts)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
+
+    low: NDArray[np.int64]
+    negative: Packed
+    zero: NDArray[np.int64]
+    positive: Packed
+    high: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, states: pa.StructArray, field: Buckets) -> Parts:
+        """Show what states count; raises ``OverflowError`` if a count grew beyond int64."""
+        positive, negative = (field.packed(states, sign) for sign in ("positive", "negative"))
+        high, low, zero = (whole_numbers(states, f) for f in ("positive_infinity", "negative_infinity", "zero"))
+        counts = low
+        for part in (negative.totals, zero, positive.totals, high):
+            counts = counts + part
+            if (counts < 0).any():
+                positive.check()
+                negative.check()
+                raise OverflowError("a count grew beyond int64")
+        return cls(low, negative, zero, positive, high, counts)
+
+
+def whole_numbers(states: pa.StructArray, name: str) -> NDArray[np.int64]:
+    """Read a field of counts."""
+    numbers: NDArray[np.int64] = states.field(name).to_numpy()
+    return numbers
+
+
+def finite_floats(column: pa.Array) -> Floats:
+    """Read finite bounds; null is 0, an infinity the largest double, so that clipping works."""
+    bounds: Floats = np.nan_to_num(pc.fill_null(column, 0.0).to_numpy())
+    return bounds

@@ -1,0 +1,97 @@
+"""Base-2 exponential buckets, as OpenTelemetry and Prometheus have them: magnitudes to whole-number keys and back.
+
+At scale s, bucket k holds ``(2^(k / 2^s), 2^((k + 1) / 2^s)]``. Two neighbours, 2k and 2k + 1, are one bucket of the
+scale below, so that keys of the finest scale give those of any other by shifting them to the right.
+
+A key is found by comparing exactly: where a rounded logarithm comes near an edge, which is a power of two by a fraction
+and so never a double but for the powers of two themselves, sixty digits decide.
+
+Source: the data model of OpenTelemetry's metrics, "ExponentialHistogram".
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.histograms.exponential import exp2
+
+Whole = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+FINEST, COARSEST = 20, -11  # at the finest, keys of all doubles lie within ±1.13e9; at the coarsest, there are two
+REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale
+
+_STEPS = 1 << FINEST  # from one power of two to the next
+_NEAR = 1e-7  # of a step: a logarithm within 8 units in the last place is off by 1e-9 of one
+
+
+def finest_keys(sizes: Floats) -> Whole:
+    """Find the bucket of each magnitude, above 0 and finite, at the finest scale.
+
+    >>> (finest_keys(np.array([1.0, 1.5, 2.0, 2.1])) >> FINEST).tolist()
+    [-1, 0, 0, 1]
+    """
+    mantissas, exponents = np.frexp(sizes)
+    mantissas *= 2.0  # from 1 to below 2
+    steps = np.log2(mantissas) * _STEPS
+    keys: Whole = np.floor(steps).astype(np.int64)
+    nearest = np.rint(steps)
+    near = np.flatnonzero(np.abs(steps - nearest) <= _NEAR)
+    if len(near):
+        unique, first, places = np.unique(mantissas[near], return_index=True, return_inverse=True)
+        edges = nearest[near][first].astype(np.int64).tolist()
+        below = [edge - (not _is_above(one, edge)) for one, edge in zip(unique.tolist(), edges, strict=True)]
+        keys[near] = np.array(below, np.int64)[places]
+    keys += (exponents.astype(np.int64) - 1) * _STEPS
+    return keys
+
+
+def _is_above(mantissa: float, step: int) -> bool:
+    """Say whether a number from 1 to 2 is above 2^(step / steps)."""
+    with localcontext() as context:
+        context.prec = 60
+        return Decimal(mantissa) > Decimal(2) ** (Decimal(step) / _STEPS)
+
+
+def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, most: int) -> Whole:
+    """Find by how much keys are shifted until each range of them, of one sign, has at most so many.
+
+    Parameters
+    ----------
+    lows, highs : lists of arrays, shape (n,)
+        The lowest and highest key of each sign at the finest scale; an empty range has a lower highest one.
+    shifts : array, shape (n,)
+        By which they are shifted at least.
+    most : int
+
+    Returns
+    -------
+    array, shape (n,)
+    """
+    fitting = shifts.copy()
+    for _ in range(FINEST - COARSEST):
+        spans = [(high >> fitting) - (low >> fitting) for low, high in zip(lows, highs, strict=True)]
+        wide = np.maximum(*spans) >= most
+        if not wide.any():
+            break
+        fitting += wide
+    return fitting
+
+
+def values_of(keys: Whole, scales: Whole) -> Floats:
+    """Return the value that stands for each bucket of a scale, within `accuracy_of` it of all that the bucket holds."""
+    width: Floats = np.exp2(-scales.astype(np.float64))  # exact: a power of two
+    low: Floats = keys * width
+    up = np.where(low < -900.0, 100.0, 0.0)  # keeps small ones from being rounded twice
+    factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
+    values: Floats = np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
+    return values
+
+
+def accuracy_of(scales: Whole) -> Floats:
+    """Return the relative error of a bucket's value: ``(b - 1) / (b + 1)`` for ``b = 2^(2^-scale)``."""
+    inverse = exp2(-np.minimum(np.exp2(-scales.astype(np.float64)), 1100.0))
+    return (1.0 - inverse) / (1.0 + inverse)
