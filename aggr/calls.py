@@ -42,8 +42,7 @@ _OWN = (
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
     *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles, Frequent),
     *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
-    *(SumDistinct, AvgDistinct, M4, Candlestick, DecayedSum, DecayedAvg, DecayedCount),
-    *(M4, Candlestick, Exponential, DecayedSum, DecayedAvg, DecayedCount),
+    *(SumDistinct, AvgDistinct, M4, Candlestick, Exponential, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )
 register_own(*_OWN)

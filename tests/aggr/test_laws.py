@@ -91,8 +91,7 @@ def source_of(function: Function, kind: pa.DataType):
             return small.cast(kind)
 
         return whole
-    if function.name in ("sum", "sum_distinct", "avg", "var", "stdev", "dds", "range") and (
-    if function.name in ("sum", "avg", "var", "stdev", "dds", "exponential", "range") and (
+    if function.name in ("sum", "sum_distinct", "avg", "var", "stdev", "dds", "exponential", "range") and (
         pa.types.is_integer(kind) or pa.types.is_decimal(kind)
     ):
 

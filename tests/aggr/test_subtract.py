@@ -54,10 +54,6 @@ def test_what_is_left_has_the_bits_of_its_rows(name):
 
 @pytest.mark.parametrize("function", FIXED, ids=repr)
 def test_what_does_not_tell_what_is_left_is_refused_by_name(function):
-    kinds = {role: pa.timestamp("us") if role == "time" else pa.int64() for role in function.inputs}
-    one = next(kind for kind in (pa.bool_(), pa.int64()) if function.takes.allows(kind))
-    dtype = pa.struct(kinds) if len(kinds) > 1 else one
-    state = function.zero(1, dtype)
     plain = next(kind for kind in (pa.int64(), pa.bool_()) if function.takes.allows(kind))
     kinds = {role: pa.timestamp("us") if role == "time" else plain for role in function.inputs}
     state = function.zero(1, pa.struct(kinds) if len(kinds) > 1 else plain)
