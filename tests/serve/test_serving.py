@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -167,9 +169,26 @@ def test_what_is_beyond_the_limits_is_refused_before_it_is_read(folder, tmp_path
         assert server.query(store="web", per="1m", within="2024-05-01T10:00,2024-05-01T10:30").status == 200
 
 
+SLOW = " or ".join(f"concat(host, '{i}') = lower(upper('{i}'))" for i in range(4000))
+
+
+def test_it_stops_while_it_computes(folder, tmp_path):
+    with serving(tmp_path, folder / "web") as server:
+        body = json.dumps({"store": "web", "per": "1m", "where": SLOW})
+        thread = threading.Thread(target=lambda: suppressed(lambda: server.ask("/v1/query", body)))
+        thread.start()
+        time.sleep(0.5)
+        assert server.stop() == 0
+        thread.join()
+
+
+def suppressed(ask):
+    with suppress(ConnectionError, http.client.HTTPException):
+        ask()
+
+
 def test_what_takes_too_long_is_given_up_and_the_next_one_is_answered(folder, tmp_path):
-    slow = " or ".join(f"concat(host, '{i}') = lower(upper('{i}'))" for i in range(4000))
-    body = json.dumps({"store": "web", "per": "1m", "where": slow})
+    body = json.dumps({"store": "web", "per": "1m", "where": SLOW})
     with serving(tmp_path, folder / "web", "--max-seconds", "1", "--max-queries", "1") as server:
         assert server.query(store="web", per="1h").status in (200, 503)
         answers = []

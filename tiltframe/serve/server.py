@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -48,8 +49,9 @@ def run(
         }
     )
     uvicorn.Server(config).run(sockets=[listening])
-    pool.close()
     LOG.info({"message": "stopped"})
+    if pool.close():
+        os._exit(0)  # Python would wait for the threads; nobody does for what they compute, and commits are whole
 
 
 def _listening(host: str, port: int) -> socket.socket:
