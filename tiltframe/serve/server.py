@@ -58,9 +58,7 @@ def _listening(host: str, port: int) -> socket.socket:
     """Listen at an address, by a socket whose protocol is named: asyncio sends small answers at once by such alone."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
+        listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ValueError(f"cannot listen at {host}:{port}: {because(error)}") from None
-    return listening
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())
