@@ -83,7 +83,7 @@ PATHS = [
 RAW = [
     b"GET /\r\n\r\n",
     b"nonsense\r\n\r\n",
-    b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    b"GET /nothing HTTP/9.9\r\nHost: localhost\r\n\r\n",
     b"GET / HTTP/1.1\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header: x\r\n\r\n",

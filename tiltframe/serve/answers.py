@@ -111,8 +111,9 @@ class Answers:
                 raise Refused(503, "this was given up, for it took too long")  # to nobody: the pool has said so
         begun = _Begun(headers, question.form, bytes(body))
         with self._lock:
+            others = self._kept.pop(tag, None)  # of a thread that was asked the same meanwhile
             self._kept[tag] = begun
-            self._bytes += len(body)
+            self._bytes += len(body) - (len(others.body) if others else 0)
             while self._bytes > _KEPT:
                 self._bytes -= len(self._kept.popitem(last=False)[1].body)
         return begun

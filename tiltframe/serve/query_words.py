@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.datastructures import QueryParams
 
-from aggr.arguments import nearest, shown
+from aggr.arguments import shown
 from tiltframe.store import Query
 from tiltframe.text.measures import asked_measures
 
@@ -31,8 +31,6 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):
         given = params.getlist(word)
-        if word not in WORDS:
-            raise ValueError(f"a query has no {shown(word)}; {nearest(word, WORDS)}")
         if word in MANY:
             members[word] = [text for text in given if text]
         elif len(given) > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Sequence
@@ -48,13 +49,16 @@ def run(
         }
     )
     uvicorn.Server(config).run(sockets=[listening])
-    pool.close()
     LOG.info({"message": "stopped"})
+    if pool.close():
+        os._exit(0)  # Python would wait for the threads; nobody does for what they compute, and commits are whole
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    """Listen at an address, by a socket whose protocol is named: asyncio sends small answers at once by such alone."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
     except OSError as error:
         raise ValueError(f"cannot listen at {host}:{port}: {because(error)}") from None
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())

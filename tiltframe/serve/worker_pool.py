@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
 
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.limits import Limits
@@ -21,6 +21,7 @@ class WorkerPool:
         """Start no thread yet."""
         self._limits = limits
         self._threads = ThreadPoolExecutor(limits.queries, "query")
+        self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a thread, for so long as a query may take; raises `Refused` after that.
@@ -28,6 +29,8 @@ class WorkerPool:
         A thread cannot be stopped: it ends what it is at, and until then others wait for it.
         """
         future = self._threads.submit(function, *args, **kwargs)
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
         seconds = self._limits.seconds
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
@@ -43,6 +46,7 @@ class WorkerPool:
                 f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows",
             ) from None
 
-    def close(self) -> None:
-        """Begin nothing more."""
+    def close(self) -> bool:
+        """Begin nothing more; say whether a thread is still at something."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        return bool(self._begun)
