@@ -306,6 +306,33 @@ def test_every_level_is_named(world):
     assert FRAME.levels[0].name == "10s"
 
 
+def test_steps_are_answered_as_moments_are(world):
+    server, _ = world
+    query = "max_over_time(sum(increase(requests_total[1m]))[150s:1m]) / count_over_time(sum(mean)[150s:1m])"
+    (steps,) = server.query_range(query, BEGIN + 5400, BEGIN + 5520, 15).by_labels().values()
+    assert len(steps) == 9
+    for at, value in steps.items():
+        assert list(server.query(query, at).by_labels().values()) == [{at: value}]
+
+
+def test_only_what_is_selected_or_compared_keeps_its_name(world):
+    server, _ = world
+    kept = {"mean", "mean > 0", "0 < mean", "mean >= ignoring (other) mean", "topk(1, mean)", "(mean)"}
+    dropped = {
+        "mean * 1",
+        "1 + mean",
+        "-mean",
+        "mean > bool 0",
+        "mean + mean",
+        "mean == on (host, code) mean",
+        "avg(mean)",
+    }
+    for query in kept | dropped | {"avg_over_time(mean[1m])", "avg_over_time(mean[5m:1m])", "histogram_count(latency)"}:
+        series = server.query(query, _AT).by_labels()
+        assert series
+        assert {"__name__" in dict(labels) for labels in series} == {query in kept}, query
+
+
 def test_histograms_are_native():
     """Each bucket counts the values that lie in it, counted naively; the whole is the sum of its buckets."""
     rng = np.random.default_rng(3)
@@ -337,6 +364,7 @@ def test_histograms_are_native():
         ((at, first),) = rate["histograms"]
         assert (at, float(first["count"])) == (BEGIN + 60, len(x) / 60)
         assert first["sum"] == "NaN"  # hdr keeps none
+        assert sum(float(each[3]) for each in first["buckets"]) == pytest.approx(len(x) / 60)
         (alone,) = server.query("x[1m]", BEGIN + 60).data["result"]
         assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
 
