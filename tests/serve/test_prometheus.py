@@ -315,6 +315,13 @@ def test_steps_are_answered_as_moments_are(world):
         assert list(server.query(query, at).by_labels().values()) == [{at: value}]
 
 
+def test_a_label_that_no_key_has_is_absent(world):
+    server, _ = world
+    every = server.query("mean", _AT).by_labels()
+    for matchers, found in (('nothing=""', every), ('nothing!="x"', every), ('nothing="x"', {}), ('nothing=~".+"', {})):
+        assert server.query(f"mean{{{matchers}}}", _AT).by_labels() == found
+
+
 def test_only_what_is_selected_or_compared_keeps_its_name(world):
     server, _ = world
     kept = {"mean", "mean > 0", "0 < mean", "mean >= ignoring (other) mean", "topk(1, mean)", "(mean)"}
