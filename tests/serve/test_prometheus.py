@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -400,3 +402,29 @@ def test_the_dashboard_and_the_alerts_are_answered():
         for query in asked:
             assert server.query_range(query, BEGIN + 3600, BEGIN + 7200, 60).by_labels(), query
     assert len(asked) == 5
+
+
+def test_mangled_queries_are_answered_or_refused(world):
+    """Pieces of queries put together at random: an answer, or a sentence in Prometheus' form."""
+    server, _ = world
+    rng = random.Random(int(os.environ.get("TILTFRAME_SEED", 5)))
+    queries = [
+        *bad.UNANSWERED,
+        *json.loads(ANSWERS.read_text()),
+        "latency",
+        "{host='a'}",
+        "topk(NaN, mean)",
+        "rate(bytes[5m])",
+    ]
+    pieces = [piece for query in queries for piece in re.findall(r"\w+|\W", query)]
+    for _ in range(int(os.environ.get("TRIALS", 150))):
+        words = re.findall(r"\w+|\W", rng.choice(queries))
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(words))
+            words[at : at + rng.randrange(3)] = rng.choices(pieces, k=rng.randrange(3))
+            words = words or ["mean"]
+        query = "".join(words)
+        answers = server.query(query, _AT), server.query_range(query, _AT - 600, _AT, 300)
+        for answer in answers:
+            if answer.status != 200:
+                _check_failure(answer, None, "")
