@@ -42,6 +42,8 @@ QUERIES = [  # at moments that windows end at
     'increase(requests_total{code="500"}[1h]) / ignoring (code) increase(requests_total{code="200"}[1h])',
     'increase(requests_total{code="500"}[1h]) / on (host) increase(requests_total{code="200"}[1h])',
     "increase(requests_total[1h]) > 100",
+    "topk(1, increase(requests_total[1h]) < 100)",
+    "max(increase(requests_total[1h]) < 100)",
     "increase(requests_total[1h]) > bool 100",
     "100 < increase(requests_total[1h])",
     'increase(requests_total{code="404"}[1h]) > ignoring (code) increase(requests_total{code="500"}[1h])',

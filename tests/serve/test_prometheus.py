@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import random
 import re
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from urllib.parse import urlencode
@@ -306,6 +309,40 @@ def test_every_level_is_named(world):
     assert FRAME.levels[0].name == "10s"
 
 
+def test_steps_are_answered_as_moments_are(world):
+    server, _ = world
+    query = "max_over_time(sum(increase(requests_total[1m]))[150s:1m]) / count_over_time(sum(mean)[150s:1m])"
+    (steps,) = server.query_range(query, BEGIN + 5400, BEGIN + 5520, 15).by_labels().values()
+    assert len(steps) == 9
+    for at, value in steps.items():
+        assert list(server.query(query, at).by_labels().values()) == [{at: value}]
+
+
+def test_a_label_that_no_key_has_is_absent(world):
+    server, _ = world
+    every = server.query("mean", _AT).by_labels()
+    for matchers, found in (('nothing=""', every), ('nothing!="x"', every), ('nothing="x"', {}), ('nothing=~".+"', {})):
+        assert server.query(f"mean{{{matchers}}}", _AT).by_labels() == found
+
+
+def test_only_what_is_selected_or_compared_keeps_its_name(world):
+    server, _ = world
+    kept = {"mean", "mean > 0", "0 < mean", "mean >= ignoring (other) mean", "topk(1, mean)", "(mean)"}
+    dropped = {
+        "mean * 1",
+        "1 + mean",
+        "-mean",
+        "mean > bool 0",
+        "mean + mean",
+        "mean == on (host, code) mean",
+        "avg(mean)",
+    }
+    for query in kept | dropped | {"avg_over_time(mean[1m])", "avg_over_time(mean[5m:1m])", "histogram_count(latency)"}:
+        series = server.query(query, _AT).by_labels()
+        assert series
+        assert {"__name__" in dict(labels) for labels in series} == {query in kept}, query
+
+
 def test_histograms_are_native():
     """Each bucket counts the values that lie in it, counted naively; the whole is the sum of its buckets."""
     rng = np.random.default_rng(3)
@@ -337,6 +374,7 @@ def test_histograms_are_native():
         ((at, first),) = rate["histograms"]
         assert (at, float(first["count"])) == (BEGIN + 60, len(x) / 60)
         assert first["sum"] == "NaN"  # hdr keeps none
+        assert sum(float(each[3]) for each in first["buckets"]) == pytest.approx(len(x) / 60)
         (alone,) = server.query("x[1m]", BEGIN + 60).data["result"]
         assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
 
@@ -365,3 +403,44 @@ def test_the_dashboard_and_the_alerts_are_answered():
         for query in asked:
             assert server.query_range(query, BEGIN + 3600, BEGIN + 7200, 60).by_labels(), query
     assert len(asked) == 5
+
+
+def drawn(rng, depth=3):
+    """Draw an expression: of parts that are answered, and of some that are not."""
+    metric = rng.choice(["mean", "bytes", "requests_total", "latency", "rounded", "spread", "nothing", "latency_sum"])
+    metric += rng.choice(["", "", '{host="a"}', '{code=~"4..|200"}', '{quantile="0.5"}', '{host!=""}'])
+    span, q = rng.choice(["30s", "1m", "10m", "1h", "7s"]), rng.choice(["0.5", "2", "-1", "NaN", "mean"])
+    if depth == 0:
+        return rng.choice([metric, metric, f"{metric} offset {span}", "1", "-0.5", f"{metric}[{span}]", '"text"'])
+    inner, other = drawn(rng, depth - 1), drawn(rng, depth - 1)
+    over = rng.choice(
+        ["rate", "increase", *(f"{part}_over_time" for part in ("sum", "min", "max", "avg", "count", "last"))]
+    )
+    grouping = rng.choice(["", " by (host)", " without (code)", " by ()"])
+    operator = rng.choice(["+", "/", "^", "%", "> bool", "==", "<= on (host)", "* ignoring (code)", "and"])
+    return rng.choice(
+        [
+            f"{over}({metric}[{span}])",
+            f"{over}({inner}[{span}:{rng.choice(['10s', '1m', '7s'])}])",
+            f"quantile_over_time({q}, {metric}[{span}])",
+            f"histogram_{rng.choice(['count', 'sum', 'avg'])}({inner})",
+            f"histogram_quantile({q}, {inner})",
+            f"{rng.choice(['sum', 'min', 'max', 'avg', 'count', 'stddev'])}{grouping} ({inner})",
+            f"{rng.choice(['topk', 'bottomk', 'quantile'])}{grouping} ({q}, {inner})",
+            f"{inner} {operator} {other}",
+            f"-({inner})",
+        ]
+    )
+
+
+def test_drawn_queries_are_answered_or_refused(world):
+    """Whatever is asked: an answer, at one moment and over steps, or a sentence in Prometheus' form."""
+    server, _ = world
+    rng, statuses = random.Random(int(os.environ.get("TILTFRAME_SEED", 5))), Counter()
+    for _ in range(int(os.environ.get("TRIALS", 150))):
+        query = drawn(rng, rng.randrange(4))
+        for answer in (server.query(query, _AT), server.query_range(query, _AT - 600, _AT, 300)):
+            statuses[answer.status] += 1
+            if answer.status != 200:
+                _check_failure(answer, None, "")
+    assert min(statuses[200], statuses[400], statuses[422]) > statuses.total() / 20, statuses

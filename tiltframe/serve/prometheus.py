@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import parse_qs
 
 import numpy as np
@@ -18,21 +18,31 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
+from tiltframe.serve.errors import sentence_of
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import label_names, label_values, series_of
-from tiltframe.serve.promql.errors import BadData, OutOfTime, PromQLError
+from tiltframe.serve.promql.errors import BadData, OutOfTime, Unanswerable
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
 
-T = TypeVar("T")
 Form = Mapping[str, list[str]]
 
 MOST_POINTS = 11_000  # of a series, as in Prometheus
 _MOST_BYTES = 1 << 20
 _API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
+_ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, int], ...] = (
+    (UnreachableStore, "unavailable", 503),
+    (StoreError, "internal", 500),
+    (HTTPException, OutOfTime.kind, OutOfTime.status),  # of who runs the answer
+    (
+        (ValueError, OverflowError),
+        Unanswerable.kind,
+        Unanswerable.status,
+    ),  # of a store, and those of PromQL by their own
+)
 _EMPTY = {
     "rules": {"groups": []},
     "alerts": {"alerts": []},
@@ -172,19 +182,12 @@ def _endpoint(
         try:
             form = await _form(request)
             return Response(await run(answer, form), media_type="application/json")
-        except PromQLError as error:
-            kind, status, sentence = error.kind, error.status, str(error)
-        except RecursionError:
-            kind, status, sentence = BadData.kind, BadData.status, "the expression is nested too deeply"
-        except UnreachableStore as error:
-            kind, status, sentence = "unavailable", 503, str(error)
-        except StoreError as error:
-            kind, status, sentence = "internal", 500, str(error)
-        except HTTPException as error:  # of who runs the answer
-            kind, status, sentence = OutOfTime.kind, error.status_code, error.detail
-        except (ValueError, OverflowError) as error:  # of a store: what it cannot be asked
-            kind, status, sentence = "execution", 422, str(error)
-        return Response(response.failure(kind, sentence), status, media_type="application/json")
+        except Exception as error:
+            for errors, kind, status in _ERRORS:
+                if isinstance(error, errors):
+                    body = response.failure(getattr(error, "kind", kind), sentence_of(error))
+                    return Response(body, getattr(error, "status", status), media_type="application/json")
+            raise
 
     return respond
 

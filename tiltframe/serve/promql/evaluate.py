@@ -15,7 +15,7 @@ from aggr.arguments import shown
 from aggr.asked_quantiles import label
 from tiltframe.serve.promql.aggregate import AGGREGATIONS, RANKED, aggregated, quantile, ranked
 from tiltframe.serve.promql.cells import States, Vector
-from tiltframe.serve.promql.errors import Unanswerable
+from tiltframe.serve.promql.errors import BadData, Unanswerable
 from tiltframe.serve.promql.functions import (
     COUNTING,
     HISTOGRAM_FUNCTIONS,
@@ -44,7 +44,10 @@ def evaluate(node: Expression, evaluation: Evaluation) -> Value:
     Raises `Unanswerable` for what is no merge of states, `OutOfTime` after the deadline.
     """
     evaluation.check()
-    return _NODES[type(node)](node, evaluation)
+    try:
+        return _NODES[type(node)](node, evaluation)
+    except RecursionError:
+        raise BadData("the expression is nested too deeply; take it apart") from None
 
 
 def _numbers(node: Expression, evaluation: Evaluation) -> Scalar | Vector:
