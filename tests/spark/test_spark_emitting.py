@@ -67,6 +67,13 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     ]
 
 
+def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
+    cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--emit", "on_update", "--where", "host = 'b'"])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    last = {(row["level"], row["host"]): row["n"] for row in sorted(rows, key=lambda row: row["revision"])}
+    assert last == {("1m", "b"): 2, ("1h", "b"): 2}
+
+
 @pytest.mark.parametrize(("given", "shards"), [([], 2), (["--shards", "3"], 3)])
 def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, given, shards):
     """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
