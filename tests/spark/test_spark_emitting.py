@@ -79,7 +79,8 @@ def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arr
     """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
     name, folder = "spark.sql.shuffle.partitions", tmp_path / "checkpoint"
     before = spark.conf.get(name)
-    command = ["stream", str(arrived), *SOURCE, *OF_COMMAND, "--arrival", "--time", "came", "--state", str(folder)]
+    of_arrival = [{"ts": "came"}.get(word, word) for word in OF_COMMAND]
+    command = ["stream", str(arrived), *SOURCE, *of_arrival, "--arrival", "--state", str(folder)]
     command += ["--emit", "on_update"]
     try:
         spark.conf.unset(name)
@@ -119,7 +120,8 @@ def test_progress_before_the_first_batch_is_of_no_rows(spark, arrived, tmp_path)
 def test_a_watermark_needs_timestamps(spark, arrived, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        cli.main(["stream", str(arrived), "--spark", *OF_COMMAND, "--format", "parquet", "--time", "host"])
+        of_text = [{"ts": "host"}.get(word, word) for word in OF_COMMAND]
+        cli.main(["stream", str(arrived), "--spark", *of_text, "--format", "parquet"])
     assert "'host' is of type string" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
