@@ -119,8 +119,8 @@ def test_progress_before_the_first_batch_is_of_no_rows(spark, arrived, tmp_path)
 
 def test_a_watermark_needs_timestamps(spark, arrived, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    of_text = [{"ts": "host"}.get(word, word) for word in OF_COMMAND]
     with pytest.raises(SystemExit):
-        of_text = [{"ts": "host"}.get(word, word) for word in OF_COMMAND]
         cli.main(["stream", str(arrived), "--spark", *of_text, "--format", "parquet"])
     assert "'host' is of type string" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
