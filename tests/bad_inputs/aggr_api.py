@@ -59,6 +59,12 @@ BAD_STATES = {
 BAD_RANKS = {**not_text(), "empty": "", "upper case": "JAVA", "the rule of numpy": "lower"}
 PATHS = {**not_text("function", "class"), **nameless()}
 
+DESCRIPTIONS = {
+    "nothing": {}, "none": None, "a number": 5, "a list": ["sum"], "another name for the function": {"name": "sum"},
+    "no column": {"function": "sum"}, "a number as column": {"function": "sum", "column": 5}, "a dict as function": {"function": {}},
+    "parameters of a number": {"function": "dds", "column": "x", "parameters": 5},
+}  # fmt: skip
+
 
 def weighed(values):
     rows = ROWS.append_column("w", pa.array(values))
@@ -88,6 +94,7 @@ CASES = [
     *each("write_histogram_log(intervals)", not_tables("no columns", "other columns"), lambda w, v: write_histogram_log(w.new, v, Hdr()), "intervals"),
     *(Bad(f"write_histogram_log(intervals) = {k}", lambda w, v=v: write_histogram_log(w.new, v, Hdr()), ("column|states|tag|digits",)) for k, v in BAD_COLUMNS.items()),
     *each("write_histogram_log(ratio)", {"none": None, "text": "1", "true": True, "zero": 0, "negative": -1.5, "nan": float("nan")}, lambda w, v: write_histogram_log(w.new, INTERVALS, Hdr(), v), "max_value_unit_ratio"),
+    *each("from_description(described)", DESCRIPTIONS, lambda w, v: aggr.from_description(v)),
     *each("subtract(states)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(v, INTERVALS), "states"),
     *each("subtract(gone)", not_tables("no columns", "other columns"), lambda w, v: aggr.subtract(INTERVALS, v), "gone|columns"),
     *each("rollup_states(data)", not_tables("no columns", "other columns"), lambda w, v: rollup_states(v, FRAME), "data", "Table"),

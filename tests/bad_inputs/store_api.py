@@ -219,6 +219,8 @@ OTHER_LEVEL = STATES.set_column(0, "level", pa.array(["7s"] * len(STATES)))
 STORES = [("", lambda w: w.store), ("fresh ", lambda w: w.fresh)]
 
 CASES = [
+    Bad("query(per) = one twice", lambda w: w.store.query(per=["1m", "1m"]), ("1m", "twice")),
+    Bad("query(per) = one twice by two names", lambda w: w.store.query(per=["1m", "60s"]), ("twice|same",)),
     *each("FrameStore(uri)", BAD_PLACES, lambda w, v: FrameStore(v)),
     *each("FrameStore(uri, frame)", BAD_PLACES, lambda w, v: FrameStore(v, FRAME).append(w.states, "t", 0)),
     Bad("FrameStore(uri) = nothing there", lambda w: FrameStore(w.new), ("there is no store", "new")),

@@ -117,6 +117,24 @@ def test_code_in_the_reference_stands_in_blocks(module):
         assert indented or not re.match(r"(import|from) \w|\w+\.\w+\(", paragraph), paragraph
 
 
+def test_columns_of_the_site_shrink_before_text_is_cut():
+    """Of windows of 1280 to 1440 px, too; what does not fit scrolls in itself."""
+    style = (DOCS / "_static" / "site.css").read_text()
+    rules = [
+        (selector.strip(), body)
+        for selectors, body in re.findall(r"^([^@{}\n/]+)\{([^{}]*)\}", style, flags=re.M)
+        for selector in selectors.split(",")
+    ]
+    for column in (".content", ".main", ".page"):
+        assert any(selector == column and "min-width: 0" in body for selector, body in rules), column
+    (content,) = (body for selector, body in rules if selector == ".content")
+    width, padding = (float(re.search(rf"{name}:[^;]*?([\d.]+)em", content)[1]) for name in ("width", "padding"))
+    assert "box-sizing: border-box" in content
+    (block,) = (body for selector, body in rules if selector == "article pre")
+    letter = 0.61 * float(re.search(r"font-size: ([\d.]+)em", block)[1])  # a monospaced one's width, of its size
+    assert 100 * letter < width - 2 * padding
+
+
 def rows_of_figures():
     """Read the tables of the page of figures: the first cell, without marks, and the numbers of the others."""
     for line in FIGURES.splitlines():

@@ -67,12 +67,20 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     ]
 
 
+def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
+    cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--emit", "on_update", "--where", "host = 'b'"])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    last = {(row["level"], row["host"]): row["n"] for row in sorted(rows, key=lambda row: row["revision"])}
+    assert last == {("1m", "b"): 2, ("1h", "b"): 2}
+
+
 @pytest.mark.parametrize(("given", "shards"), [([], 2), (["--shards", "3"], 3)])
 def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, given, shards):
     """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
     name, folder = "spark.sql.shuffle.partitions", tmp_path / "checkpoint"
     before = spark.conf.get(name)
-    command = ["stream", str(arrived), *SOURCE, *OF_COMMAND, "--arrival", "--time", "came", "--state", str(folder)]
+    of_arrival = [{"ts": "came"}.get(word, word) for word in OF_COMMAND]
+    command = ["stream", str(arrived), *SOURCE, *of_arrival, "--arrival", "--state", str(folder)]
     command += ["--emit", "on_update"]
     try:
         spark.conf.unset(name)
@@ -111,8 +119,9 @@ def test_progress_before_the_first_batch_is_of_no_rows(spark, arrived, tmp_path)
 
 def test_a_watermark_needs_timestamps(spark, arrived, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    of_text = [{"ts": "host"}.get(word, word) for word in OF_COMMAND]
     with pytest.raises(SystemExit):
-        cli.main(["stream", str(arrived), "--spark", *OF_COMMAND, "--format", "parquet", "--time", "host"])
+        cli.main(["stream", str(arrived), "--spark", *of_text, "--format", "parquet"])
     assert "'host' is of type string" in " ".join(capsys.readouterr().err.split())
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 

@@ -191,7 +191,7 @@ def test_what_fails_in_a_task_is_one_sentence(spark, rows, tmp_path):
         su.rollup_into(df.selectExpr("ts", "-abs(i) - 1 AS i"), FrameStore(tmp_path / "hdr", hdr), "w", 1)
 
 
-def reader(store: FrameStore, per: str, rows_per_task: int = 100, **asked) -> TiltframeReader:
+def reader(store: FrameStore, per: str | None, rows_per_task: int = 100, **asked) -> TiltframeReader:
     options = to_options(store.uri, Query(per, **asked), None, rows_per_task=rows_per_task)
     query, rows = from_options(options)
     return TiltframeReader(query, query.schema, rows)
@@ -229,6 +229,10 @@ QUESTIONS = {
     "filled": {"per": "1h", "fill": True, "keys": ["host"]},
     "measures": {"per": "1h", "measures": ["rows"]},
     "new measures": {"per": "1h", "measures": {"q": aggr.dds("x", [0.25]), "n": aggr.count()}},
+    "another zone": {"per": "1d", "timezone": "Asia/Kathmandu"},
+    "another zone within": {"per": "1h", "timezone": "Europe/Berlin", "within": HOURS},
+    "points": {"per": None, "points": 40},
+    "points within": {"per": None, "points": 40, "within": HOURS, "keys": []},
 }
 
 

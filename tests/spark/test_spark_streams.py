@@ -234,7 +234,7 @@ def installed(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "entry_points", found)
 
 
-COMMAND = "stream --spark --time ts --key host --measure n=count() --levels 1m,1h"
+COMMAND = "stream --spark --key host --measure n=count() --levels 1m,1h"
 
 
 @pytest.mark.slow
@@ -242,6 +242,7 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
     cli.main(
         [
             *COMMAND.split(),
+            *("--time", "ts"),
             *f"{stream.folder}/rows --format parquet --option maxFilesPerTrigger=2 --once".split(),
             *f"--store {stream.folder}/counts --state {stream.folder}/counted".split(),
         ]
@@ -258,6 +259,10 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
         ("--format rate --store s", "keeps a checkpoint of how far it is: give --state FOLDER"),
         ("--format rate --stream s", "--stream has no meaning with --spark without --store"),
         ("--format rate --dropped s", "--dropped has no meaning with --spark without --store"),
+        ("--format rate --type host=text", "the source reads them; say it by the source's own --option KEY=VALUE"),
+        ("--format rate --delimiter ;", "--delimiter is of files that tiltframe reads"),
+        ("--format rate --null - --where host='a'", "--null is of files that tiltframe reads"),
+        ("--format rate --time ts=value/2", "--time computes 'ts', but with --spark it names a column of the source"),
         ("--format rate --emit periodic(1m) --once", "--once would not end with --emit periodic(1m)"),
         ("--format rate --emit never", "never"),
         ("--format rate --store s --state c --disorder 5s", "--disorder has no meaning with --spark and --store"),
@@ -267,5 +272,5 @@ def test_the_command_streams_any_source_into_a_store(stream, installed):
 def test_what_the_command_cannot_stream(options, said, installed, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
-        cli.main([*COMMAND.split(), *options.split()])
+        cli.main([*COMMAND.split(), *["--time", "ts"] * ("--time" not in options), *options.split()])
     assert said in capsys.readouterr().err

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
 import aggr
 from aggr.arrow.bit_equality import digest
@@ -22,6 +23,7 @@ from tests.bad_inputs.check import ACCIDENTS
 from tests.crash_processes import BEGIN, FRAME, rows
 from tests.fuzzing import inputs
 from tiltframe import FrameStore, StoreError, TiltFrame, rollup
+from tiltframe.store.backends.delta.log import one_line
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
@@ -470,3 +472,10 @@ def test_more_commits_than_a_checkpoint_of_delta_takes(tmp_path):
     assert not again.append(states, "first", 7)
     assert not again.append(states, "w", 104)
     assert sum(again.query("10s").column("n").to_pylist()) == 106 * 4
+
+
+def test_a_place_that_refuses_is_said_in_its_own_words():
+    """As S3 does without credentials, though not in its log."""
+    assert one_line(DeltaError("Kernel error -> Operation not supported: no credentials")) == (
+        "Operation not supported: no credentials"
+    )

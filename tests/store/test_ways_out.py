@@ -31,6 +31,7 @@ from tiltframe.streaming import OpenWindows
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 TRIALS = int(os.environ.get("TRIALS", 3))
 CASES = 25
+OF_A_JOB = 250  # cases of a trial on Spark, where a job takes its time whatever its rows
 
 LEVELS = [["1m", "1h"], ["15m", "1h", "1d"], ["1h", "1mo"], ["1d"], ["1d", "1w"], ["30m", "2h"], ["10s", "1q"]]
 OTHERS = [["hopping(2h, 30m)"], ["session(20m)"], ["1h", "all"], ["15m", "hopping(1h, 15m)", "1d"]]  # no store has them
@@ -144,10 +145,10 @@ def frame_of(draws: random.Random, levels: list[list[str]], names: set[str], lis
     return TiltFrame(draws.choice(levels), "ts", measures, ["case", *keys], draws.choice(ZONES))
 
 
-def rows_of(draws: random.Random, names: set[str]) -> pa.Table:
+def rows_of(draws: random.Random, names: set[str], cases: int) -> pa.Table:
     """Draw the rows of all cases, shuffled; each case has few values of each column, and so ties."""
     columns: dict[str, list] = {name: [] for name in ("case", "ts", *sorted(names))}
-    for case in range(CASES):
+    for case in range(cases):
         size, about = draws.randint(1, 14), draws.choice(MOMENTS).replace(tzinfo=dt.UTC)
         spread = draws.choice([1, 3600, 86_400 * 3])
         columns["case"] += [case] * size
@@ -214,12 +215,14 @@ def answers(table: pa.Table, expected: pa.Schema, frame: TiltFrame, level: str =
 class Trial:
     """A frame, its rows, and what is expected of each way."""
 
-    def __init__(self, number: object, levels: list[list[str]], names: set[str], lists: bool = True) -> None:
+    def __init__(
+        self, number: object, levels: list[list[str]], names: set[str], lists: bool = True, cases: int = CASES
+    ) -> None:
         self.name = f"seed {SEED}, trial {number}"
         self.draws = random.Random(f"{SEED} {number}")
         self.frame = frame_of(self.draws, levels, names, lists)
-        self.rows = rows_of(self.draws, names)
-        alone = [self.rows.filter(pc.equal(self.rows["case"], case)) for case in range(CASES)]
+        self.rows = rows_of(self.draws, names, cases)
+        alone = [self.rows.filter(pc.equal(self.rows["case"], case)) for case in range(cases)]
         results = pa.concat_tables([finish(rollup(rows, self.frame), self.frame, flat=True) for rows in alone])
         self.schema = results.schema
         self.columns = [
@@ -390,7 +393,7 @@ def test_spark(spark):
     import spark_udaf as su
 
     for number in range(TRIALS):
-        trial = Trial(f"spark {number}", LEVELS + OTHERS, set(TYPES) - NOT_IN_SPARK)
+        trial = Trial(f"spark {number}", LEVELS + OTHERS, set(TYPES) - NOT_IN_SPARK, cases=OF_A_JOB)
         df = spark.createDataFrame(trial.rows).repartition(trial.draws.randint(1, 3))
         df = df.withColumn("naive", df.naive.cast("timestamp_ntz"))
         trial.check("spark", su.finish(su.rollup(df, trial.frame), trial.frame).toArrow())

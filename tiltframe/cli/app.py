@@ -8,7 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
@@ -38,6 +38,10 @@ _LONGEST = 900  # letters of a message
 _MISTAKES = (ValueError, TypeError, OverflowError, aggr.UnknownFunction)
 
 
+class _ReaderHasGone(Exception):
+    """A broken pipe, which click would end with exit status 1."""
+
+
 class _Commands(click.Group):
     """The commands of this package, and those that installed packages add."""
 
@@ -51,6 +55,13 @@ class _Commands(click.Group):
         if own is None and (added := [point for point in _added() if point.name == cmd_name]):
             return _loaded(added[0])
         return own
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Invoke a command; that nobody reads on, as in ``| head -1``, is no mistake."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderHasGone from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -126,8 +137,8 @@ def main(args: list[str] | None = None) -> None:
             sys.stdout.flush()  # a full disk is noticed here
     except (KeyboardInterrupt, click.exceptions.Abort):
         _end(interrupted(), 130)
-    except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has gone
+    except (BrokenPipeError, _ReaderHasGone):
+        sys.stderr.close()
         sys.exit(0)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)

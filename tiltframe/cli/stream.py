@@ -165,8 +165,8 @@ def _run(
                     sink.settle(state, rows.notes)
                     safe = sink.copy()
                 show()
-        except Exception:
-            _save_first(safe, state, rows.notes)
+        except Exception as error:
+            _save_first(safe, state, rows.notes, told=not isinstance(error, BrokenPipeError))
             raise
         if state is None and not stopped:
             sink.close()
@@ -185,15 +185,16 @@ def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str |
         )
 
 
-def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any]) -> None:
+def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str, Any], told: bool) -> None:
     """Keep what had come before an error: the rows of whole batches and files."""
     if state is None:
-        if safe.windows.progress.rows:
+        if safe.windows.progress.rows and told:
             click.echo("tiltframe: open windows are lost by the error that follows: --state FILE keeps them", err=True)
         return
     with suppress(Exception):  # the error that counts is the first
         safe.settle(state, notes, ended=True)
-        click.echo(f"tiltframe: what came before the error that follows is kept in {state}", err=True)
+        if told:
+            click.echo(f"tiltframe: what came before the error that follows is kept in {state}", err=True)
 
 
 def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
