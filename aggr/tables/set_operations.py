@@ -1,4 +1,4 @@
-"""Set operations: what the values behind two columns of states of approx_count_distinct have in common, row by row.
+"""Set operations: what the values behind two columns of states of approx_count_distinct have in common, row by row::
 
     left     visitors of Monday       union          those of either day
     right    visitors of Tuesday      intersection   those of both

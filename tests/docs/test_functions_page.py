@@ -43,7 +43,7 @@ HEAD = """# Functions
 
 Every function that there is, written from what it declares by `python -m tests.docs.test_functions_page`. All of them
 merge exactly: any split of the rows, any order, any tree of merges gives the same bits. Null is skipped. The short
-table is in the [README](../README.md#functions); [a function of your own](how-to/your-own-function.md) is one of them
+table is in the README; [a function of your own](how-to/your-own-function.md) is one of them
 once it is registered.
 
 Bytes are those of one state in Arrow's memory, of 1, 100 and 1,000,000 rows: whole numbers of milliseconds, lognormal,
