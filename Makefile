@@ -19,7 +19,7 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 .venv-sail/.ready: pyproject.toml constraints.txt
 	@echo "there is no Java: setting up .venv-sail, with Sail in Spark's place …"
 	@$(PYTHON) -m venv .venv-sail
-	@grep -v '^pyspark' constraints.txt >.venv-sail/constraints.txt
+	@grep -v '^pyspark==' constraints.txt >.venv-sail/constraints.txt
 	@.venv-sail/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-sail/constraints.txt \
 	  --editable '.[demo-sail]'
 	@touch $@

@@ -39,7 +39,15 @@ def union(left: Column | str, right: Column | str) -> Column:
 def intersection(left: Column | str, right: Column | str) -> Column:
     """Keep the values that both columns of states have, as `aggr.tables.set_operations.intersection` does.
 
-    Parameters and what is returned are those of `union`; `bounds` tells the error, which grows as less is in common.
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of states
+        Null where either is null. `bounds` tells the error, which grows as less is in common.
     """
     return _operate("intersection", left, right)
 
@@ -47,7 +55,15 @@ def intersection(left: Column | str, right: Column | str) -> Column:
 def difference(left: Column | str, right: Column | str) -> Column:
     """Keep the values of one column of states that another has not, as `aggr.tables.set_operations.difference` does.
 
-    Parameters and what is returned are those of `union`.
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of states
+        Null where either is null.
     """
     return _operate("difference", left, right)
 

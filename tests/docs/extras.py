@@ -18,6 +18,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT, Mistake, copy_source, fresh_environment
 
 PAGE = ROOT / "docs" / "installing.md"
+WITHOUT_JAVA = ROOT / "docs" / "how-to" / "without-java.md"
 WHEELS = ROOT / "build" / "wheels"
 JOBS = 2
 
@@ -35,7 +36,7 @@ def collect_wheels() -> None:
     subprocess.run([sys.executable, "-m", "pip", "wheel", *options, *asked], check=True)
     without = (ROOT / "constraints.txt").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:  # Sail asks for an older client
-        constraints.write("\n".join(line for line in without if not line.startswith("pyspark")))
+        constraints.write("\n".join(line for line in without if not line.startswith("pyspark==")))
         constraints.flush()
         sail = ["--quiet", "--wheel-dir", WHEELS, "--find-links", WHEELS, "--constraint", constraints.name]
         subprocess.run([sys.executable, "-m", "pip", "wheel", *sail, f"{ROOT}[demo-sail]"], check=True)
@@ -72,6 +73,7 @@ def try_extra(name: str) -> str:
             ([python, str(tests / "installed.py")], folder),
             ([python, str(tests / "pages.py"), str(section)], folder),
             *(more if name == "sail" else []),
+            *([([python, str(tests / "pages.py"), str(WITHOUT_JAVA)], folder)] if name == "demo-sail" else []),
         ):
             done = subprocess.run(command, env=environment, cwd=where, capture_output=True, text=True, check=False)
             if done.returncode:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 NEED = {
     "tiltframe.cli": "click",
-    "tiltframe.serve": "starlette promql_parser",
+    "tiltframe.serve": "starlette uvicorn promql_parser",
     "tiltframe.store.backends.delta": "deltalake",
     "spark_udaf": "pyspark",
     "spark_udaf.demo": "click",

@@ -19,7 +19,7 @@ FOLLOW = ROOT / "tests" / "docs" / "pages.py"
 DOCS = ROOT / "docs"
 FIGURES = (DOCS / "benchmarks.md").read_text()
 RESULTS = ROOT / "benchmarks" / "results"
-NEED_A_NETWORK = {"object-storage.md", "clusters.md"}  # make pages follows them
+NEED_A_NETWORK = {"object-storage.md", "clusters.md", "without-java.md"}  # make pages, and make extras, follow them
 
 
 def follow(*pages):
