@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize
 from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import EXACT_TYPE
+from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import Floats
 from aggr.histograms.ragged import Ragged
+from aggr.state_checks import checked
 
 
 def derived(
@@ -83,6 +86,21 @@ def filled(
     if crossed.any():
         raise ValueError(f"message {np.flatnonzero(valid)[crossed][0]}: its min is above its max")
     return parts
+
+
+def check_fit(function: Function, states: pa.StructArray, rows: NDArray[np.intp]) -> None:
+    """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets; ``rows`` name states."""
+    if not _is_sound(function, states):
+        first = next(i for i in range(len(rows)) if not _is_sound(function, states.slice(i, 1)))
+        raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
+
+
+def _is_sound(function: Function, states: pa.StructArray) -> bool:
+    try:
+        checked(function, states)
+    except DamagedState:
+        return False
+    return True
 
 
 def _given(name: str, column: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:

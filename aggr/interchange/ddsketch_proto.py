@@ -22,7 +22,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
-from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
@@ -30,7 +29,7 @@ from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import Floats
-from aggr.interchange.bucket_summary import derived, filled
+from aggr.interchange.bucket_summary import check_fit, derived, filled
 from aggr.state_checks import checked
 
 Keys = Literal["upper", "lower"]
@@ -163,18 +162,8 @@ def from_dds_proto(
     parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none, **columns}
     states = function.pack(parts, len(rows))
     if sums is not None or mins is not None or maxs is not None:
-        for row in range(len(rows) if not _is_whole(function, states) else 0):
-            if not _is_whole(function, states.slice(row, 1)):
-                raise ValueError(f"message {rows[row]}: its sum, min or max does not fit its buckets")
+        check_fit(function, states, rows)
     return with_nulls(states, messages.is_valid())
-
-
-def _is_whole(function: Dds, states: pa.StructArray) -> bool:
-    try:
-        checked(function, states)
-    except DamagedState:
-        return False
-    return True
 
 
 def _shift(keys: Keys) -> int:

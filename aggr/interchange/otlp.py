@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.exact.rounding import quotient
 from aggr.exact.superaccumulator import Limbs
@@ -24,7 +23,7 @@ from aggr.functions.exponential import Exponential
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
 from aggr.histograms.exponential_mapping import COARSEST, FINEST, REACH, values_of
-from aggr.interchange.bucket_summary import derived, filled
+from aggr.interchange.bucket_summary import check_fit, derived, filled
 from aggr.state_checks import checked
 
 _SIGNS = ("positive", "negative")
@@ -143,9 +142,7 @@ def from_otlp(messages: pa.Array, function: Exponential) -> pa.StructArray:
     parts |= {"zero": pa.array(zero), "nan": none, "positive_infinity": none, "negative_infinity": none}
     parts["kept_scale"] = pa.array(scales.astype(np.int8))
     states = function.align(function.pack(parts, len(rows)), Groups.each(len(rows)))
-    for i in range(len(rows) if not _is_sound(function, states) else 0):
-        if not _is_sound(function, states.slice(i, 1)):
-            raise ValueError(f"message {rows[i]}: its sum, min or max does not fit its buckets")
+    check_fit(function, states, rows)
     return with_nulls(states, messages.is_valid())
 
 
@@ -189,14 +186,6 @@ def bucket_values(states: pa.Array, function: Exponential) -> pa.Table:
         parts.append((side.rows(), factor * values_of(side.keys, scales[side.rows()]), side.counts))
     row, value, weight = (np.concatenate(column) for column in zip(*parts, strict=True))
     return pa.table({"row": rows[row], "value": value, "weight": weight})
-
-
-def _is_sound(function: Exponential, states: pa.StructArray) -> bool:
-    try:
-        checked(function, states)
-    except DamagedState:
-        return False
-    return True
 
 
 def _parsed(message: bytes, row: int) -> Any:
