@@ -143,6 +143,8 @@ class DurationIn(SeriesFunction):
         try:
             wanted = pa.scalar(self.state, series.values.type)
         except (pa.ArrowException, TypeError, ValueError):
+            if not len(series.values):  # as where only the type of the result is asked for
+                return pa.nulls(len(series.lengths), pa.float64())
             raise TypeError(
                 f"duration_in was asked for {shown(self.state)} of a column of type {series.values.type}; "
                 "give a value of that type"

@@ -79,9 +79,12 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
     kinds = {name: arrow_type(name) for name in types}
     for name in [*aggr.names(), *aliases()]:
         function = aggr.get(name)()
-        free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
-        udfs |= _family(f"aggr_{name}", function, None if free else pa.float64())
-        takes = input_kinds(function)
+        try:
+            takes = input_kinds(function)
+            free = has_fixed_result_type(function) and has_fixed_result_type(function, states=True)
+            udfs |= _family(f"aggr_{name}", function, None if free else pa.float64())
+        except TypeError:  # such as funnel, which gives nothing before it is told its steps
+            continue
         for word, dtype in kinds.items():
             if not free and any(dtype.id == taken.id for taken in takes):
                 udfs |= _family(f"aggr_{name}_{re.sub('[^a-z0-9]+', '_', word).strip('_')}", function, dtype)
