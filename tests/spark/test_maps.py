@@ -67,13 +67,14 @@ def by_group(groups, results) -> dict:
 
 def test_groups_and_columns_have_the_local_results(df):
     import spark_udaf as su
+    from spark_udaf import functions as A
 
     groups, one = group_by([ROWS["g"].combine_chunks()], N)
     states = MEASURES["sample"].reduce(ROWS, groups)
     local = by_group(ROWS["g"].take(pa.array(one)), MEASURES["sample"].function.finish(states))
     grouped = su.group_by(df, "g").agg(m=MEASURES["sample"]).toArrow()
     assert by_group(grouped["g"], grouped["m"]) == local
-    call = su.functions.of(df).per("host", of=OF, max=9, beyond="sample")
+    call = A.of(df).per("host", of=OF, max=9, beyond="sample")
     by_columns = df.groupBy("g").agg(call.alias("m")).toArrow()
     assert by_group(by_columns["g"], by_columns["m"]) == local
 
