@@ -6,6 +6,7 @@ python tests/spark/sail.py    in an environment with the extras sail, delta and 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,8 @@ from tiltframe import FrameStore, TiltFrame, rollup  # noqa: E402
 def asked(*words: str) -> list[tuple[str, Any]]:
     """Run the jobs of all engines."""
     command = [sys.executable, "-m", "tests.engines", "sail", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    path = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(command, env=path, capture_output=True, text=True, check=False, timeout=600)
     answers = [
         line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("digests", "others", "store"))
     ]
