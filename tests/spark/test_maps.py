@@ -78,7 +78,7 @@ def test_groups_have_the_local_results(df):
 def test_a_map_over_columns_names_the_way_to_read_others():
     from spark_udaf import functions as A
 
-    with pytest.raises(ValueError, match="per over Columns reads its key alone; write su.group_by"):
+    with pytest.raises(ValueError, match="per over Columns reads its key alone"):
         A.per("host", of={"early": aggr.first("status")})
 
 
