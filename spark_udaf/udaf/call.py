@@ -83,14 +83,13 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             raise TypeError(f"{name}: {error}; it is {name}({', '.join(takes.parameters)})") from None
         others = {word: arguments[word] for word in words if arguments.get(word) is not None}
         function = measure_of(**{**arguments, **dict.fromkeys(others, "other")}).function
-        if None in function.further_columns:
-            raise ValueError(f"{name} needs event times: name their column as by='…' in each call that reads them")
-        further = [F.expr(text) for text in function.further_columns if text is not None]
+        if function.further_columns:
+            raise ValueError(f"{name} over Columns reads its key alone; write su.group_by(df, …).agg(m=aggr.{name}(…))")
         if timed and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
         given_by = {word: typed_udf.column(each) for word, each in others.items()}
         weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if column is None else (typed_udf.column(column), *given_by.values(), *further)
+        columns = () if column is None else (typed_udf.column(column), *given_by.values())
         label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
         requested = Call(function, columns, weight, condition, label)

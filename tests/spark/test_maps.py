@@ -1,4 +1,4 @@
-"""Maps, frequent values and rows in order on Spark: the local bits and results, by frames, groups and Columns."""
+"""Maps, frequent values and rows in order on Spark: the local bits and results, by frames and by groups."""
 
 from __future__ import annotations
 
@@ -65,24 +65,20 @@ def by_group(groups, results) -> dict:
     return dict(zip(groups.to_pylist(), results.to_pylist(), strict=True))
 
 
-def test_groups_and_columns_have_the_local_results(df):
+def test_groups_have_the_local_results(df):
     import spark_udaf as su
-    from spark_udaf import functions as A
 
     groups, one = group_by([ROWS["g"].combine_chunks()], N)
     states = MEASURES["sample"].reduce(ROWS, groups)
     local = by_group(ROWS["g"].take(pa.array(one)), MEASURES["sample"].function.finish(states))
     grouped = su.group_by(df, "g").agg(m=MEASURES["sample"]).toArrow()
     assert by_group(grouped["g"], grouped["m"]) == local
-    call = A.of(df).per("host", of=OF, max=9, beyond="sample")
-    by_columns = df.groupBy("g").agg(call.alias("m")).toArrow()
-    assert by_group(by_columns["g"], by_columns["m"]) == local
 
 
-def test_a_map_over_columns_has_no_event_time_of_its_own():
+def test_a_map_over_columns_names_the_way_to_read_others():
     from spark_udaf import functions as A
 
-    with pytest.raises(ValueError, match="per needs event times"):
+    with pytest.raises(ValueError, match="per over Columns reads its key alone"):
         A.per("host", of={"early": aggr.first("status")})
 
 
