@@ -71,7 +71,9 @@ def test_each_column_in_a_frame():
     assert (row["a_avg"], row["b_avg"], row["a_var"]) == (3.0, 7.0, 14 / 9)
 
 
-@pytest.mark.parametrize(("columns", "call"), [("ab", aggr.avg), (5, aggr.avg), (["a"], "avg")], ids=["text", "number", "name"])
+@pytest.mark.parametrize(
+    ("columns", "call"), [("ab", aggr.avg), (5, aggr.avg), (["a"], "avg")], ids=["text", "number", "name"]
+)
 def test_what_are_no_columns_or_no_call_is_refused(columns, call):
     with pytest.raises(TypeError, match=r"each_column takes a list of columns and a call, such as each_column\(\['a'"):
         aggr.each_column(columns, call)
