@@ -19,7 +19,7 @@ from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max
 from aggr.groups.groups import Groups
-from aggr.input_types import NUMBERS, ORDERED, TIMES
+from aggr.input_types import ORDERED, SUMMABLE, TIMES
 from aggr.values import Values
 
 
@@ -123,7 +123,7 @@ class Series:
 class SeriesFunction(EventLists):
     """A function of points: of values at times that are timestamps."""
 
-    takes = NUMBERS
+    takes = SUMMABLE
     takes_by_input: ClassVar = {EVENT_TIME: TIMES}
 
     def read(self, series: Series) -> pa.Array:

@@ -81,7 +81,7 @@ NOT_NULL = sum(x is not None for x in INTEGERS)
 def answer(function: aggr.Function, values: pa.Array) -> list:
     inputs = values
     if len(function.inputs) > 1:
-        inputs = [values, TIMES if function.inputs[1] == "time" else values]
+        inputs = [TIMES if role == "time" else values for role in function.inputs]
     states = function.reduce(inputs, Groups.of([0, 1, 0, 1, 1], 2))
     return function.finish(function.merge(states, Groups.single(2))).to_pylist()
 
@@ -114,8 +114,8 @@ def test_every_function_takes_or_refuses_every_type(name, dtype):
         assert found == repr([NOT_NULL])
     if plain is not None:
         assert found == outcome(answer, function, plain)
-    roles = {"time": {}, "by": {"by": "x"}, "weight": {"weight": "x"}, "x": {"x": "x"}}
-    further = roles[function.inputs[1]] if len(function.inputs) > 1 else {}
+    roles = {"time": {}} | {role: {role: "x"} for role in ("by", "weight", "x", "volume")}
+    further = {name: column for role in function.inputs[1:] for name, column in roles[role].items()}
     assert outcome(answer_of_frame, aggr.caller(name)("x", **further), values, []) == found
 
 
