@@ -102,6 +102,7 @@ class Exponential(SignedSketch):
     keeps = "exponential buckets, their scale, exact Σx, count, min, max"
     returns = "record: count, sum, min, max, mean, scale, relative_accuracy, quantiles; null where there is nothing"
     guarantee = "quantiles within the relative error of the scale that is told; the rest exact"
+    merges_by_field = False
     state_parameters: ClassVar[Mapping[str, pa.DataType]] = {"scale": pa.int8(), "max_buckets": pa.int32()}
 
     def __post_init__(self) -> None:

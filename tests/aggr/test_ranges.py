@@ -25,7 +25,8 @@ def inputs(function, n):
     if len(function.inputs) == 1:
         return VALUES.slice(0, n)
     other = pa.array(np.random.default_rng(n).integers(0, 9, n), pa.int64())
-    return pa.StructArray.from_arrays([VALUES.slice(0, n), other], names=list(function.inputs))
+    further = [other.cast(pa.timestamp("us", "UTC")) if role == "time" else other for role in function.inputs[1:]]
+    return pa.StructArray.from_arrays([VALUES.slice(0, n), *further], names=list(function.inputs))
 
 
 def naive(function, values, first, last):
