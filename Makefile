@@ -44,8 +44,8 @@ fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \
 	  tests/store/test_store_fuzz.py tests/store/test_store_damage.py -k "fuzz or buckets or groups or flipped"
 
-prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events, and write it down
-	@$(BIN)/python -m tests.serve.prometheus_itself
+prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events and histograms, and write it down
+	@$(BIN)/python -m tests.serve.prometheus_itself && $(BIN)/python -m tests.aggr.prometheus_native
 
 lint: $(READY) ## Check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

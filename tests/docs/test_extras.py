@@ -39,12 +39,14 @@ OTHERS = (
     "hdrh",
     "google",
     "opentelemetry",
+    "prometheus_client",
     "starlette",
     "uvicorn",
 )
 
 
 OTLP = "import pyarrow as pa; from aggr import Exponential; from aggr.interchange.otlp import to_otlp"
+PROMETHEUS = "from aggr.interchange import prometheus_text, prometheus_messages"
 SKETCHES = "import pyarrow as pa; from aggr import Dds; from aggr.interchange.ddsketch_proto import *"
 
 
@@ -85,6 +87,8 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
         (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
         (f"{SKETCHES}; from_dds_proto(pa.array([b'']), Dds())", "google", "sketches"),
         (f"{OTLP}; to_otlp(Exponential().zero(1, pa.float64()), Exponential())", "opentelemetry", "otlp"),
+        (f"{PROMETHEUS}; prometheus_messages.prometheus_message('Histogram')", "google", "prometheus"),
+        (f"{PROMETHEUS}; prometheus_text.classic_buckets('', 'x')", "prometheus_client", "prometheus"),
     ],
 )
 def test_what_is_missing_is_one_sentence(script, missing, extra):

@@ -1,0 +1,100 @@
+"""Exponential histograms as points: what a message of any format says of one, read into a column of states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow.normalize import normalize, with_nulls
+from aggr.functions.exponential import Exponential
+from aggr.functions.signed_sketch import COUNTS, Whole
+from aggr.groups.groups import Groups
+from aggr.histograms.column import Histograms
+from aggr.histograms.exponential_mapping import FINEST, REACH, values_of
+from aggr.interchange.bucket_summary import check_fit, derived, filled
+
+SIGNS = ("positive", "negative")
+MOST = 2**63 - 1
+
+Side = tuple[Whole, Whole]  # ascending keys, as `exponential_mapping` numbers them, and their counts
+
+
+@dataclass(frozen=True)
+class Point:
+    """One exponential histogram; what it does not say is null."""
+
+    scale: int
+    positive: Side
+    negative: Side
+    zero: int
+    nan: int = 0
+    positive_infinity: int = 0
+    negative_infinity: int = 0
+    sum: float | None = None
+    min: float | None = None
+    max: float | None = None
+    index: int = 0  # its format's number for the bucket above 1, which is key 0 here
+
+
+def states_of(messages: pa.Array, name: str, parse: Callable[[bytes, int], Point], function: Exponential) -> pa.Array:
+    """Read a column of messages, shape (n,), as states; ``parse`` reads one, and may name its row in a ``ValueError``.
+
+    Messages of a finer scale than ``function`` keeps, or of more buckets, are read at a coarser one. A sum, min or max
+    that is null is made from the values of the buckets. A null message gives a null state. ``TypeError`` and
+    ``ValueError`` say what is wrong with the column, or with a message, by its row.
+    """
+    messages = normalize(messages)
+    if not pa.types.is_binary(messages.type) and messages.null_count < len(messages):
+        raise TypeError(f"{name} messages are a column of binary; got {messages.type}")
+    valid = messages.is_valid().to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(valid)
+    points = [parse(message, int(row)) for message, row in zip(messages.drop_null().to_pylist(), rows, strict=True)]
+    scales = np.array([min(point.scale, FINEST) for point in points], np.int64)
+    positive, negative = (_histograms([getattr(point, sign) for point in points], points, rows) for sign in SIGNS)
+    counts = {each: np.array([getattr(point, each) for point in points], np.int64) for each in COUNTS}
+    made = derived(positive, negative, counts["zero"], lambda side: values_of(side.keys, scales[side.rows()]))
+    given = {each: _given(points, each, valid) for each in ("sum", "min", "max")}
+    parts = filled(made, given, valid) | {"positive": positive.to_arrow(), "negative": negative.to_arrow()}
+    parts["min"] = _beyond(parts["min"], -np.inf, counts["negative_infinity"], counts["positive_infinity"])
+    parts["max"] = _beyond(parts["max"], np.inf, counts["positive_infinity"], counts["negative_infinity"])
+    parts |= {each: pa.array(column) for each, column in counts.items()}
+    parts["kept_scale"] = pa.array(scales.astype(np.int8))
+    states = function.align(function.pack(parts, len(rows)), Groups.each(len(rows)))
+    check_fit(function, states, rows)
+    return with_nulls(states, messages.is_valid())
+
+
+def _histograms(sides: list[Side], points: list[Point], rows: Any) -> Histograms:
+    """Join the buckets of one sign; those of a finer scale than the finest here are moved to it."""
+    keys, counts = [], []
+    for (key, all_counts), point, row in zip(sides, points, rows, strict=True):
+        own = max(point.scale - FINEST, 0)
+        least, most = (end >> max(FINEST - point.scale, 0) << own for end in REACH)
+        if len(key) and (key[0] < least or key[-1] > most + (1 << own) - 1):
+            end = (key[0] if key[0] < least else key[-1]) + point.index
+            raise ValueError(f"message {row} has a bucket {end}, beyond all doubles")
+        moved, places = np.unique(key >> own, return_inverse=True)
+        summed = np.zeros(len(moved), np.int64)
+        np.add.at(summed, places, all_counts)
+        keys.append(moved)
+        counts.append(summed)
+    sizes = np.array([len(one) for one in keys], np.int64)
+    ends = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in (keys, counts))
+    return Histograms(sizes, *ends)
+
+
+def _given(points: list[Point], name: str, valid: Any) -> pa.Array:
+    """Read what the points give, at the rows that are valid."""
+    values = iter(points)
+    return pa.array([getattr(next(values), name) if here else None for here in valid], pa.float64())
+
+
+def _beyond(ends: pa.Array, infinity: float, own: Whole, other: Whole) -> pa.Array:
+    """Move the least or the greatest finite value to the infinity of its side, if there are any of them."""
+    finite = ends.is_valid().to_numpy(zero_copy_only=False)
+    floats = np.where(own > 0, infinity, np.where(finite, ends.fill_null(0.0).to_numpy(), -infinity))
+    return pa.array(floats, mask=~finite & (own == 0) & (other == 0))

@@ -1,0 +1,202 @@
+"""Prometheus: states of `exponential` as its native histograms, and back; the buckets of its classic ones by weights.
+
+A message, and what it has no place for::
+
+    message    count, sum, schema, zero count        positive, negative: spans of buckets, and the change of the counts
+    not in it  min and max; digits of the sum beyond a double; scales beyond -4 to 8
+
+A schema is a scale. Bucket i ends at ``2^(i / 2^schema)`` and holds its end, so it is key ``i - 1`` here. The bucket
+after the last of all doubles counts infinities; NaN is counted in no bucket, and makes the sum NaN.
+
+Source: ``io/prometheus/client/metrics.proto`` of prometheus/client_model; ``histogram.go`` of prometheus/client_golang.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow.normalize import with_nulls
+from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
+from aggr.exact.rounding import quotient
+from aggr.exact.superaccumulator import Limbs
+from aggr.functions.exponential import Exponential
+from aggr.functions.signed_sketch import COUNTS
+from aggr.histograms.column import Histograms
+from aggr.histograms.shifting import shifted
+from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
+from aggr.interchange.prometheus_messages import prometheus_message
+from aggr.state_checks import checked
+
+_COARSEST, _FINEST = -4, 8
+
+
+def to_prometheus(states: pa.Array, function: Exponential) -> pa.Array:
+    """Write each state as a serialized io.prometheus.client.Histogram with sparse buckets.
+
+    Parameters
+    ----------
+    states : column of states of ``function``, shape (n,)
+    function : Exponential
+
+    Returns
+    -------
+    array of binary, shape (n,); a null state gives null
+
+    Raises
+    ------
+    ValueError
+        For states of other parameters; a state of a scale below -4, by its row.
+    MissingExtra
+        Without the extra prometheus.
+
+    Guarantee
+    ---------
+    Every count arrives in the bucket it had, at the state's scale or at 8 if that is finer; so do those of infinities
+    and of NaN, which make the sum infinite or NaN. The sum is rounded once; min and max stay behind.
+
+    Examples
+    --------
+    >>> from aggr import Groups
+    >>> states = Exponential(scale=0).reduce(pa.array([1.5, 3.0, 3.5]), Groups.single(3))
+    >>> histogram = prometheus_message("Histogram").FromString(to_prometheus(states, Exponential(scale=0))[0].as_py())
+    >>> histogram.schema, histogram.positive_span[0].offset, list(histogram.positive_delta)
+    (0, 1, [1, 1])
+    """
+    states = checked(function, states).states
+    histogram, kept = prometheus_message("Histogram"), states.drop_null()
+    scales = kept.field("kept_scale").to_numpy().astype(np.int64)
+    if (scales < _COARSEST).any():
+        row = np.flatnonzero(states.is_valid().to_numpy(zero_copy_only=False))[np.argmax(scales < _COARSEST)]
+        raise ValueError(
+            f"state {row} has scale {scales[scales < _COARSEST][0]}; native histograms have schemas from {_COARSEST}: "
+            "keep more max_buckets"
+        )
+    schemas = np.minimum(scales, _FINEST)
+    counts = {name: kept.field(name).to_numpy() for name in COUNTS}
+    high, low, nan = (counts[name] for name in ("positive_infinity", "negative_infinity", "nan"))
+    special = ((high > 0) * POSITIVE + (low > 0) * NEGATIVE).astype(np.int8)
+    sums = np.where(nan > 0, np.nan, with_special(quotient(Limbs.of_arrow(kept.field("sum"))), special)).tolist()
+    sides = [_sides(shifted(kept.field(sign), scales - schemas)) for sign in SIGNS]
+    written = []
+    for i, schema in enumerate(schemas.tolist()):
+        zero, count = int(counts["zero"][i]), int(counts["zero"][i]) + int(nan[i])
+        message = histogram(schema=schema, zero_threshold=0.0, zero_count=zero, sample_sum=sums[i])
+        for name, side, infinite in zip(SIGNS, sides, (high, low), strict=True):
+            count += _write(message, name, *side[i], schema, int(infinite[i]))
+        message.sample_count = count
+        if not (message.positive_span or message.negative_span or zero):
+            message.positive_span.add(offset=0, length=0)  # tells an empty one from a classic histogram
+        written.append(message.SerializeToString())
+    return with_nulls(pa.array(written, pa.binary()), states.is_valid())
+
+
+def from_prometheus(messages: pa.Array, function: Exponential) -> pa.StructArray:
+    """Read serialized io.prometheus.client.Histograms, their sparse buckets, as states.
+
+    Parameters
+    ----------
+    messages : array of binary, shape (n,)
+    function : Exponential
+        Messages of a finer scale than its own, or of more buckets, are read at a coarser one.
+
+    Returns
+    -------
+    column of states of ``function``, shape (n,); null gives null
+
+    Raises
+    ------
+    TypeError, ValueError
+        For a column of another type; messages that are damaged or contradict themselves, by their row; counts that are
+        not whole; a schema that is not from -4 to 8; buckets beyond all doubles.
+    MissingExtra
+        Without the extra prometheus.
+
+    Guarantee
+    ---------
+    Every count arrives in the bucket it had, or in the one that this is part of; so do whole counts that are floats, as
+    Prometheus hands them on. What a message counts as zero, up to
+    its threshold, is 0 here. Min and max, and a sum that is missing or not finite, are made from the values of the
+    buckets, each within the relative accuracy of the scale.
+
+    Examples
+    --------
+    >>> from aggr import Groups
+    >>> function = Exponential(scale=8)
+    >>> states = function.reduce(pa.array([1.0, -2.0, 4.0, 0.0]), Groups.single(4))
+    >>> back = from_prometheus(to_prometheus(states, function), function)
+    >>> all(back.field(i).equals(states.field(i)) for i in ("kept_scale", "positive", "negative", "zero", "sum"))
+    True
+    """
+    return states_of(messages, "Prometheus", _parsed, function)
+
+
+def _sides(column: pa.StructArray) -> list[Side]:
+    histograms = Histograms.of(column)
+    ends = np.cumsum(histograms.sizes)[:-1]
+    return list(zip(np.split(histograms.keys, ends), np.split(histograms.counts, ends), strict=True))
+
+
+def _infinite(schema: int) -> int:
+    """Return the key of the bucket that counts infinities: the one after that of the greatest double."""
+    return 1024 << schema if schema >= 0 else 1024 >> -schema
+
+
+def _write(message: Any, sign: str, keys: Any, counts: Any, schema: int, infinite: int) -> int:
+    """Write the buckets of one sign, a span for each run of neighbours; return how many values they count."""
+    if infinite:
+        keys, counts = np.append(keys, _infinite(schema)), np.append(counts, infinite)
+    runs = np.split(keys, np.flatnonzero(np.diff(keys) != 1) + 1) if len(keys) else []
+    after = -1  # index 0 is key -1
+    for run in runs:
+        getattr(message, f"{sign}_span").add(offset=int(run[0]) - after, length=len(run))
+        after = int(run[-1]) + 1
+    getattr(message, f"{sign}_delta").extend(np.diff(counts, prepend=0).tolist())
+    return sum(counts.tolist())
+
+
+def _parsed(message: bytes, row: int) -> Point:
+    histogram = prometheus_message("Histogram")
+    from google.protobuf.message import DecodeError
+
+    try:
+        read = histogram.FromString(message)
+    except DecodeError as error:
+        raise ValueError(f"message {row} is no io.prometheus.client.Histogram: {error}") from None
+    schema = read.schema
+    if not _COARSEST <= schema <= _FINEST:
+        raise ValueError(f"message {row} has schema {schema}; exponential ones are from {_COARSEST} to {_FINEST}")
+    count = _whole(read.sample_count_float or read.sample_count, row)
+    zero = _whole(read.zero_count_float or read.zero_count, row)
+    (positive, high), (negative, low) = (_read(read, sign, row) for sign in SIGNS)
+    counted = zero + sum(sum(side[1].tolist()) for side in (positive, negative)) + high + low
+    nan = count - counted if np.isnan(read.sample_sum) else 0
+    if nan < 0 or counted + nan != count:
+        raise ValueError(f"message {row} counts {count} values, and its sparse buckets {counted}")
+    total = read.sample_sum if read.HasField("sample_sum") and np.isfinite(read.sample_sum) else None
+    return Point(schema, positive, negative, zero, nan, high, low, total, index=1)
+
+
+def _read(message: Any, sign: str, row: int) -> tuple[Side, int]:
+    """Read the buckets of one sign, and how many infinities there are."""
+    counts = getattr(message, f"{sign}_count") or accumulate(getattr(message, f"{sign}_delta"))
+    counted = np.array([_whole(count, row) for count in counts], np.int64)
+    spans = getattr(message, f"{sign}_span")
+    if len(counted) != sum(span.length for span in spans) or any(span.offset < 0 for span in spans[1:]):
+        raise ValueError(f"message {row} has spans that overlap, or that are not as long as its {len(counted)} counts")
+    starts = accumulate(span.offset for span in spans)
+    before = accumulate((span.length for span in spans), initial=-1)  # index 0 is key -1
+    runs = [np.arange(span.length) + start + gone for span, start, gone in zip(spans, starts, before, strict=False)]
+    keys = np.concatenate([*runs, np.zeros(0, np.int64)])
+    infinite = keys == _infinite(message.schema)
+    some = (counted > 0) & ~infinite
+    return (keys[some], counted[some]), int(counted[infinite].sum())
+
+
+def _whole(count: float, row: int) -> int:
+    if not 0 <= count <= MOST or count != int(count):
+        raise ValueError(f"message {row} counts {count} values somewhere; states count whole ones, up to {MOST}")
+    return int(count)

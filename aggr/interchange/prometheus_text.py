@@ -1,0 +1,146 @@
+"""The text of a scrape: classic histograms of Prometheus as values and weights, for any function that takes weights.
+
+    latency_bucket{le="0.1"} 4        0    to 0.1   value 0.05, error 0.05, weight 4
+    latency_bucket{le="0.5"} 9        0.1  to 0.5   value 0.3,  error 0.2,  weight 5
+    latency_bucket{le="+Inf"} 10      0.5  to inf   value 0.5,  error inf,  weight 1
+
+Source: "Exposition formats" of Prometheus' documentation, and its function ``histogram_quantile``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.extras import MissingExtra
+
+Labels = tuple[tuple[str, str], ...]
+
+_TABLE = pa.schema(
+    [
+        ("labels", pa.map_(pa.string(), pa.string())),
+        *((name, pa.float64()) for name in ("low", "high", "value", "error")),
+        ("weight", pa.int64()),
+    ]
+)
+
+
+def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:
+    """Read the buckets of a classic histogram from the text of a scrape.
+
+    Parameters
+    ----------
+    text : str
+        In Prometheus' text format.
+    name : str
+        Of the histogram, without ``_bucket``.
+    since : str, optional
+        An earlier scrape: only what came after it is counted. A series of which a bucket has gone down or is another
+        one began anew in between, as after a restart. Without it all is counted since a series began.
+
+    Returns
+    -------
+    table of labels, low, high, value, error and weight
+        A row for each bucket that counts something, of each series: ``weight`` values are above ``low`` and at most
+        ``high``.
+
+    Raises
+    ------
+    ValueError
+        For a text that is no scrape or has no such histogram; a series whose counts go down, are not whole, or lack
+        the bucket up to infinity, by its labels.
+    MissingExtra
+        Without the extra prometheus.
+
+    Guarantee
+    ---------
+    Each of the counted values is within ``error`` of ``value``, the middle of its bucket, if none in a first bucket
+    that ends above 0 is below 0, as Prometheus takes it. So a quantile of exact weighted values is within the error of
+    its bucket, and a `dds` of accuracy β within ``error + β·|value|``. Of a bucket without an end ``value`` is the end
+    it has, and ``error`` infinite.
+
+    Examples
+    --------
+    >>> text = '''# TYPE latency histogram
+    ... latency_bucket{le="0.5"} 4
+    ... latency_bucket{le="1.5"} 9
+    ... latency_bucket{le="+Inf"} 9
+    ... '''
+    >>> classic_buckets(text, "latency").select(["value", "error", "weight"]).to_pylist()
+    [{'value': 0.25, 'error': 0.25, 'weight': 4}, {'value': 1.0, 'error': 0.5, 'weight': 5}]
+    """
+    earlier = {} if since is None else _series(since, name)
+    rows = []
+    for labels, weights in _series(text, name).items():
+        gone, low = earlier.get(labels, {}), -math.inf
+        if gone.keys() != weights.keys() or any(weights[high] < weight for high, weight in gone.items()):
+            gone = dict.fromkeys(weights, 0)
+        for high, weight in weights.items():
+            if low == -math.inf and high > 0.0:
+                low = 0.0
+            if weight > gone[high]:
+                rows.append((labels, low, high, *_middle(low, high), weight - gone[high]))
+            low = high
+    columns = zip(*rows, strict=True) if rows else [()] * len(_TABLE)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, _TABLE, strict=True)], _TABLE)
+
+
+def _series(text: str, name: str) -> dict[Labels, dict[float, int]]:
+    """Find how many values each bucket has, by its upper bound, from the lowest to infinity, and by the labels."""
+    found: dict[Labels, dict[float, float]] = {}
+    for sample in _samples(text, name):
+        labels = tuple(sorted((label, value) for label, value in sample.labels.items() if label != "le"))
+        bound, counts = sample.labels.get("le", "nothing"), found.setdefault(labels, {})
+        try:
+            high = float(bound)
+        except ValueError:
+            high = math.nan
+        if math.isnan(high) or high in counts:
+            raise ValueError(f"{_shown(name, labels)} has le={shown(bound)}, which is no number or is there twice")
+        counts[high] = sample.value
+    return {labels: _weights(_shown(name, labels), counts) for labels, counts in found.items()}
+
+
+def _weights(series: str, counts: dict[float, float]) -> dict[float, int]:
+    if math.inf not in counts:
+        raise ValueError(f'{series} has no bucket of le="+Inf"; is the text cut off?')
+    before, weights = 0.0, {}
+    for high, count in sorted(counts.items()):
+        if not before <= count <= 2**53 or count != int(count):
+            raise ValueError(
+                f"{series} counts {count:g} up to {high}, after {before:g}; counts are whole, never go down and are at "
+                "most 2^53"
+            )
+        weights[high], before = int(count - before), count
+    return weights
+
+
+def _samples(text: str, name: str) -> list[Any]:
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError as error:
+        raise MissingExtra("the text of a scrape", "prometheus", error) from None
+    try:
+        families = list(text_string_to_metric_families(text))
+    except (ValueError, IndexError, KeyError) as error:
+        raise ValueError(f"the text is no scrape in Prometheus' text format: {shown(str(error))}") from None
+    histograms = {family.name: family.samples for family in families if family.type == "histogram"}
+    if name not in histograms:
+        known = ", ".join(sorted(histograms)) or "none"
+        raise ValueError(f"the text has no histogram {shown(name)}; its histograms: {known[:150]}")
+    return [sample for sample in histograms[name] if sample.name == f"{name}_bucket"]
+
+
+def _middle(low: float, high: float) -> tuple[float, float]:
+    """Return the value in the middle of a bucket, and how far what the bucket holds is from it at most."""
+    if math.isinf(low) or math.isinf(high):
+        return (high if math.isinf(low) else low), math.inf
+    value = low / 2 + high / 2
+    return value, max(high - value, value - low)
+
+
+def _shown(name: str, labels: Labels) -> str:
+    return f"{name}{{{', '.join(f'{label}={value!r}' for label, value in labels)[:150]}}}"
