@@ -64,6 +64,7 @@ class Function(ABC):
     about : input -> a sentence about its column, if that of ``takes`` does not say enough
     nullable_inputs : names of inputs in which a null does not make the row skipped
     takes_weights : whether rows may stand for several: then ``values.weights`` may say how many
+    time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
     merges_by_field : whether each field of states merges on its own; False if `align` looks at several first
     of_distinct : the name of the function that its call makes with ``distinct=True``, if it takes that
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
@@ -97,6 +98,7 @@ class Function(ABC):
     about: ClassVar[Mapping[str, str]] = {}
     nullable_inputs: ClassVar[frozenset[str]] = frozenset()
     takes_weights: ClassVar[bool] = False
+    time_is_order: ClassVar[bool] = False
     merges_by_field: ClassVar[bool] = True
     of_distinct: ClassVar[str | None] = None
     version: ClassVar[int] = 1

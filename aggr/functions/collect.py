@@ -51,6 +51,7 @@ class Collect(EventLists):
     nested: tuple[str, ...] = field(default=(), metadata={"accepts": "str | Sequence[str]"})
 
     name = "collect"
+    time_is_order = True
     returns = "list of the input's type; empty where there is nothing"
     guarantee = "exact, ordered by event time and value, never by arrival"
 

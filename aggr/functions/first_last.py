@@ -26,6 +26,7 @@ class First(ArgMin):
     returns = "the input's type; null where there is nothing"
     guarantee = "exact; ties in time broken by value, never by arrival"
     inputs = ("value", EVENT_TIME)
+    time_is_order = True
 
     @property
     def state_fields(self) -> Mapping[str, Field]:

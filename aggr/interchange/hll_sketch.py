@@ -51,7 +51,7 @@ def to_hll_sketch(states: pa.Array, function: Hll) -> pa.Array:
     --------
     >>> from aggr.groups.groups import Groups
     >>> to_hll_sketch(Hll().reduce(pa.array([b"\\1"]), Groups.single(1)), Hll())[0].as_py().hex()
-    '0201070c030801080108c83e'
+    '0201070c03080108c83e0106'
     """
     column = checked(function, states).states
     kept = column.drop_null().field("registers")

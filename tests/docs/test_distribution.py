@@ -81,7 +81,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     held = {name for name in names if ".dist-info/" not in name}
     typed = {f"{package}/py.typed" for package in PACKAGES}
     code = {name for name in files(source) if name.startswith(PACKAGES) and name.endswith((".py", ".pyi"))}
-    assert held == code | typed | {"pyspark_tiltframe.py"}
+    page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tiltframe" / "serve" / "page").iterdir()}
+    assert held == code | typed | page | {"pyspark_tiltframe.py"}
     assert "tiltframe-0.1.0.dist-info/licenses/LICENSE" in names
     assert "tiltframe = tiltframe.command:main" in points
     assert "demo = spark_udaf.demo:demo" in points

@@ -216,12 +216,14 @@ def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
 def test_every_function_runs_and_slides():
     n = 40
     values = np.random.default_rng(1).integers(1, 50, n)
-    table = pa.table({"ts": range(n), "value": values, "odd": values % 2 == 1, "other": [1, 2] * (n // 2)})
+    times = pa.array(range(n), pa.timestamp("us", "UTC"))
+    table = pa.table({"ts": times, "value": values, "odd": values % 2 == 1, "other": [1, 2] * (n // 2)})
     for name in aggr.names():
         function = aggr.get(name)
         others = tuple(None if role == "time" else "other" for role in function.inputs[1:])
-        column = "value" if function.takes.allows(pa.int64()) else "odd"
-        measure = aggr.Measure(function(), column, others=others)
+        column = "value" if function.takes.allows(pa.int64()) and name != "duration_in" else "odd"
+        made = function(steps=[1, 2]) if name == "funnel" else function()
+        measure = aggr.Measure(made, column, others=others)
         for text, low in (("running()", lambda i: 0), ("sliding(7)", lambda i: max(i - 6, 0))):
             found = running(table, {"r": measure}, text, time="ts").column("r")
             for i in (0, 5, 6, 7, 39):

@@ -93,7 +93,7 @@ class OrderedFrame(OrderedQuery):
             )
         for set_name, value in (
             ("levels", dict(zip(names, (window for _, window in windows), strict=True))),
-            ("measures", check_measures(measures)),
+            ("measures", check_measures(measures, time)),
             ("order", make_order(time, keys, order)),
         ):
             object.__setattr__(self, set_name, value)

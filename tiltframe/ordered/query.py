@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from aggr import Function, Measure, count, sql
 from aggr.arguments import checked_list, checked_name, checked_names, shown
+from aggr.function import EVENT_TIME
 from aggr.tables.by_key import check_rows, columns_read
 from aggr.tables.keys import checked_keys, columns_keys_may_read
 from aggr.tables.state_plan import StateColumn, plan
@@ -200,7 +201,7 @@ def running_query(
     emit: str,
 ) -> RunningQuery:
     """Check and make a query; see `tiltframe.running`."""
-    measures = check_measures(measures)
+    measures = check_measures(measures, time)
     windows = _windows(measures, window)
     distinct = tuple(dict.fromkeys(windows.values()))
     if not isinstance(emit, str) or emit not in EMIT:
@@ -235,15 +236,28 @@ def make_order(time: str, keys: Sequence[str] | Mapping[str, str], order: Sequen
     return Order(keyed_by, time, then)
 
 
-def check_measures(measures: Mapping[str, Measure]) -> dict[str, Measure]:
-    """Raise ``ValueError`` unless there are measures, named by text and made by aggr."""
+def check_measures(measures: Mapping[str, Measure], time: str) -> dict[str, Measure]:
+    """Check that there are measures, named by text and made by aggr, and name the event times that they read.
+
+    Functions to which times only tell which row is later are given the places of rows. Raises ``ValueError``.
+    """
     if not isinstance(measures, Mapping) or not measures:
         raise ValueError(f"measures must name at least one, say {{'total': aggr.sum('x')}}; got {shown(measures)}")
     for name, measure in measures.items():
         checked_name(name, "a measure's name")
         if not isinstance(measure, Measure):
             raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {shown(measure)}")
-    return dict(measures)
+    return {name: _with_time(measure, time) for name, measure in measures.items()}
+
+
+def _with_time(measure: Measure, time: str) -> Measure:
+    if measure.function.time_is_order:
+        return measure
+    roles = measure.function.inputs[1:]
+    by = [
+        time if role == EVENT_TIME and text is None else text for role, text in zip(roles, measure.others, strict=False)
+    ]
+    return replace(measure, others=tuple(by))
 
 
 def reads_of(reads: Sequence[Input], names: Collection[str]) -> list[str]:
