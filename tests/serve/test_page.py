@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -81,6 +81,35 @@ def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tmp_
     address = shlex.split(inner(page, "curl"))[-1]
     rows = server.ask(address.partition(f":{server.port}")[2]).json()["rows"]
     assert len(rows) == expected.num_rows
+    assert_promql_gives(server, inner(page, "promql"), inner(page, "promql-note"), expected)
+
+
+def assert_promql_gives(server, text, note, expected):
+    """Ask each line of a PromQL text at the ends of windows: a column of the table each."""
+    columns = [name for name in expected.column_names if re.search(r"_p\d+$|^n$|^bytes$", name)]
+    if len(text.splitlines()) == 1:  # of a measure of two quantiles, the last is asked for
+        columns = columns[-1:]
+    labels = ["host"] if "host" in expected.column_names else []
+    starts, ends = (expected[name].to_pylist() for name in ("window_start", "window_end"))
+    step = int((ends[0] - starts[0]).total_seconds())
+    assert f"step {step // 3600}h" in note if step % 3600 == 0 else f"step {step // 60}m" in note
+    for column, query in zip(columns, text.splitlines(), strict=True):
+        words = {"query": query, "start": ends[0].timestamp(), "end": ends[-1].timestamp(), "step": step}
+        answer = server.ask(f"/api/v1/query_range?{urlencode(words)}").json()
+        values = {
+            (series["metric"].get("host"), at): float(value)
+            for series in answer["data"]["result"]
+            for at, value in series["values"]
+        }
+        hosts = expected["host"].to_pylist() if labels else [None] * len(ends)
+        numbers = map(float, expected[column].to_pylist())
+        assert values == dict(zip(zip(hosts, [end.timestamp() for end in ends], strict=True), numbers, strict=True))
+
+
+@in_a_browser
+def test_promql_is_given_of_merges_alone(asked, tmp_path):
+    page = rendered(asked[0], "?store=web&measure=latency&column=latency_relative_accuracy", tmp_path)
+    assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_relative_accuracy")
 
 
 def run_python(text, store):

@@ -64,12 +64,13 @@ function choose(from, to) {
 
 // ---- the query that a view is -------------------------------------------------------------------------------------
 
-const quantilesOf = (measure) => measure.columns.filter((column) => /_p[0-9.]+$/.test(column.name));
+const quantilesOf = (measure) => measure.columns.filter((column) => "quantile" in column);
+
+const bandOf = (measure) => [...new Set([...BAND, ...quantilesOf(measure).map((column) => column.quantile)])].sort((a, b) => a - b);
 
 function measureText(measure, column) {
   if (column !== "band") return measure.name;
-  const own = quantilesOf(measure).map(({ name }) => Number((name.match(/_p([0-9.]+)$/)[1] / 100).toPrecision(12)));
-  const all = [...new Set([...BAND, ...own])].sort((a, b) => a - b);
+  const all = bandOf(measure);
   const call = measure.call.replace(/,? ?quantiles=\[[^\]]*\]/, "").replace(/\)$/, `, quantiles=[${all.join(", ")}])`);
   return `${measure.name}=${call}`;
 }
@@ -125,6 +126,7 @@ async function show() {
     byId("token-form").hidden = true;
     draw(store, query, words, answer);
     writeQuery(query.words, search);
+    writePromQL(store, query, words, answer.rows);
   } catch (error) {
     if (question !== asked) return;
     say(error.message, true);
@@ -170,7 +172,7 @@ const compact = (value) => (value === null ? "·" : value.toLocaleString("en", {
 function draw(store, query, words, answer) {
   const labels = ["level", "window_start", "window_end", words.by, "partial"];
   const names = query.column === "band"
-    ? answer.columns.map((column) => column.name).filter((name) => /_p[0-9.]+$/.test(name) && !labels.includes(name))
+    ? answer.columns.map((column) => column.name).filter((name) => /_p[0-9]+(_[0-9]+)?$/.test(name) && !labels.includes(name))
     : [query.column];
   const rows = answer.rows.map((row) => ({ ...row, at: Date.parse(row.window_start) / 1000, end: Date.parse(row.window_end) / 1000 }));
   const values = words.by ? [...new Set(rows.map((row) => row[words.by]))] : [null];
@@ -307,6 +309,34 @@ function writeQuery(words, search) {
     ` --measure ${quote(words.measures)}${words.keys ? ` --key ${quote(words.keys)}` : " --no-keys"} --flat`;
   const bearer = sessionStorage.getItem("token") ? ' -H "Authorization: Bearer $TOKEN"' : "";
   byId("curl").textContent = `curl -s${bearer} ${quote(`${location.origin}/v1/query?${search}`)}`;
+}
+
+// Of each window its value stands at its end: asked for from the first end to the last, by steps of a window's length.
+function writePromQL(store, query, words, rows) {
+  const lengths = new Set(rows.map((row) => (Date.parse(row.window_end) - Date.parse(row.window_start)) / 1000));
+  const [length] = lengths;
+  const column = query.column === "band" ? quantilesOf(query.measure)[0] : query.measure.columns.find((each) => each.name === query.column);
+  const expression = column?.promql && lengths.size === 1 ? promQL(store, words, column.promql, length) : null;
+  const quantiles = query.column === "band" ? bandOf(query.measure) : column && "quantile" in column ? [column.quantile] : null;
+  const texts = expression && quantiles ? quantiles.map((q) => `histogram_quantile(${q}, ${expression})`) : [expression];
+  byId("promql").textContent = expression ? texts.join("\n") : "";
+  byId("promql-note").textContent = !rows.length ? "— there are no windows to ask for"
+    : lengths.size > 1 ? "— has no windows of unequal lengths; choose a shorter range"
+    : !expression ? `— has no merge of ${query.column}`
+    : `— step ${duration(length)}; each value stands at its window's end${texts.length > 1 ? "; a query a line" : ""}`;
+  document.querySelector("[data-copy=promql]").disabled = !expression;
+}
+
+function promQL(store, words, { metric, aggregation, function: name }, length) {
+  const labels = store.keys.map((key) => [key.label, words[`key.${key.name}`]]).filter(([, value]) => value !== undefined);
+  const matchers = [["store", JSON.stringify(store.name)], ...labels].map(([label, value]) => `${label}=${JSON.stringify(String(JSON.parse(value) ?? ""))}`);
+  const by = words.by ? ` by (${store.keys.find((key) => key.name === words.by).label})` : "";
+  return `${aggregation}${by} (${name}(${metric}{${matchers.join(", ")}}[${duration(length)}]))`;
+}
+
+function duration(seconds) {
+  const [unit, size] = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1], ["ms", 0.001]].find(([, size]) => seconds >= size && Number.isInteger(seconds / size));
+  return `${seconds / size}${unit}`;
 }
 
 async function copy(button) {
