@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -118,6 +119,36 @@ def run_python(text, store):
     names = {"store": store}
     exec("\n".join(lines[:-1]), names)
     return eval(lines[-1], names)
+
+
+@in_a_browser
+@pytest.mark.parametrize(("compare", "by", "windows"), [("period", 900, 15), ("day", 86400, 0)])
+def test_an_earlier_range_stands_beside(asked, tmp_path, compare, by, windows):
+    server, stores = asked
+    view = "?store=web&measure=n&by=host&from=2024-05-01T11:00:00Z&to=2024-05-01T11:15:00Z"
+    page = rendered(server, f"{view}&compare={compare}", tmp_path)
+    ending = "15m earlier." if windows else "of which there are no windows."
+    assert inner(page, "status").endswith(f" Dashed: the previous {compare}, {ending}")
+    head, *rows = table_of(page)
+    assert head == ["start, UTC", "host", "n", f"n, previous {compare}"]
+    start = datetime(2024, 5, 1, 11, tzinfo=UTC)
+    expected = {}
+    for column, moved in (("n", 0), ("previous", by)):
+        within = f"{start - timedelta(seconds=moved):%FT%TZ},{start + timedelta(seconds=900 - moved):%FT%TZ}"
+        for row in stores["web"].query("1m", within=within, measures=["n"]).to_pylist():
+            at = row["window_start"] + timedelta(seconds=moved)
+            expected.setdefault((f"{at:%F %T}", row["host"] or "(none)"), {})[column] = str(row["n"])
+    cells = {key: [each.get("n", "·"), each.get("previous", "·")] for key, each in expected.items()}
+    assert {(time.removesuffix(" …"), host): values for time, host, *values in rows} == cells
+    assert len({at for (at, _), values in cells.items() if values[1] != "·"}) == windows
+    assert page.count("u-series") == 1 + 2 * 4  # of the times, and of four hosts now and before
+
+
+def table_of(page):
+    """Read the cells of the page's table, row by row."""
+    table = re.search(r"<table>(.*?)</table>", page, re.S)[1]
+    rows = re.findall(r"<tr.*?</tr>", table, re.S)
+    return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
 
 
 @in_a_browser
