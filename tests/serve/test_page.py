@@ -9,7 +9,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from urllib.parse import quote
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -81,6 +82,35 @@ def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tmp_
     address = shlex.split(inner(page, "curl"))[-1]
     rows = server.ask(address.partition(f":{server.port}")[2]).json()["rows"]
     assert len(rows) == expected.num_rows
+    assert_promql_gives(server, inner(page, "promql"), inner(page, "promql-note"), expected)
+
+
+def assert_promql_gives(server, text, note, expected):
+    """Ask each line of a PromQL text at the ends of windows: a column of the table each."""
+    columns = [name for name in expected.column_names if re.search(r"_p\d+$|^n$|^bytes$", name)]
+    if len(text.splitlines()) == 1:  # of a measure of two quantiles, the last is asked for
+        columns = columns[-1:]
+    labels = ["host"] if "host" in expected.column_names else []
+    starts, ends = (expected[name].to_pylist() for name in ("window_start", "window_end"))
+    step = int((ends[0] - starts[0]).total_seconds())
+    assert f"step {step // 3600}h" in note if step % 3600 == 0 else f"step {step // 60}m" in note
+    for column, query in zip(columns, text.splitlines(), strict=True):
+        words = {"query": query, "start": ends[0].timestamp(), "end": ends[-1].timestamp(), "step": step}
+        answer = server.ask(f"/api/v1/query_range?{urlencode(words)}").json()
+        values = {
+            (series["metric"].get("host"), at): float(value)
+            for series in answer["data"]["result"]
+            for at, value in series["values"]
+        }
+        hosts = expected["host"].to_pylist() if labels else [None] * len(ends)
+        numbers = map(float, expected[column].to_pylist())
+        assert values == dict(zip(zip(hosts, [end.timestamp() for end in ends], strict=True), numbers, strict=True))
+
+
+@in_a_browser
+def test_promql_is_given_of_merges_alone(asked, tmp_path):
+    page = rendered(asked[0], "?store=web&measure=latency&column=latency_relative_accuracy", tmp_path)
+    assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_relative_accuracy")
 
 
 def run_python(text, store):
@@ -89,6 +119,36 @@ def run_python(text, store):
     names = {"store": store}
     exec("\n".join(lines[:-1]), names)
     return eval(lines[-1], names)
+
+
+@in_a_browser
+@pytest.mark.parametrize(("compare", "by", "windows"), [("period", 900, 15), ("day", 86400, 0)])
+def test_an_earlier_range_stands_beside(asked, tmp_path, compare, by, windows):
+    server, stores = asked
+    view = "?store=web&measure=n&by=host&from=2024-05-01T11:00:00Z&to=2024-05-01T11:15:00Z"
+    page = rendered(server, f"{view}&compare={compare}", tmp_path)
+    ending = "15m earlier." if windows else "of which there are no windows."
+    assert inner(page, "status").endswith(f" Dashed: the previous {compare}, {ending}")
+    head, *rows = table_of(page)
+    assert head == ["start, UTC", "host", "n", f"n, previous {compare}"]
+    start = datetime(2024, 5, 1, 11, tzinfo=UTC)
+    expected = {}
+    for column, moved in (("n", 0), ("previous", by)):
+        within = f"{start - timedelta(seconds=moved):%FT%TZ},{start + timedelta(seconds=900 - moved):%FT%TZ}"
+        for row in stores["web"].query("1m", within=within, measures=["n"]).to_pylist():
+            at = row["window_start"] + timedelta(seconds=moved)
+            expected.setdefault((f"{at:%F %T}", row["host"] or "(none)"), {})[column] = str(row["n"])
+    cells = {key: [each.get("n", "·"), each.get("previous", "·")] for key, each in expected.items()}
+    assert {(time.removesuffix(" …"), host): values for time, host, *values in rows} == cells
+    assert len({at for (at, _), values in cells.items() if values[1] != "·"}) == windows
+    assert page.count("u-series") == 1 + 2 * 4  # of the times, and of four hosts now and before
+
+
+def table_of(page):
+    """Read the cells of the page's table, row by row."""
+    table = re.search(r"<table>(.*?)</table>", page, re.S)[1]
+    rows = re.findall(r"<tr.*?</tr>", table, re.S)
+    return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
 
 
 @in_a_browser

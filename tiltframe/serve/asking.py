@@ -20,6 +20,8 @@ from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, pieces_of
 from tiltframe.serve.limits import QUERY_BYTES, Limits
 from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.promql.catalogue import columns_in_promql
+from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.query_words import from_address, from_body
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, Query
@@ -164,15 +166,17 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
         "time": frame.time,
         "timezone": frame.timezone,
         "levels": levels,
-        "keys": [{"name": key, "type": str(keys.field(key).type)} for key in frame.keys],
+        "keys": [{"name": key, "type": str(keys.field(key).type), "label": label_of(key)} for key in frame.keys],
         "measures": [
-            {"name": measure, "call": repr(frame.measures[measure]), "columns": _columns(store, measure)}
+            {"name": measure, "call": repr(frame.measures[measure]), "columns": _columns(name, store, measure)}
             for measure in frame.measures
         ],
     }
 
 
-def _columns(store: FrameStore, measure: str) -> list[dict[str, str]]:
-    """Name the plain columns that a measure gives, and their types."""
+def _columns(name: str, store: FrameStore, measure: str) -> list[dict[str, Any]]:
+    """Name the plain columns that a measure gives, their types, and what PromQL reads them by."""
     schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
-    return [{"name": field.name, "type": str(field.type)} for field in schema if field.name not in _LABELS]
+    in_promql = columns_in_promql(name, store, measure)
+    fields = [field for field in schema if field.name not in _LABELS]
+    return [{"name": field.name, "type": str(field.type), **in_promql.get(field.name, {})} for field in fields]

@@ -7,6 +7,7 @@ const LINES = 10; // at most so many, for no eye follows more
 const TABLE_ROWS = 500;
 const BAND = [0.05, 0.5, 0.95]; // quantiles of the band, and of the line within
 const GAP = 0.001; // seconds
+const BEFORE = { period: null, day: 86400, week: 604800 }; // seconds that are compared with what is shown; null: as long as it
 const KEYS = { "+": "in", "=": "in", "-": "out", ArrowLeft: "earlier", ArrowRight: "later", 0: "all" };
 
 // Ticks of the axis of time: from so many seconds apart on, how each is written, and more where a year or day begins.
@@ -58,18 +59,18 @@ function move(way) {
 
 function choose(from, to) {
   if (to - from < 2) return;
-  const text = (seconds) => new Date(Math.round(seconds) * 1000).toISOString().replace(".000Z", "Z");
-  go({ range: null, from: text(from), to: text(to) });
+  go({ range: null, from: timeText(from), to: timeText(to) });
 }
 
 // ---- the query that a view is -------------------------------------------------------------------------------------
 
-const quantilesOf = (measure) => measure.columns.filter((column) => /_p[0-9.]+$/.test(column.name));
+const quantilesOf = (measure) => measure.columns.filter((column) => "quantile" in column);
+
+const bandOf = (measure) => [...new Set([...BAND, ...quantilesOf(measure).map((column) => column.quantile)])].sort((a, b) => a - b);
 
 function measureText(measure, column) {
   if (column !== "band") return measure.name;
-  const own = quantilesOf(measure).map(({ name }) => Number((name.match(/_p([0-9.]+)$/)[1] / 100).toPrecision(12)));
-  const all = [...new Set([...BAND, ...own])].sort((a, b) => a - b);
+  const all = bandOf(measure);
   const call = measure.call.replace(/,? ?quantiles=\[[^\]]*\]/, "").replace(/\)$/, `, quantiles=[${all.join(", ")}])`);
   return `${measure.name}=${call}`;
 }
@@ -121,10 +122,13 @@ async function show() {
     await fillForm(store, query, words);
     const search = new URLSearchParams(Object.entries(query.words).filter(([, value]) => value !== null));
     const answer = await fetchJSON(`/v1/query?${search}`);
+    const rows = rowsOf(answer);
+    const compared = words.compare in BEFORE && rows.length ? await comparison(query, words, rows, spanOf(store, words, rows)) : null;
     if (question !== asked) return;
     byId("token-form").hidden = true;
-    draw(store, query, words, answer);
+    draw(store, query, words, answer, rows, compared);
     writeQuery(query.words, search);
+    writePromQL(store, query, words, answer.rows);
   } catch (error) {
     if (question !== asked) return;
     say(error.message, true);
@@ -134,6 +138,35 @@ async function show() {
     if (question === asked) byId("results").classList.remove("busy");
   }
 }
+
+const rowsOf = (answer) => answer.rows.map((row) => ({ ...row, at: Date.parse(row.window_start) / 1000, end: Date.parse(row.window_end) / 1000 }));
+const timeText = (seconds) => new Date(Math.round(seconds) * 1000).toISOString().replace(".000Z", "Z");
+
+// The windows of an earlier range, moved to where the shown ones stand: by a whole number of windows.
+async function comparison(query, words, rows, span) {
+  const length = rows[0].end - rows[0].at;
+  const by = Math.ceil((BEFORE[words.compare] ?? span.to - span.from) / length) * length;
+  const { points, ...others } = query.words;
+  const within = `${timeText(span.from - by)},${timeText(span.to - by)}`;
+  const search = new URLSearchParams(Object.entries({ ...others, within, per: rows[0].level }).filter(([, value]) => value !== null));
+  const answer = await fetchJSON(`/v1/query?${search}`);
+  return { name: `previous ${words.compare}`, by, rows: rowsOf(answer).map((row) => ({ ...row, at: row.at + by, end: row.end + by })) };
+}
+
+// Rows with the compared values as further columns; windows that are in one range alone are rows too.
+function beside(rows, compared, names, by) {
+  const place = (row) => JSON.stringify([row.at, by ? row[by] : null]);
+  const merged = new Map(rows.map((row) => [place(row), row]));
+  for (const before of compared.rows) {
+    const nothing = { ...before, ...Object.fromEntries(names.map((name) => [name, null])) };
+    const row = merged.get(place(before)) ?? nothing;
+    const values = Object.fromEntries(names.map((name) => [beforeName(name, compared), before[name]]));
+    merged.set(place(before), { ...row, ...values, partial: row.partial || before.partial });
+  }
+  return [...merged.values()].sort((a, b) => a.at - b.at);
+}
+
+const beforeName = (name, compared) => `${name}, ${compared.name}`;
 
 function options(select, choices, chosen) {
   select.replaceChildren(...choices.map(([value, text]) => new Option(text, value, false, value === chosen)));
@@ -149,6 +182,7 @@ async function fillForm(store, query, words) {
   options(byId("by"), [["", "nothing: all together"], ...store.keys.map((key) => [key.name, key.name])], words.by || "");
   const filters = await Promise.all(store.keys.map((key) => filterOf(store, key, words[`key.${key.name}`])));
   if (document.activeElement?.closest("#filters") === null) byId("filters").replaceChildren(...filters);
+  byId("compare").value = words.compare in BEFORE ? words.compare : "";
   options(byId("range"), [...byId("range").options].map((option) => [option.value, option.text]), words.from || words.to ? "chosen" : words.range || "");
   byId("range").querySelector("[value=chosen]").disabled = true;
 }
@@ -167,17 +201,21 @@ async function filterOf(store, key, chosen) {
 const number = (value) => (value === null || value === undefined ? null : Number(value));
 const compact = (value) => (value === null ? "·" : value.toLocaleString("en", { maximumSignificantDigits: 5, notation: Math.abs(value) >= 1e7 ? "compact" : "standard" }));
 
-function draw(store, query, words, answer) {
+function draw(store, query, words, answer, rows, compared) {
   const labels = ["level", "window_start", "window_end", words.by, "partial"];
   const names = query.column === "band"
-    ? answer.columns.map((column) => column.name).filter((name) => /_p[0-9.]+$/.test(name) && !labels.includes(name))
+    ? answer.columns.map((column) => column.name).filter((name) => /_p[0-9]+(_[0-9]+)?$/.test(name) && !labels.includes(name))
     : [query.column];
-  const rows = answer.rows.map((row) => ({ ...row, at: Date.parse(row.window_start) / 1000, end: Date.parse(row.window_end) / 1000 }));
-  const values = words.by ? [...new Set(rows.map((row) => row[words.by]))] : [null];
-  const lines = values.slice(0, LINES).flatMap((value) => names.map((name) => ({ value, name })));
+  const all = compared ? beside(rows, compared, names, words.by) : rows;
+  const values = words.by ? [...new Set(all.map((row) => row[words.by]))] : [null];
+  const compares = compared ? (query.column === "band" ? [`${query.measure.name}_p50`] : names) : [];
+  const lines = values.slice(0, LINES).flatMap((value, i) => [
+    ...names.map((name) => ({ value, name, colour: i })),
+    ...compares.map((name) => ({ value, name: beforeName(name, compared), colour: i, before: compared.name })),
+  ]);
   shown = spanOf(store, words, rows);
-  drawChart(store, query, words, rows, lines);
-  drawTable(store, words, rows, names);
+  drawChart(store, query, words, all, lines);
+  drawTable(store, words, all, [...names, ...compares.map((name) => beforeName(name, compared))]);
   const partial = new Set(rows.filter((row) => row.partial).map((row) => row.at)).size;
   const windows = new Set(rows.map((row) => row.at)).size;
   const sentence = !rows.length
@@ -185,7 +223,10 @@ function draw(store, query, words, answer) {
     : `Windows of ${rows[0].level}: ${windows}, each from its start` +
       (partial ? `; ${partial} of them partial: not over yet, or cut by what has expired` : "") +
       (values.length > LINES ? `; ${LINES} of ${values.length} lines are drawn` : "") + ".";
-  say([sentence, ...answer.warnings].join(" "));
+  const beforeSentence = compared
+    ? [`Dashed: the ${compared.name}, ${compared.rows.length ? `${duration(compared.by)} earlier` : "of which there are no windows"}.`]
+    : [];
+  say([sentence, ...beforeSentence, ...answer.warnings].join(" "));
   byId("chart").setAttribute("aria-label", `${query.column === "band" ? "Quantiles of " + query.measure.name : query.column} over time, ${wall(store, shown.from)} to ${wall(store, shown.to)}. ${sentence} The table has the numbers. Keys: plus, minus, arrows, 0.`);
   byId("from").value = wall(store, shown.from).replace(" ", "T");
   byId("to").value = wall(store, shown.to).replace(" ", "T");
@@ -216,11 +257,11 @@ function drawChart(store, query, words, rows, lines) {
   const [times, data] = steps(rows, lines, words.by);
   const isBand = query.column === "band";
   const suffix = (name) => name.slice(query.measure.name.length + 1);
-  const series = lines.map((line, i) => ({
-    label: isBand ? suffix(line.name) : words.by ? String(line.value ?? "(none)") : line.name,
-    stroke: isBand ? colour("line") : words.by ? COLOURS[i % COLOURS.length] : colour("line"),
-    width: isBand && suffix(line.name) !== "p50" ? 0.8 : 2,
-    dash: isBand && !["p5", "p50", "p95"].includes(suffix(line.name)) ? [4, 4] : undefined,
+  const series = lines.map((line) => ({
+    label: isBand ? suffix(line.name) : words.by ? [line.value ?? "(none)", ...(line.before ? [line.before] : [])].join(", ") : line.name,
+    stroke: words.by ? COLOURS[line.colour % COLOURS.length] : line.before ? colour("quiet") : colour("line"),
+    width: line.before ? 1.5 : isBand && suffix(line.name) !== "p50" ? 0.8 : 2,
+    dash: line.before ? [7, 4] : isBand && !["p5", "p50", "p95"].includes(suffix(line.name)) ? [2, 3] : undefined,
     paths: uPlot.paths.stepped({ align: 1 }),
     points: { show: rows.length < 3 },
     value: (_, value) => (value === null ? "·" : compact(value)),
@@ -287,7 +328,7 @@ function drawTable(store, words, rows, names) {
   table.tBodies[0].replaceChildren(...rows.slice(-TABLE_ROWS).map((each) => row([
     cell("th", wall(store, each.at) + (each.partial ? " …" : ""), "row"),
     ...(words.by ? [cell("td", each[words.by] ?? "(none)")] : []),
-    ...names.map((name) => cell("td", each[name] === null ? "·" : typeof each[name] === "number" ? compact(each[name]) : String(each[name]))),
+    ...names.map((name) => cell("td", (each[name] ?? null) === null ? "·" : typeof each[name] === "number" ? compact(each[name]) : String(each[name]))),
   ], each.partial)));
 }
 
@@ -307,6 +348,34 @@ function writeQuery(words, search) {
     ` --measure ${quote(words.measures)}${words.keys ? ` --key ${quote(words.keys)}` : " --no-keys"} --flat`;
   const bearer = sessionStorage.getItem("token") ? ' -H "Authorization: Bearer $TOKEN"' : "";
   byId("curl").textContent = `curl -s${bearer} ${quote(`${location.origin}/v1/query?${search}`)}`;
+}
+
+// Of each window its value stands at its end: asked for from the first end to the last, by steps of a window's length.
+function writePromQL(store, query, words, rows) {
+  const lengths = new Set(rows.map((row) => (Date.parse(row.window_end) - Date.parse(row.window_start)) / 1000));
+  const [length] = lengths;
+  const column = query.column === "band" ? quantilesOf(query.measure)[0] : query.measure.columns.find((each) => each.name === query.column);
+  const expression = column?.promql && lengths.size === 1 ? promQL(store, words, column.promql, length) : null;
+  const quantiles = query.column === "band" ? bandOf(query.measure) : column && "quantile" in column ? [column.quantile] : null;
+  const texts = expression && quantiles ? quantiles.map((q) => `histogram_quantile(${q}, ${expression})`) : [expression];
+  byId("promql").textContent = expression ? texts.join("\n") : "";
+  byId("promql-note").textContent = !rows.length ? "— there are no windows to ask for"
+    : lengths.size > 1 ? "— has no windows of unequal lengths; choose a shorter range"
+    : !expression ? `— has no merge of ${query.column}`
+    : `— step ${duration(length)}; each value stands at its window's end${texts.length > 1 ? "; a query a line" : ""}`;
+  document.querySelector("[data-copy=promql]").disabled = !expression;
+}
+
+function promQL(store, words, { metric, aggregation, function: name }, length) {
+  const labels = store.keys.map((key) => [key.label, words[`key.${key.name}`]]).filter(([, value]) => value !== undefined);
+  const matchers = [["store", JSON.stringify(store.name)], ...labels].map(([label, value]) => `${label}=${JSON.stringify(String(JSON.parse(value) ?? ""))}`);
+  const by = words.by ? ` by (${store.keys.find((key) => key.name === words.by).label})` : "";
+  return `${aggregation}${by} (${name}(${metric}{${matchers.join(", ")}}[${duration(length)}]))`;
+}
+
+function duration(seconds) {
+  const [unit, size] = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1], ["ms", 0.001]].find(([, size]) => seconds >= size && Number.isInteger(seconds / size));
+  return `${seconds / size}${unit}`;
 }
 
 async function copy(button) {
@@ -330,6 +399,7 @@ byId("store").addEventListener("change", (event) => {
 byId("measure").addEventListener("change", (event) => go({ measure: event.target.value, column: null }));
 byId("column").addEventListener("change", (event) => go({ column: event.target.value, ...(event.target.value === "band" && { by: null }) }));
 byId("by").addEventListener("change", (event) => go({ by: event.target.value, ...(view().column === "band" && { column: null }) }));
+byId("compare").addEventListener("change", (event) => go({ compare: event.target.value }));
 byId("range").addEventListener("change", (event) => go({ range: event.target.value, from: null, to: null }));
 for (const id of ["from", "to"]) {
   byId(id).addEventListener("change", () => go({ range: null, from: byId("from").value, to: byId("to").value }));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,13 @@ from promql_parser import VectorSelector
 
 from aggr.arguments import shown
 from aggr.asked_quantiles import label as quantile_label
+from aggr.tables.flat_results import leaves
 from tiltframe.serve.promql.errors import BadData
 from tiltframe.serve.promql.labels import NAME, Matcher, chosen
-from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE, STORE, Metric
+from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, STORE, SUM, Metric, metrics_of
 from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
-from tiltframe.store import Query
+from tiltframe.store import FrameStore, Query
 from tiltframe.store.query.execution import read
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.ranges import as_text
@@ -24,6 +26,14 @@ from tiltframe.store.ranges import as_text
 Metrics = dict[str, list[Metric]]
 Within = tuple[int | None, int | None]
 Selected = tuple[Metric, tuple[Matcher, ...]]
+
+_MERGED_BY = {  # kind of metric -> the function of a range, and the aggregation, that both merge its states
+    SUM: ("increase", "sum"),
+    HISTOGRAM: ("increase", "sum"),
+    MIN: ("min_over_time", "min"),
+    MAX: ("max_over_time", "max"),
+    AVG: ("avg_over_time", "avg"),
+}
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], within: Within) -> list[dict[str, str]]:
@@ -62,6 +72,28 @@ def label_values(metrics: Metrics, label: str, matches: list[str], within: Withi
     places = {(m.store_name, matchers): m for m, matchers in selected if label in m.labels}
     keys = [each for (_, matchers), metric in places.items() for each in _keys(metric, matchers, (label,), within)]
     return sorted({labels[label] for labels in keys if label in labels})
+
+
+def columns_in_promql(name: str, store: FrameStore, measure: str) -> dict[str, dict[str, Any]]:
+    """Say of the plain columns of a measure how PromQL reads them: ``aggregation by (keys) (function(metric[range]))``.
+
+    A column that is a quantile has it, and is ``histogram_quantile`` of that. One that is no merge of states in PromQL
+    has nothing of it.
+    """
+    metrics = {
+        each.path: each for named in metrics_of({name: store}).values() for each in named if each.measure == measure
+    }
+    function = store.frame.measures[measure].function
+    result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
+    columns: dict[str, dict[str, Any]] = {}
+    for path, column, _ in leaves(measure, result):
+        is_quantile = path[:1] == ["quantiles"]
+        columns[column] = {"quantile": float(path[1])} if is_quantile else {}
+        metric = metrics.get(() if is_quantile else tuple(path))
+        if metric is not None and metric.kind in _MERGED_BY:
+            function_name, aggregation = _MERGED_BY[metric.kind]
+            columns[column]["promql"] = {"metric": metric.name, "function": function_name, "aggregation": aggregation}
+    return columns
 
 
 def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
