@@ -1,4 +1,4 @@
-"""The text of a scrape: classic histograms of Prometheus as values and weights, for any function that takes weights.
+"""The text of a scrape: classic histograms of Prometheus as values and weights, for any function that takes weights::
 
     latency_bucket{le="0.1"} 4        0    to 0.1   value 0.05, error 0.05, weight 4
     latency_bucket{le="0.5"} 9        0.1  to 0.5   value 0.3,  error 0.2,  weight 5
