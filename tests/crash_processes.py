@@ -213,11 +213,17 @@ class CrashProcesses:
 
     def wait(self, child: int, seconds: float = 20, times: int = 1) -> None:
         """Wait until a child has acknowledged something, perhaps several times; or has failed."""
-        log, until = Path(self.log[child]), time.monotonic() + seconds
-        while time.monotonic() < until and not Path(f"{log}.failed").exists():
-            if log.exists() and log.read_bytes().count(b"\n") >= times:
-                return
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.failed(child) and self.turns(child) < times:
             time.sleep(0.005)
+
+    def turns(self, child: int) -> int:
+        """How often a child has acknowledged something."""
+        log = Path(self.log[child])
+        return log.read_bytes().count(b"\n") if log.exists() else 0
+
+    def failed(self, child: int) -> bool:
+        return Path(f"{self.log[child]}.failed").exists()
 
     def kill(self, child: int) -> list[int]:
         """Kill a child; return what it had acknowledged."""

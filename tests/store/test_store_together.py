@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tiltframe.store.recorded import held_from
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
 PATIENCE = 900  # seconds; a worker that gets no turn in them never does
+MOST = 4  # times the rounds: with so many turns a worker is killed, so that slow ones get the machine
 
 
 @pytest.mark.slow
@@ -39,9 +41,7 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
     # when windows expire, totals of the levels that expire shrink
     readers = ["all"] * 4 if not expiring else ["10m"] * 4
     children |= {f"reader{i}": processes.start("read", path, levels) for i, levels in enumerate(readers)}
-    for child in children.values():
-        processes.wait(child, PATIENCE, rounds)
-    told = {name: processes.kill(child) for name, child in children.items()}
+    told = turns_of(processes, children, rounds)
     processes.close()
     store, parts, commits = FrameStore(path), [], 0
     for writer in writers:
@@ -65,6 +65,17 @@ def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, requ
     counts = {name: len(numbers) for name, numbers in told.items()}
     assert min(counts.values()) >= rounds, counts
     assert commits >= rounds * len(writers)
+
+
+def turns_of(processes: CrashProcesses, children: dict[str, int], rounds: int) -> dict[str, list[int]]:
+    """Wait until each worker had `rounds` turns; kill each that had many, and all at the end."""
+    until, running, told = time.monotonic() + PATIENCE, dict(children), {}
+    while any(processes.turns(child) < rounds for child in running.values()) and time.monotonic() < until:
+        for name, child in list(running.items()):
+            if processes.failed(child) or processes.turns(child) >= MOST * rounds:
+                told[name] = processes.kill(running.pop(name))
+        time.sleep(0.05)
+    return told | {name: processes.kill(child) for name, child in running.items()}
 
 
 RACE = """
