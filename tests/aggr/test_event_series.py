@@ -220,7 +220,7 @@ def test_wrong_parameters_are_refused(make, message):
 
 def test_wrong_columns_are_refused():
     of_words = pa.struct([("value", pa.string()), ("time", pa.timestamp("us"))])
-    with pytest.raises(TypeError, match="rate cannot take a column of type string; it takes integers, floats, decimals"):
+    with pytest.raises(TypeError, match="rate cannot take a column of type string; it takes integers, floats, deci"):
         aggr.Rate().zero(1, of_words)
     with pytest.raises(TypeError, match="points cannot take a column of type int64; it takes timestamps"):
         aggr.Points().zero(1, pa.struct([("value", pa.int64()), ("time", pa.int64())]))
