@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest fast fuzz prometheus lint types docs extras pages bench dist java clean
+.PHONY: help demo test test-long test-oldest fast fuzz prometheus lint types docs extras pages bench dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,8 +24,11 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	  --editable '.[demo-sail]'
 	@touch $@
 
-test: java $(READY) ## Run every test, in two processes (JOBS=1 for one)
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25
+test: java $(READY) ## Run the tests, in two processes (JOBS=1 for one)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 -m "not long"
+
+test-long: java $(READY) ## Run the tests that take minutes each: more kills, more interleavings, the benchmarks' whole quick run
+	@$(BIN)/python -m pytest -n $(JOBS) --durations=25 -m long tests
 
 test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
