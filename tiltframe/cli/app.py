@@ -23,6 +23,7 @@ from aggr.registry import aliases
 from tiltframe.cli.check import check
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
+from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
@@ -104,7 +105,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, warm, doctor):
+for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, explain, warm, doctor):
     cli.add_command(_command)
 
 
