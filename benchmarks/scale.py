@@ -68,7 +68,7 @@ def write_hour(folder: str, hour: int, count: int) -> None:
 
 @contextmanager
 def watched() -> Iterator[dict[str, float]]:
-    """Watch this process and its descendants: the seconds of processor time of all, the most bytes of Python workers."""
+    """Watch this process and its descendants: the seconds of processor time of all, most bytes of Python workers."""
     found, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
     before = {each: _cpu_seconds(each) for each in [os.getpid(), *_descendants(os.getpid())]}
 

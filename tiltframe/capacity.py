@@ -244,7 +244,7 @@ def _stored_bytes(states: pa.Table, frame: TiltFrame) -> dict[str, float]:
     file = pa.BufferOutputStream()
     ordered = states.drop_columns([END]).sort_by([*((name, "ascending") for name in frame.keys), (START, "ascending")])
     group_rows = min(max(int(_GROUP_BYTES * states.num_rows / states.nbytes), _FEWEST), 1 << 16)
-    pq.write_table(ordered, file, compression="zstd", row_group_size=group_rows)
+    pq.write_table(ordered, file, compression="zstd", row_group_size=group_rows, use_dictionary=[START, *frame.keys])
     described = pq.read_metadata(pa.BufferReader(file.getvalue()))
     for group in range(described.num_row_groups):
         for column in map(described.row_group(group).column, range(described.num_columns)):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import aggr
-from tests.cli.test_cli import run
+from tests.command_line import call
 from tiltframe import FrameStore, TiltFrame, rollup
 
 BEGIN, DAY = 1_700_006_400_000_000, 86_400_000_000  # a midnight, microseconds
@@ -94,12 +94,14 @@ def test_a_sample_without_a_rate_is_refused():
             frame.explain(pa.table(sample))
 
 
-def test_the_command_says_it_as_a_table_and_as_json(tmp_path):
+def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):
     pq.write_table(rows_of_a_day(20_000, 10, 9, False), tmp_path / "sample.parquet")
     command = ["explain", str(tmp_path / "sample.parquet"), "--time", "ts", "--key", "k", "--measure", "p=dds(x)"]
     command += ["--levels", "1m,1h", "--rows-per-day", "2e6", "--key-count", "1000"]
-    said = run(*command).stdout
+    _, said, _ = call(capfd, *command)
     assert said.startswith("2,000,000 rows a day of 1,000 keys: ")
     assert [line.split()[0] for line in said.splitlines()[2:]] == ["level", "1m", "1h"]
-    described = json.loads(run(*command, "--format", "json").stdout)
+    described = json.loads(call(capfd, *command, "--format", "json")[1])
     assert described["levels"][0]["bytes_per_state"].keys() == {"window and keys", "p"}
+    status, _, errors = call(capfd, *command, "--retention", "1d=1d")
+    assert (status, errors) == (2, "Error: the frame has no level '1d'; it has 1m, 1h\n")

@@ -90,7 +90,8 @@ def write_file(
     What is written to a folder ``durable`` is on the disk then.
     """
     held = pa.BufferOutputStream()
-    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": list(with_statistics)}
+    named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
+    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
     with pq.ParquetWriter(held, rows.schema, **options) as writer:
         at = 0
         for size in sizes or [rows.num_rows]:
