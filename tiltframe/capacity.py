@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +21,8 @@ from aggr.tables.keys import keyed
 from tiltframe.event_time import INSTANT, event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, START, TiltFrame
-from tiltframe.level_chain import climb, instants_of, merge_panes, reduce_rows, row_batches
+from tiltframe.level_chain import climb, instants_of, joined, merge_panes, reduce_rows, row_batches
+from tiltframe.store import FrameStore
 from tiltframe.store.retention import checked_retention
 from windows import TimeWindow, window
 
@@ -46,8 +48,6 @@ class LevelCapacity:
         How many the level holds once its retention has passed, or a year if it keeps all.
     open_bytes : float
         What the states of one window of all keys take in memory: what a stream holds for each open window.
-    write_seconds_per_day : float
-        Of writing the states, on one core.
     extrapolated : bool
         Whether the sample has too few whole windows of the level: then every key is taken to have rows in each of its
         windows, and the bytes of a state follow those of the finer levels by the logarithm of their rows.
@@ -58,7 +58,6 @@ class LevelCapacity:
     bytes_per_state: Mapping[str, float]
     retained_states: float
     open_bytes: float
-    write_seconds_per_day: float
     extrapolated: bool
 
     @property
@@ -86,8 +85,8 @@ class Capacity:
         The finest states as they cross a shuffle, before it compresses them, each once: files in the order of their
         times send only those of windows that two tasks share, files in no order each once a task that has its rows.
     core_seconds_per_day : float
-        Of reducing rows, merging and writing states, measured with the sample on one core of this machine; reading the
-        rows, and what an engine adds, come on top.
+        Of reducing rows, merging states and committing them, measured with the sample on one core of this machine;
+        reading the rows, and what an engine adds, come on top.
     """
 
     rows_per_day: float
@@ -161,8 +160,8 @@ def explain(
     _, finest = levels[0]
     found = _level_capacities(levels, frame, repeated, rate, retained)
     shuffled = found[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
-    writing = sum(level.write_seconds_per_day for level in found)
-    return Capacity(rate, count, tuple(found), shuffled, seconds / len(times) * rate + writing)
+    work = seconds / len(times) * rate + _commit_seconds(levels, frame) / finest.num_rows * found[0].states_per_day
+    return Capacity(rate, count, tuple(found), shuffled, work)
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
@@ -189,6 +188,18 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
     return levels, seconds
 
 
+def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
+    """Commit the states to a store, and forget it; a store keeps no sessions."""
+    if any(level.is_merging for level, _ in levels):
+        return 0.0
+    states = joined(levels, frame)
+    with tempfile.TemporaryDirectory() as folder:
+        store = FrameStore(f"{folder}/store", frame)
+        begun = time.process_time()
+        store.append(states, "explain", 0)
+        return time.process_time() - begun
+
+
 def _level_capacities(
     levels: Sequence[tuple[TimeWindow, pa.Table]],
     frame: TiltFrame,
@@ -209,16 +220,14 @@ def _level_capacities(
         per_day = windows / span if per_day is None else per_day
         states_per_day = repeated * per_window * per_day
         rows_log = math.log(rate / states_per_day) if states_per_day else math.inf
-        begun = time.process_time()
         sizes = _stored_bytes(states, frame)
-        writing = (time.process_time() - begun) / states.num_rows * states_per_day
         if few and len(sampled) > 1 and states_per_day:
             sizes = _extrapolated(sampled[-2:], rows_log)
         elif not few:
             sampled.append((rows_log, sizes))
         held = retained.get(level.name, _YEAR) * states_per_day if per_day else repeated * keys
         in_memory = repeated * per_window * states.nbytes / states.num_rows
-        found.append(LevelCapacity(level.name, states_per_day, sizes, held, in_memory, writing, few))
+        found.append(LevelCapacity(level.name, states_per_day, sizes, held, in_memory, few))
     return found
 
 
