@@ -2,8 +2,8 @@
 
 python -m benchmarks.scale [--days 1,10] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
-A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. Each number of
-days is rolled up twice; the second run is told of. Memory is the peak of Spark's Python workers together.
+A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. The first number of
+days is rolled up once before, so that nothing is compiled then. Memory is the peak of Spark's Python workers together.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def predicted(rows_per_day: int) -> Capacity:
     return FRAME.explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), rows_per_day)
 
 
-def rolled_up(master: str, folder: Path, files: Path, days: int) -> dict[str, Any]:
+def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) -> dict[str, Any]:
     """Roll up the files of so many days into a new store."""
     import spark_udaf as su
     from spark_udaf.plan.session import local_session
@@ -150,7 +150,7 @@ def rolled_up(master: str, folder: Path, files: Path, days: int) -> dict[str, An
     }
     spark = local_session("scale", settings)
     paths = [str(files / f"hour-{hour:05}.parquet") for hour in range(24 * days)]
-    for number in range(2):
+    for number in range(rounds):
         store = FrameStore(str(folder / f"store-{days}-{number}"), FRAME)
         begun = time.perf_counter()
         with watched() as used:
@@ -188,7 +188,7 @@ def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
             hours = range(24 * max(counts))
             list(pool.map(write_hour, [str(files)] * len(hours), hours, [rows_per_day // 24] * len(hours)))
         for count in counts:
-            run = runs[str(count)] = rolled_up(master, Path(made), files, count)
+            run = runs[str(count)] = rolled_up(master, Path(made), files, count, 1 if runs else 2)
             rows = count * rows_per_day
             states, size = sum(run["states"].values()), sum(run["bytes"].values())
             click.echo(

@@ -189,8 +189,8 @@ def _rolled_up(rows: pa.Table, frame: TiltFrame) -> tuple[list[tuple[TimeWindow,
 
 
 def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFrame) -> float:
-    """Commit the states to a store, and forget it; a store keeps no sessions."""
-    if any(level.is_merging for level, _ in levels):
+    """Commit the states to a store, and forget it; a store keeps windows that follow each other on the clock."""
+    if not all(level.contiguous for level, _ in levels):
         return 0.0
     states = joined(levels, frame)
     with tempfile.TemporaryDirectory() as folder:

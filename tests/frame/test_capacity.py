@@ -104,4 +104,4 @@ def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):
     described = json.loads(call(capfd, *command, "--format", "json")[1])
     assert described["levels"][0]["bytes_per_state"].keys() == {"window and keys", "p"}
     status, _, errors = call(capfd, *command, "--retention", "1d=1d")
-    assert (status, errors) == (2, "Error: the frame has no level '1d'; it has 1m, 1h\n")
+    assert (status, errors) == (2, "tiltframe: the frame has no level '1d'; it has 1m, 1h\n")
