@@ -3,7 +3,7 @@
 python -m benchmarks.scale [--days 1,10] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
 A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. The first number
-of days is rolled up once before, so that nothing is compiled then. Memory is the peak of Spark's Python workers together.
+of days is rolled up once before, so that nothing is compiled then. Memory is the peak of the Python workers together.
 """
 
 from __future__ import annotations
