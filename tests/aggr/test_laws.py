@@ -120,7 +120,7 @@ def test_laws(function, kind):
 
 
 def test_rows_are_free_once_they_are_reduced():
-    """What refers to itself is free only at the garbage collector's next round, and there may be gigabytes until then."""
+    """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
     gc.collect()
     gc.disable()
     try:
