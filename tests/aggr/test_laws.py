@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import aggr
 from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import EVENT_TIME, Function
+from aggr.groups.numbers import Numbers
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values
@@ -115,6 +117,20 @@ def test_every_function_is_tried_on_what_it_says_it_takes():
 @pytest.mark.parametrize(("function", "kind"), CASES)
 def test_laws(function, kind):
     check(function, kind, source=source_of(function, kind), rounds=7)
+
+
+def test_rows_are_free_once_they_are_reduced():
+    """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
+    gc.collect()
+    gc.disable()
+    try:
+        for function, kind in [case for cases in TAKES.values() for case in cases]:
+            draw = source_of(function, kind) or (lambda size, seed, kind=kind: edge_cases(kind, size, seed))
+            for values in (draw(20, 1), draw(20, 1).drop_null()):
+                function.reduce(values, aggr.Groups.single(len(values)))
+        assert not [one for one in gc.get_objects() if isinstance(one, Values | Numbers | aggr.Groups)]
+    finally:
+        gc.enable()
 
 
 def fraction_of(x):
