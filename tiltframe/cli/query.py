@@ -61,6 +61,7 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--flat", is_flag=True, help="Plain columns in place of records: latency_p99; CSV always has them.")
 @click.option("--fill", is_flag=True, help="Windows without events too.")
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
+@click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
 @click.option("--name", metavar="NAME", help="Which store of a database.")

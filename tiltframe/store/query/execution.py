@@ -21,7 +21,15 @@ from tiltframe.store.merging import PartRanges, by_windows, pieces_of
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import fill_gaps, finish, latest_of_keys, present, regroup, united
+from tiltframe.store.query.results import (
+    fill_gaps,
+    finish,
+    finish_to_edges,
+    latest_of_keys,
+    present,
+    regroup,
+    united,
+)
 from tiltframe.store.query.time_range import closed, read_moment, read_time_range
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
 from tiltframe.store.recorded import held_from, snapshot_of
@@ -99,7 +107,9 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: int, now: int) -> Iterator[pa.Table]:
-    """Finish the states of windows that a query asks for, slice by slice."""
+    """Finish the states of windows that a query asks for: slice by slice, or together up to edges."""
+    if plan.edges is not None:
+        return iter([finish_to_edges(pa.concat_tables(slices), plan, query, held, now)])
     if query.latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
     elif query.fill:
@@ -119,6 +129,7 @@ def read(
     at least one table of states, perhaps without rows, each window in one of them
     the time from which on the level that is read holds windows
     """
+    plan = plan.with_edges()
     part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
     return _slices(backend, manifest, plan, part_ranges), held
 

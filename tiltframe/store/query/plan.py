@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
+from aggr.duration import read_length
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, LEVEL, START, check_names
@@ -45,6 +46,8 @@ class QueryPlan:
         Of the clock that conditions and orders read times on.
     results : name -> expression, or None for the measure of this name
         What is asked for, in its order.
+    edges : int, optional
+        How far apart, in microseconds, points of different windows are for measures to count up to edges between them.
     """
 
     frame: TiltFrame
@@ -55,6 +58,7 @@ class QueryPlan:
     where: str | None
     timezone: str
     results: Mapping[str, str | None]
+    edges: int | None = None
 
     @property
     def per(self) -> str:
@@ -70,6 +74,25 @@ class QueryPlan:
     def states(self) -> tuple[str, ...]:
         """The columns of states that are read."""
         return tuple(dict.fromkeys(column for column, _ in self.measures.values()))
+
+    @property
+    def read_to_edges(self) -> tuple[str, ...]:
+        """The measures that are read with the points of other windows, whose times are those of the windows."""
+        times = (None, self.frame.time)
+        return tuple(
+            name
+            for name, (_, measure) in self.measures.items()
+            if measure.function.reads_neighbours and measure.others[-1] in times
+        )
+
+    def with_edges(self) -> QueryPlan:
+        """Plan what is read: windows outside of the range too if their points count up to its edges."""
+        if self.edges is None:
+            return self
+        low, high = self.within
+        first, last = np.array([low - self.edges]), np.array([high + self.edges - 1])
+        low = low if low == EVER[0] else int(self.window.starts(first)[0])
+        return replace(self, within=(low, high if high == EVER[1] else int(self.window.ends(last)[0])))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -132,7 +155,24 @@ def plan_queries(
     check_names(frame.keys, asked)
     measures, keys = _measures(frame, asked), _keys(frame, query.keys)
     results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
-    return [QueryPlan(frame, window, within, keys, measures, query.where, zone, results) for window in windows]
+    edges = None if query.edges is None else read_length(query.edges, "length of edges")
+    plans = [QueryPlan(frame, window, within, keys, measures, query.where, zone, results, edges) for window in windows]
+    if edges is not None:
+        for plan in plans:
+            _check_edges(plan)
+    return plans
+
+
+def _check_edges(plan: QueryPlan) -> None:
+    """Raise ``ValueError`` for windows that overlap or have no edges, and if no measure is read up to them."""
+    if plan.whole or plan.window.max_overlap > 1:
+        raise ValueError(f"edges needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
+    if not plan.read_to_edges:
+        raise ValueError(
+            f"edges is for measures of points over the frame's time, such as time_weighted_avg or increase; "
+            f"{_list(plan.measures)} are read without"
+        )
+    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # refuses those that no level makes
 
 
 def _same(one: TimeWindow, other: TimeWindow) -> bool:

@@ -14,6 +14,7 @@ from aggr import sql
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.groups.groups import Groups, group_by
+from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
@@ -105,7 +106,12 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Read results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
-    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures)
+    neighbours = {}
+    if plan.edges is not None:
+        keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
+        between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
+        neighbours = dict.fromkeys(plan.read_to_edges, between)
+    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
     for name, expression in plan.results.items():
         column = (
@@ -117,6 +123,17 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
     return results.append_column(PARTIAL, pa.array(partial))
+
+
+def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
+    """Read results of the windows that are asked for, with the points of all others that were read."""
+    begun = instants_of(states)
+    asked = (begun >= plan.within[0]) & (begun < plan.within[1])
+    inside, outside = (states.filter(pa.array(rows)) for rows in (asked, ~asked))
+    if query.fill:
+        inside = fill_gaps(inside, plan, now)
+    results = finish(pa.concat_tables([inside, outside]), plan, known_from, now).slice(0, inside.num_rows)
+    return latest_of_keys(results, plan) if query.latest else results
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
