@@ -350,11 +350,12 @@ def test_histograms_are_native():
         [rng.lognormal(0, 2, 300), -rng.lognormal(0, 2, 200), [0.0] * 7, [math.inf, -math.inf, math.nan]]
     )
     measures = {"x": aggr.dds("x", [0.5]), "y": aggr.hdr("y", [0.5], digits=1), "z": aggr.hdr("z", [0.5], unit=0.5)}
+    measures |= {"e": aggr.exponential("x", [0.5]), "f": aggr.exponential("x", [0.5], max_buckets=9)}
     whole = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
     rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": whole, "z": whole / 2})
     store = store_of(MemoryBackend(), rows, TiltFrame(["1m", "1h"], "ts", measures))
     with serving({"s": store}) as server:
-        for name, values in (("x", x), ("y", whole), ("z", whole / 2)):
+        for name, values in (("x", x), ("y", whole), ("z", whole / 2), ("e", x), ("f", x)):
             (series,) = server.query(name, BEGIN + 60).data["result"]
             at, histogram = series["histogram"]
             assert (at, series["metric"]["__name__"]) == (BEGIN + 60, name)

@@ -168,8 +168,13 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
         "levels": levels,
         "keys": [{"name": key, "type": str(keys.field(key).type), "label": label_of(key)} for key in frame.keys],
         "measures": [
-            {"name": measure, "call": repr(frame.measures[measure]), "columns": _columns(name, store, measure)}
-            for measure in frame.measures
+            {
+                "name": measure,
+                "call": repr(each),
+                "buckets": "buckets" in each.function.accessors,
+                "columns": _columns(name, store, measure),
+            }
+            for measure, each in frame.measures.items()
         ],
     }
 
