@@ -55,6 +55,23 @@ QUERIES = [  # at moments that windows end at
     "1 / 0 - 1",
     "1 < bool 2",
     "increase(nothing[1h])",
+    "increase(requests_total[1h]) > 100 and increase(requests_total[10m]) > 20",
+    'increase(requests_total[1h]) and on (host) (increase(requests_total{code="500"}[1h]) > 20)',
+    "increase(requests_total[1h]) and ignoring (code, host, store) nothing",
+    "increase(requests_total[1h]) > 300 or increase(requests_total[10m]) > 10",
+    'increase(requests_total{code="404"}[1h]) or on (host) increase(requests_total[1h])',
+    'sum by (host) (increase(requests_total{code="404"}[1h])) or sum(increase(requests_total[1h])) or nothing',
+    'increase(requests_total{code=~"200|404"}[1h]) unless increase(requests_total[1h]) > 100',
+    'increase(requests_total[1h]) unless on (host) (increase(requests_total{code="500"}[1h]) > 20)',
+    "increase(requests_total[1h]) unless on () (sum(increase(requests_total[1h])) < 0)",
+    "sum(increase(nothing[1h])) or vector(0)",
+    'absent(nothing{a="b",c="",d!="e",f=~"g",h="1",h="2"})',
+    'absent(sum(nothing{a="b"}))',
+    "absent(requests_total)",
+    'absent(increase(requests_total{code="200"}[1h]) > 1e9)',
+    'absent_over_time(nothing{a="b"}[1h])',
+    'absent_over_time(requests_total{code="200"}[1h])',
+    "absent_over_time((increase(requests_total[10m]) > 1e9)[59m:10m])",
 ]
 
 
@@ -124,6 +141,7 @@ def _compare(*urls: str) -> None:
     for words in (
         *(["query", "instant", "URL", query, f"--time={_AT}"] for query in QUERIES),
         ["query", "range", "URL", asked, start, end, "--step=10m"],
+        ["query", "range", "URL", f"{asked} > 100 or {asked}", start, end, "--step=10m"],
         ["query", "series", "URL", '--match=requests_total{host=~"a|w.*"}'],
         ["query", "labels", "URL", "host"],
         ["query", "labels", "URL", "code"],
