@@ -32,7 +32,7 @@ def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
         for matcher in matchers
         if not (matcher.regex or matcher.negated) and named.count(matcher.label) == 1 and matcher.label != NAME
     }
-    none: NDArray[np.bool_] = ~vector.present.any(axis=0)[None, :]
+    none = ~np.logical_or.reduce(vector.present)[None, :]
     return Vector([{label: text for label, text in series.items() if text}], np.ones(none.shape), none)
 
 
