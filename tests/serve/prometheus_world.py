@@ -18,6 +18,9 @@ from starlette.applications import Starlette
 
 import aggr
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.limits import Limits
+from tiltframe.serve.metrics import Metrics
 from tiltframe.serve.prometheus import routes
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
@@ -112,7 +115,9 @@ class Server(NamedTuple):
 @contextmanager
 def serving(stores, **options):
     """Serve stores on a free port of this machine."""
-    app = Starlette(routes=routes(stores, **options))
+    budget = Budget(options.pop("limits", Limits()), Metrics())
+    before = options.pop("before", lambda app: app)
+    app = before(Starlette(routes=routes(stores, budget, **options)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -12,19 +12,20 @@ from urllib.parse import parse_qs
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from tiltframe.serve.errors import sentence_of
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.errors import Refused, sentence_of
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import label_names, label_values, series_of
 from tiltframe.serve.promql.errors import BadData, OutOfTime, Unanswerable
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
+from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
 
@@ -36,13 +37,14 @@ _API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
 _ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, int], ...] = (
     (UnreachableStore, "unavailable", 503),
     (StoreError, "internal", 500),
-    (HTTPException, OutOfTime.kind, OutOfTime.status),  # of who runs the answer
     (
         (ValueError, OverflowError),
         Unanswerable.kind,
         Unanswerable.status,
     ),  # of a store, and those of PromQL by their own
 )
+_JSON = {"content-type": "application/json"}
+_PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 _EMPTY = {
     "rules": {"groups": []},
     "alerts": {"alerts": []},
@@ -53,8 +55,8 @@ _EMPTY = {
 
 def routes(
     stores: Mapping[str, FrameStore],
+    budget: Budget,
     lookback: int = LOOKBACK,
-    seconds: float = 120.0,
     run: Callable[..., Awaitable[Any]] = run_in_threadpool,
 ) -> list[Route]:
     """Make the routes of the API.
@@ -63,10 +65,10 @@ def routes(
     ----------
     stores : name -> FrameStore
         Looked up anew for each request.
+    budget : Budget
+        What a query may cost.
     lookback : int
         How long ago the newest window may have ended that answers a moment, microseconds.
-    seconds : float
-        That a query may take.
     run : function
         Awaited with a function that answers, to call it in another thread.
 
@@ -81,7 +83,7 @@ def routes(
         If two measures or two keys of a store would have the same legal name.
     """
     metrics_of(stores)
-    api = _Api(stores, lookback, seconds)
+    api = _Api(stores, budget, lookback)
     answers: dict[str, Callable[[Form], str]] = {
         "query": api.query,
         "query_range": api.query_range,
@@ -92,10 +94,11 @@ def routes(
         **{name: _constant(data) for name, data in _EMPTY.items()},
     }
     made = [
-        Route(f"/api/v1/{path}", _endpoint(answer, run), methods=["GET", "POST"]) for path, answer in answers.items()
+        Route(f"/api/v1/{path}", _endpoint(answer, run, _form, _JSON), methods=["GET", "POST"])
+        for path, answer in answers.items()
     ]
-    values = Route("/api/v1/label/{name}/values", _endpoint(api.label_values, run), methods=["GET"])
-    return [*made, values]
+    values = Route("/api/v1/label/{name}/values", _endpoint(api.label_values, run, _form, _JSON), methods=["GET"])
+    return [*made, values, Route("/api/v1/read", _endpoint(api.read, run, _body, _PACKED), methods=["POST"])]
 
 
 @dataclass(frozen=True)
@@ -103,8 +106,8 @@ class _Api:
     """The answers, each the JSON of a form's parameters."""
 
     stores: Mapping[str, FrameStore]
+    budget: Budget
     lookback: int
-    seconds: float
 
     def query(self, form: Form) -> str:
         expression = read_expression(_one(form, "query"))
@@ -134,25 +137,30 @@ class _Api:
             raise BadData("a text has no range; ask for it by /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings)
 
+    def read(self, body: bytes) -> bytes:
+        return remote_read(body, lambda: self._evaluation({}, np.zeros(0, np.int64), None))
+
     def _evaluation(self, form: Form, moments: Any, step: int | None) -> Evaluation:
         lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else None
-        seconds = self.seconds
+        seconds: float = self.budget.limits.seconds
         if "timeout" in form:
             seconds = min(seconds, read_duration(form["timeout"][-1], "timeout") / 1e6)
         deadline = time.monotonic() + seconds
-        return Evaluation(metrics_of(self.stores), moments, step, lookback or self.lookback, deadline)
+        return Evaluation(metrics_of(self.stores), moments, step, self.budget, lookback or self.lookback, deadline)
 
     def series(self, form: Form) -> str:
         if not form.get("match[]"):
             raise BadData("series are asked for by at least one match[], such as match[]=requests_total")
-        return self._listed(series_of(metrics_of(self.stores), form["match[]"], _within(form)), form)
+        return self._listed(series_of(metrics_of(self.stores), form["match[]"], _within(form), self.budget), form)
 
     def labels(self, form: Form) -> str:
-        return self._listed(label_names(metrics_of(self.stores), form.get("match[]", []), _within(form)), form)
+        found = label_names(metrics_of(self.stores), form.get("match[]", []), _within(form), self.budget)
+        return self._listed(found, form)
 
     def label_values(self, form: Form) -> str:
         metrics = metrics_of(self.stores)
-        return self._listed(label_values(metrics, form["name"][0], form.get("match[]", []), _within(form)), form)
+        name, matches = form["name"][0], form.get("match[]", [])
+        return self._listed(label_values(metrics, name, matches, _within(form), self.budget), form)
 
     def _listed(self, found: list[Any], form: Form) -> str:
         return response.success(json.dumps(found[: _limit(form)], ensure_ascii=False))
@@ -173,20 +181,26 @@ def _constant(data: Any) -> Callable[[Form], str]:
 
 
 def _endpoint(
-    answer: Callable[[Form], str], run: Callable[..., Awaitable[Any]]
+    answer: Callable[[Any], str | bytes],
+    run: Callable[..., Awaitable[Any]],
+    asked: Callable[[Request], Awaitable[Any]],
+    headers: Mapping[str, str],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """Read the form of a request, answer in another thread, and say errors as Prometheus does."""
+    """Read what a request asks, answer in another thread, and say errors as Prometheus does."""
 
     @wraps(answer)
     async def respond(request: Request) -> Response:
         try:
-            form = await _form(request)
-            return Response(await run(answer, form), media_type="application/json")
+            return Response(await run(answer, await asked(request)), headers=headers)
+        except Refused as error:  # over a limit, or by who runs the answer
+            kind = Unanswerable.kind if error.status_code == Unanswerable.status else OutOfTime.kind
+            body = response.failure(kind, error.detail)
+            return Response(body, error.status_code, headers=_JSON)
         except Exception as error:
             for errors, kind, status in _ERRORS:
                 if isinstance(error, errors):
                     body = response.failure(getattr(error, "kind", kind), sentence_of(error))
-                    return Response(body, getattr(error, "status", status), media_type="application/json")
+                    return Response(body, getattr(error, "status", status), headers=_JSON)
             raise
 
     return respond
@@ -194,11 +208,7 @@ def _endpoint(
 
 async def _form(request: Request) -> Form:
     """Read the parameters of the address, and of the form in the body."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise BadData(f"the body of a request has at most {_MOST_BYTES:,} bytes; this one has more")
+    body = await _body(request)
     try:
         given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
         for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=1000).items():
@@ -206,6 +216,15 @@ async def _form(request: Request) -> Form:
     except ValueError as error:
         raise BadData(f"cannot read the parameters: {error}") from None
     return given | {name: [value] for name, value in request.path_params.items()}
+
+
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise BadData(f"the body of a request has at most {_MOST_BYTES:,} bytes; this one has more")
+    return body
 
 
 def _one(form: Form, name: str, otherwise: str | None = None) -> str:

@@ -31,7 +31,7 @@ from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
 from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE
 from tiltframe.serve.promql.operators import Scalar, combined
 from tiltframe.serve.promql.parse import Expression, written
-from tiltframe.serve.promql.select import Evaluation, select, selector_of
+from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
 from tiltframe.serve.promql.sets import SET_OPERATORS, absent, united
 from tiltframe.serve.promql.subqueries import SUBQUERY_FUNCTIONS, reduced, steps_before
 from windows.timezone import Instants
@@ -128,9 +128,16 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
     selector = selector_of(node, None, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
+    if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
+        return numbers_of(selector, evaluation)
+    return select(selector, evaluation)
+
+
+def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
+    """Read numbers of the newest windows; of a histogram its quantiles, as a summary."""
+    if selector.metric.kind != HISTOGRAM:
+        return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
-    if selector.metric.kind != HISTOGRAM or not of_quantile:
-        return select(selector, evaluation)
     others = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
     return _summary(select(replace(selector, matchers=others), evaluation), of_quantile)
 
