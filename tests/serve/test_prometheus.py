@@ -22,10 +22,6 @@ from tests.bad_inputs import promql as bad
 from tests.serve.prometheus_itself import _AT, ANSWERS, answers_of
 from tests.serve.prometheus_world import BEGIN, FRAME, LEVELS, serving, store_of
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.cost import Budget
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
-from tiltframe.serve.prometheus import routes
 from tiltframe.store.backends.memory import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -180,8 +176,11 @@ def test_clashes_are_refused_at_the_start():
         frame = TiltFrame(["1m"], "ts", measures, keys)
         store = FrameStore(MemoryBackend(), frame)
         store.append_rows(pa.table({"ts": [0], "x": [1.0]}), "test", 1)
-        with pytest.raises(ValueError, match=f"of the store 's' would both be called .*|{word}") as error:
-            routes({"s": store}, Budget(Limits(), Metrics()))
+        with (
+            pytest.raises(ValueError, match=f"of the store 's' would both be called .*|{word}") as error,
+            serving({"s": store}),
+        ):
+            pass
         assert word in str(error.value)
 
 

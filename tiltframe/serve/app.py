@@ -68,7 +68,7 @@ def app_of(
     Starlette
     """
     metrics = Metrics()
-    budget = Budget(limits, metrics)
+    budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -90,8 +90,8 @@ def app_of(
         *page_routes(),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
-        *Asking(stores, Answers(pool, limits, metrics), budget).routes(),
-        *prometheus.routes(stores, budget, run=pool.run),
+        *Asking(stores, answers, budget).routes(),
+        *prometheus.routes(stores, pool, answers, budget),
         *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(
