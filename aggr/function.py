@@ -26,6 +26,7 @@ from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nul
 from aggr.exact.weights import read_weights
 from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups, type_name
+from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.input_types import ANY, InputTypes, unsupported_input
 from aggr.neighbours import Neighbours
 from aggr.parameters import default_of, repeated
@@ -72,7 +73,8 @@ class Function(ABC):
         others only read
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
     accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
-        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`
+        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`;
+        ``buckets``, which the method of this name lists
     counted_by : names of the fields that together count a state's rows, each in one of them: by these and the fields'
         own ``subtract`` rows are taken out of a state again; of a function without, they cannot be
     answers_for : names of functions whose states this one's state contains, for the same column
@@ -251,6 +253,21 @@ class Function(ABC):
         -------
         array of float64, shape (rows,)
             In [0, 1]; null where there are no values.
+        """
+        raise NotImplementedError
+
+    def buckets(self, states: pa.StructArray) -> BucketRanges:
+        """List the ranges of values that states count, for a function whose ``accessors`` name ``buckets``.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null, and checked.
+
+        Returns
+        -------
+        BucketRanges
+            By state, those of each ascending. Each holds its upper edge, negative ones the lower.
         """
         raise NotImplementedError
 

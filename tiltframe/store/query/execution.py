@@ -79,9 +79,9 @@ def ask(backend: Backend, manifest: Manifest, query: Query) -> Answer:
     return Answer(schema, present(slices, query, plans[0].timezone), tuple(dict.fromkeys(expired)))
 
 
-def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan) -> Answer:
-    """Read the merged states of a level, with the labels that a rollup gives them."""
-    tables, held = read(backend, manifest, plan)
+def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None) -> Answer:
+    """Read the merged states of a level, with the labels that a rollup gives them, as of a snapshot or of now."""
+    tables, held = read(backend, manifest, plan, snapshot)
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     slices = (labelled(states, plan.frame, plan.window) for states in tables)
     return Answer(labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held))
