@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import aggr
 from benchmarks.account import account
 from benchmarks.timing import circumstances
-from tiltframe import FrameStore, TiltFrame
+from tiltframe import FrameStore, TiltFrame, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ def predicted(rows_per_day: int) -> Capacity:
     draws = np.random.default_rng(1)
     hours = [rows_of(BEGIN + hour * HOUR, HOUR, rows_per_day // 24, hour) for hour in range(24)]
     rows = pa.concat_tables(hours)
-    return FRAME.explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), rows_per_day)
+    return explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), FRAME, rows_per_day)
 
 
 def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from tiltframe.names import LEVEL as LEVEL
 from tiltframe.names import START as START
 from tiltframe.names import check_names
 from windows import TimeWindow, as_window, check_timezone, text_of
-
-if TYPE_CHECKING:
-    from tiltframe.capacity import Capacity
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -474,54 +471,6 @@ class TiltFrame:
         said = f"{chain} in {self.timezone}, of {self.time}" + (f", by {', '.join(self.keys)}" if self.keys else "")
         cells = "".join(f"<tr><td>{escape(n)}</td><td>{escape(repr(m))}</td></tr>" for n, m in self.measures.items())
         return f"<table><caption>{escape(said)}</caption><tr><th>measure</th><th>call</th></tr>{cells}</table>"
-
-    def explain(
-        self,
-        sample: Any,
-        rows_per_day: float | None = None,
-        keys: int | None = None,
-        retention: Mapping[str, str | None] | None = None,
-    ) -> Capacity:
-        """Predict what the frame takes a day, before a job is run: states, bytes, shuffle and work.
-
-        Parameters
-        ----------
-        sample : table, DataFrame, paths
-            Rows, as `tiltframe.rollup` takes them: a stretch of the data as it comes, or drawn from it at random. A
-            million is enough for most.
-        rows_per_day : float, optional
-            How many there will be; as many as the sample has in its time unless given.
-        keys : int, optional
-            How many combinations of keys there will be; the sample's unless given. More are taken to be like those.
-        retention : level -> duration, optional
-            As of a store; levels without one are counted for a year.
-
-        Returns
-        -------
-        Capacity
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the sample does not fit the frame, has no two times, or a number is not above 0.
-
-        Guarantee
-        ---------
-        A prediction: within 20 % of what 10⁸ rows then take, as docs/capacity.md shows. The sample's times are
-        brought together until each key has as many rows a day as it will have; then it is rolled up, and its states are
-        counted and written. A level of which the sample has few windows then is extrapolated, and says so.
-
-        Examples
-        --------
-        >>> import aggr
-        >>> frame = TiltFrame(["1m", "1h"], time="ts", measures={"n": aggr.count()}, keys=["k"])
-        >>> sample = pa.table({"ts": range(0, 36_000_000, 1000), "k": ["a", "b"] * 18_000})
-        >>> frame.explain(sample, rows_per_day=864_000_000, keys=20_000).states_per_day
-        29280000.0
-        """
-        from tiltframe.capacity import explain
-
-        return explain(self, sample, rows_per_day, keys, retention)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by what it was made of; windows and functions travel themselves, also those of other packages."""

@@ -1,4 +1,4 @@
-"""What `TiltFrame.explain` predicts from a sample is what the rows then take: states counted, files weighed."""
+"""What `tiltframe.explain` predicts from a sample is what the rows then take: states counted, files weighed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import aggr
 from tests.command_line import call
-from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe import FrameStore, TiltFrame, explain, rollup
 
 BEGIN, DAY = 1_700_006_400_000_000, 86_400_000_000  # a midnight, microseconds
 MEASURES = {"n": aggr.count(), "bytes": aggr.sum("x"), "size": aggr.avg("x"), "p": aggr.dds("x"), "most": aggr.max("x")}
@@ -33,7 +33,7 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
     rows = rows_of_a_day(800_000, 200, 3, skewed)
     chosen = np.random.default_rng(4).random(rows.num_rows) < 0.1
     sample = rows.filter(pa.array(chosen)) if drawn == "at random" else rows.slice(370_000, rows.num_rows // 24)
-    capacity = frame.explain(sample, rows.num_rows, 200, {"10s": "2d"})
+    capacity = explain(sample, frame, rows.num_rows, 200, {"10s": "2d"})
     store = FrameStore(str(tmp_path / "s"), frame)
     store.append(rollup(rows, frame), "w", 0)
     for level, held in zip(capacity.levels, store.inspect().levels, strict=True):
@@ -47,7 +47,7 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
 
 def test_more_keys_are_like_those_of_the_sample():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
-    capacity = frame.explain(rows_of_a_day(40_000, 10, 5, False), 4_000_000, 1000)
+    capacity = explain(rows_of_a_day(40_000, 10, 5, False), frame, 4_000_000, 1000)
     counted = rollup(rows_of_a_day(4_000_000, 1000, 6, False), frame).group_by("level").aggregate([([], "count_all")])
     for row, level in zip(counted.to_pylist(), capacity.levels, strict=True):
         assert level.states_per_day == pytest.approx(row["count_all"], rel=0.05), level
@@ -56,7 +56,7 @@ def test_more_keys_are_like_those_of_the_sample():
 def test_without_more_the_sample_is_what_comes():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(100_000, 50, 7, False)
-    capacity = frame.explain(rows)
+    capacity = explain(rows, frame)
     assert capacity.rows_per_day == pytest.approx(100_000, rel=0.01)
     assert capacity.keys == 50
     assert capacity.core_seconds_per_day > 0
@@ -69,8 +69,8 @@ def test_without_more_the_sample_is_what_comes():
 def test_sessions_and_the_window_of_all_times():
     rows = rows_of_a_day(50_000, 20, 8, False)
     sessions = TiltFrame(["session(1m)"], "ts", {"n": aggr.count()}, ["k"])
-    assert sessions.explain(rows).levels[0].states_per_day == pytest.approx(rollup(rows, sessions).num_rows, rel=0.02)
-    all_times = TiltFrame(["1h", "all"], "ts", {"n": aggr.count()}, ["k"]).explain(rows).levels[1]
+    assert explain(rows, sessions).levels[0].states_per_day == pytest.approx(rollup(rows, sessions).num_rows, rel=0.02)
+    all_times = explain(rows, TiltFrame(["1h", "all"], "ts", {"n": aggr.count()}, ["k"])).levels[1]
     assert (all_times.states_per_day, all_times.retained_states) == (0, 20)
 
 
@@ -84,14 +84,14 @@ def test_sessions_and_the_window_of_all_times():
 )
 def test_wrong_numbers_are_refused(more, message):
     with pytest.raises(ValueError, match=message):
-        TiltFrame(["1m"], "ts", {"n": aggr.count()}).explain(pa.table({"ts": [0, 60_000]}), **more)
+        explain(pa.table({"ts": [0, 60_000]}), TiltFrame(["1m"], "ts", {"n": aggr.count()}), **more)
 
 
 def test_a_sample_without_a_rate_is_refused():
     frame = TiltFrame(["1m"], "ts", {"n": aggr.count()})
     for sample in ({"ts": [5, 5]}, {"ts": pa.array([], pa.int64())}):
         with pytest.raises(ValueError, match="rows of at least two times"):
-            frame.explain(pa.table(sample))
+            explain(pa.table(sample), frame)
 
 
 def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):

@@ -40,5 +40,5 @@ def explain(
     """
     kept = read_retention(retention)
     keys = None if key_count is None else int(key_count)
-    capacity = explained(frame, [str(path) for path in inputs], rows_per_day, keys, kept, reading)
+    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, kept, reading)
     click.echo(capacity.to_json() if form == "json" else repr(capacity))
