@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import EVENT_TIME, Function
@@ -131,6 +132,22 @@ def test_rows_are_free_once_they_are_reduced():
         assert not [one for one in gc.get_objects() if isinstance(one, Values | Numbers | aggr.Groups)]
     finally:
         gc.enable()
+
+
+NAN = np.array([0xFFFFFFFFFFFFFFFF, 0x7FF8000000000123, 0x7FF0000000000001], np.uint64).view(np.float64)
+
+
+@pytest.mark.parametrize("name", sorted(set(TAKES) - {"hdr"}))
+def test_all_nan_are_one_whatever_their_bits(name):
+    def column(kind: pa.DataType, nan: np.ndarray) -> pa.Array:
+        if pa.types.is_struct(kind):
+            return pa.StructArray.from_arrays([column(field.type, nan) for field in kind], fields=list(kind))
+        return pa.array(np.array([*nan, 1.0, -0.0, *nan, 2.5])) if kind == pa.float64() else edge_cases(kind, 9, 3)
+
+    for function, kind in TAKES[name]:
+        states = [function.reduce(column(kind, nan), aggr.Groups.single(9)) for nan in (NAN, np.full(3, math.nan))]
+        assert same_bits(*states), (function, kind)
+        function.finish(states[0])
 
 
 def fraction_of(x):
