@@ -81,8 +81,8 @@ class Capacity:
     levels : tuple of LevelCapacity
         From the finest to the coarsest.
     shuffle_bytes_per_day : float
-        The finest states as they cross a shuffle, before it compresses them, each once: files in the order of their
-        times send only those of windows that two tasks share, files in no order each once a task that has its rows.
+        The finest states as they cross a shuffle, before it compresses them, each once. Files in no order send a state
+        once for each task that has rows of it.
     core_seconds_per_day : float
         Of reducing rows, merging states and committing them, measured with the sample on one core of this machine;
         reading the rows, and what an engine adds, come on top.
@@ -122,7 +122,7 @@ class Capacity:
             [
                 f"{self.rows_per_day:,.0f} rows a day of {self.keys:,} keys: {self.states_per_day:,.0f} states, "
                 f"{_size(self.bytes_per_day)} a day, {_size(self.retained_bytes)} retained",
-                f"shuffled: at most {_size(self.shuffle_bytes_per_day)} a day if files are in the order of time; "
+                f"shuffled: {_size(self.shuffle_bytes_per_day)} a day, of files in the order of time; "
                 f"work: {self.core_seconds_per_day / 3600:,.3g} core-hours a day",
                 head,
                 *lines,
