@@ -24,6 +24,7 @@ from tiltframe.serve.limits import Limits
 from tiltframe.serve.metrics import Metrics
 from tiltframe.serve.prometheus import routes
 from tiltframe.serve.worker_pool import WorkerPool
+from tiltframe.store.recorded import snapshot_of
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
 HOSTS = ("a", "b", "web-1", "w.2", "ü", None)
@@ -119,8 +120,12 @@ def serving(stores, **options):
     """Serve stores on a free port of this machine."""
     limits, metrics = options.pop("limits", Limits()), Metrics()
     before, pool = options.pop("before", lambda app: app), WorkerPool(limits)
+
+    def now():
+        return {name: (store, snapshot_of(store.backend)) for name, store in stores.items()}
+
     shared = pool, Answers(pool, limits, metrics), Budget(limits, metrics)
-    app = before(Starlette(routes=routes(stores, *shared, **options)))
+    app = before(Starlette(routes=routes(now, *shared, **options)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

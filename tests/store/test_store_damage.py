@@ -87,6 +87,23 @@ def test_a_damaged_file_is_noticed(tmp_path, level, damage, compacted):
     assert answers(tmp_path / "s") == before
 
 
+def test_a_file_that_changes_while_it_is_open_is_opened_anew(tmp_path):
+    store = made(tmp_path / "s")
+    before = store.query("1m").to_pylist()
+    kept = {file: file.read_bytes() for file in files(tmp_path / "s", "parquet") if "level=1m" in str(file)}
+    for change in (lambda data: data[:-20] + bytes([data[-20] ^ 1]) + data[-19:], lambda data: None):
+        for file, data in kept.items():
+            file.unlink()
+            if (changed := change(data)) is not None:
+                file.write_bytes(changed)
+        with pytest.raises(StoreError) as error:
+            store.query("1m")
+        one_sentence(error.value)
+        for file, data in kept.items():
+            file.write_bytes(data)
+        assert store.query("1m").to_pylist() == before
+
+
 @pytest.mark.slow
 def test_flipped_bits_of_files_never_give_a_wrong_answer(tmp_path):
     store, chance = made(tmp_path / "s"), random.Random(int(os.environ.get("TILTFRAME_SEED", "3")))

@@ -91,7 +91,7 @@ def app_of(
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
-        *prometheus.routes(stores, pool, answers, budget),
+        *prometheus.routes(stores.all_now, pool, answers, budget),
         *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,9 +116,9 @@ class Asking:
         return await self._answers.to(request, ask)
 
 
-async def read_body(request: Request, most: int, seconds: int) -> bytes:
+async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
     """Read the body of a request; raises `Refused` for too much, and for one that does not come."""
-    if request.headers.get("content-encoding", "identity") != "identity":
+    if request.headers.get("content-encoding", "identity") not in packings:
         raise Refused(415, "the body is packed; send it as it is, without Content-Encoding")
     body = bytearray()
     try:
@@ -169,16 +169,16 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
                 "name": measure,
                 "call": repr(each),
                 "buckets": "buckets" in each.function.accessors,
-                "columns": _columns(name, store, measure),
+                "columns": _columns(name, store, snapshot, measure),
             }
             for measure, each in frame.measures.items()
         ],
     }
 
 
-def _columns(name: str, store: FrameStore, measure: str) -> list[dict[str, Any]]:
+def _columns(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> list[dict[str, Any]]:
     """Name the plain columns that a measure gives, their types, and what PromQL reads them by."""
     schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
-    in_promql = columns_in_promql(name, store, measure)
+    in_promql = columns_in_promql(name, store, snapshot, measure)
     fields = [field for field in schema if field.name not in _LABELS]
     return [{"name": field.name, "type": str(field.type), **in_promql.get(field.name, {})} for field in fields]

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from aggr import UnknownFunction
+from aggr.extras import MissingExtra
 from tiltframe.store import CommitConflict, DamagedStore, MissingStore, StoreError, UnreachableStore
 
 _LONGEST = 300  # letters of a sentence
@@ -19,7 +20,7 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     (CommitConflict, 409),
     (DamagedStore, 500),
     (UnreachableStore, 503),
-    (StoreError, 422),
+    ((StoreError, MissingExtra), 422),
     ((ValueError, TypeError, OverflowError, RecursionError, UnknownFunction, pa.ArrowException), 400),
 )
 

@@ -14,6 +14,7 @@ from tiltframe.store import Answer
 from tiltframe.text.results import csv_cells, json_rows, json_text
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
+PROTOBUF = "application/x-protobuf"  # of OpenTelemetry's exporters
 LINES = "application/x-ndjson"  # JSON lines, of rows that are written
 
 

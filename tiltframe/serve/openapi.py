@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import Any
 
-from tiltframe.serve.forms import ARROW, CSV, JSON, LINES
+from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.query_words import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.store import Query
 
@@ -78,6 +78,10 @@ def openapi(writable: bool) -> dict[str, Any]:
         written = _operation("Add events, all or none.", [name, writer, number], "Whether they were not there before.")
         paths["/v1/stores/{name}/events"] = {
             "post": written | {"requestBody": {"required": True, "content": {LINES: {}, ARROW: {}}}}
+        }
+        exported = _operation("Add metrics of OpenTelemetry, as OTLP/HTTP sends them.", [name], "They are there.")
+        paths["/v1/stores/{name}/metrics"] = {
+            "post": exported | {"requestBody": {"required": True, "content": {PROTOBUF: {}, JSON: {}}}}
         }
     return {
         "openapi": "3.1.0",

@@ -28,6 +28,7 @@ from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
 from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
+from tiltframe.store.backends.protocol import Snapshot
 
 Form = Mapping[str, list[str]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -55,7 +56,7 @@ _EMPTY = {
 
 
 def routes(
-    stores: Mapping[str, FrameStore],
+    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]],
     pool: WorkerPool,
     answers: Answers,
     budget: Budget,
@@ -65,8 +66,8 @@ def routes(
 
     Parameters
     ----------
-    stores : name -> FrameStore
-        Looked up anew for each request.
+    now : function
+        Looks at the stores as they are now, by their names; for each request.
     pool : WorkerPool
         That answers are computed in.
     answers : Answers
@@ -86,7 +87,7 @@ def routes(
     ValueError
         If two measures or two keys of a store would have the same legal name.
     """
-    metrics_of(stores)
+    metrics_of(now())
     api = _Api(budget, lookback)
     texts: dict[str, Callable[[Form, Metrics], str]] = {
         "query": api.query,
@@ -105,7 +106,7 @@ def routes(
                 form = {"time": [f"{time.time():.3f}"], **form}
 
             def ask() -> Question:
-                metrics = metrics_of(stores)
+                metrics = metrics_of(now())
                 versions = {each.store_name: each.snapshot.version for named in metrics.values() for each in named}
                 return written(json.dumps([name, form, versions], sort_keys=True), lambda: text_of(form, metrics))
 
@@ -115,7 +116,7 @@ def routes(
 
     async def read(request: Request) -> Response:
         body = await _body(request)
-        return Response(await pool.run(lambda: api.read(body, metrics_of(stores))), headers=_PACKED)
+        return Response(await pool.run(lambda: api.read(body, metrics_of(now()))), headers=_PACKED)
 
     made = [Route(f"/api/v1/{n}", asked(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()]
     values = Route("/api/v1/label/{name}/values", asked("label_values", api.label_values), methods=["GET"])

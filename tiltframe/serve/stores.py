@@ -75,6 +75,10 @@ class Stores(Mapping[str, FrameStore]):
             raise Refused(404, f"no store {shown(name)} is served; {nearest(name, self._stores)}")
         return self._stores[name].now()
 
+    def all_now(self) -> dict[str, tuple[FrameStore, Snapshot]]:
+        """Look at all stores as they are now."""
+        return {name: store.now() for name, store in self._stores.items()}
+
     def __getitem__(self, name: str) -> FrameStore:
         return self.now(name)[0]
 

@@ -1,4 +1,4 @@
-"""Worker threads: answers are computed in them, so many at once, while the server goes on listening."""
+"""Worker threads: answers are looked up and computed in them, so many at once, while the server goes on listening."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 class WorkerPool:
-    """As many threads as queries may run at once."""
+    """As many threads as queries may run at once; and as many to look up what is known, which waits for no query."""
 
     def __init__(self, limits: Limits) -> None:
         """Start no thread yet."""
         self._limits = limits
-        self._threads = ThreadPoolExecutor(limits.queries, "query")
+        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
         self._begun: set[Future[Any]] = set()
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -28,7 +28,13 @@ class WorkerPool:
 
         A thread cannot be stopped: it ends what it is at, and until then others wait for it.
         """
-        future = self._threads.submit(function, *args, **kwargs)
+        return await self._awaited(self._computing.submit(function, *args, **kwargs))
+
+    async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that computes nothing, as `run` does, while queries run."""
+        return await self._awaited(self._looking.submit(function, *args, **kwargs))
+
+    async def _awaited(self, future: Future[T]) -> T:
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         seconds = self._limits.seconds
@@ -48,5 +54,6 @@ class WorkerPool:
 
     def close(self) -> bool:
         """Begin nothing more; say whether a thread is still at something."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._computing, self._looking):
+            threads.shutdown(wait=False, cancel_futures=True)
         return bool(self._begun)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tempfile
+import threading
+import uuid
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,7 +22,7 @@ from aggr.tables.keys import columns_keys_may_read
 from tiltframe.files.inputs import open_source
 from tiltframe.serve.asking import read_body
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.forms import ARROW, LINES
+from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
 from tiltframe.serve.limits import BODY_BYTES, Limits
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.worker_pool import WorkerPool
@@ -26,38 +31,108 @@ from tiltframe.store.commit import check_writer
 from tiltframe.store.types_from_store import settled
 
 _CALLED = "the events"  # in messages, in place of a file
+_REMEMBERED = 10_000  # requests without a number
 
 
 class Writing:
-    """The route that writes."""
+    """The routes that write."""
 
     def __init__(self, stores: Stores, pool: WorkerPool, limits: Limits) -> None:
         """Take the stores, and the threads that write."""
-        self._stores, self._pool, self._limits = stores, pool, limits
+        self._stores, self._pool, self._limits, self._once = stores, pool, limits, _Once()
 
     def routes(self) -> list[Route]:
         """List the routes."""
-        return [Route("/v1/stores/{name}/events", self.events, methods=["POST"])]
+        return [
+            Route("/v1/stores/{name}/events", self.events, methods=["POST"]),
+            Route("/v1/stores/{name}/metrics", self.metrics, methods=["POST"]),
+        ]
 
     async def events(self, request: Request) -> Response:
         """Add events under a writer's number."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in (LINES, ARROW):
-            raise Refused(415, f"events are {LINES} or {ARROW}; say which by Content-Type, got {shown(kind)}")
-        words = dict(request.query_params.multi_items())
-        if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
-            raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")
-        if not (words["number"].isascii() and words["number"].isdigit()):
-            raise ValueError(f"number is a whole number that grows with what is sent; got {shown(words['number'])}")
-        check_writer(words["writer"], int(words["number"]))
+        kind = _kind(request, "events", LINES, ARROW)
+        writer, number = _numbered(request)
         body = await read_body(request, BODY_BYTES, self._limits.seconds)
 
         def append() -> bool:
             store = self._stores[request.path_params["name"]]
             rows = _from_lines(body, store) if kind == LINES else _from_stream(body)
-            return store.append_rows(rows, words["writer"], int(words["number"]))
+            return store.append_rows(rows, writer, number)
 
         return JSONResponse({"added": await self._pool.run(append)})
+
+    async def metrics(self, request: Request) -> Response:
+        """Add what an exporter of OpenTelemetry sends, under a writer's number, or once while this server runs."""
+        kind = _kind(request, "metrics", PROTOBUF, JSON)
+        numbered = _numbered(request) if request.query_params else None
+        body = await read_body(request, BODY_BYTES, self._limits.seconds, ("identity", "gzip"))
+        from aggr.interchange.otlp_metrics import rows_of_metrics  # a tenth of the time in which a server starts
+
+        is_packed = request.headers.get("content-encoding") == "gzip"
+
+        def append() -> None:
+            name = request.path_params["name"]
+            store = self._stores[name]
+            rows = rows_of_metrics(_unpacked(body) if is_packed else body, kind == JSON, store.frame.time)
+            if not rows:
+                return
+            events = _from_lines("".join(json.dumps(row) + "\n" for row in rows).encode(), store)
+            if numbered:
+                store.append_rows(events, *numbered)
+            else:
+                self._once.append(name, store, events, body)
+
+        await self._pool.run(append)
+        return Response(b"{}" if kind == JSON else b"", media_type=kind)
+
+
+class _Once:
+    """What came without a number: the same bytes count once, as long as the server runs and has not met many others."""
+
+    def __init__(self) -> None:
+        """Begin as a writer of its own."""
+        self._lock, self._writer, self._number = threading.Lock(), f"otlp-{uuid.uuid4().hex}", 0
+        self._met: OrderedDict[bytes, None] = OrderedDict()
+
+    def append(self, name: str, store: FrameStore, events: pa.Table, body: bytes) -> None:
+        """Add events, unless their bytes have been met."""
+        digest = hashlib.sha256(name.encode() + b" " + body).digest()
+        with self._lock:
+            if digest in self._met:
+                return
+            self._number += 1  # of one that failed too: it may be there
+            store.append_rows(events, self._writer, self._number)
+            self._met[digest] = None
+            if len(self._met) > _REMEMBERED:
+                self._met.popitem(last=False)
+
+
+def _kind(request: Request, what: str, *kinds: str) -> str:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in kinds:
+        raise Refused(415, f"{what} are {' or '.join(kinds)}; say which by Content-Type, got {shown(kind)}")
+    return kind
+
+
+def _numbered(request: Request) -> tuple[str, int]:
+    """Read whose events these are, and their number."""
+    words = dict(request.query_params.multi_items())
+    if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
+        raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")
+    if not (words["number"].isascii() and words["number"].isdigit()):
+        raise ValueError(f"number is a whole number that grows with what is sent; got {shown(words['number'])}")
+    check_writer(words["writer"], int(words["number"]))
+    return words["writer"], int(words["number"])
+
+
+def _unpacked(body: bytes) -> bytes:
+    try:
+        unpacked: bytes = pa.CompressedInputStream(pa.BufferReader(body), "gzip").read(BODY_BYTES + 1)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"the body is no gzip: {str(error).splitlines()[0]}") from None
+    if len(unpacked) > BODY_BYTES:
+        raise Refused(413, f"the body has more than {BODY_BYTES:,} bytes, the server's limit; send less at once")
+    return unpacked
 
 
 def _from_lines(body: bytes, store: FrameStore) -> pa.Table:

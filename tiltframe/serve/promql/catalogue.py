@@ -20,6 +20,7 @@ from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, S
 from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
 from tiltframe.store import FrameStore, Query
+from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.query.execution import read
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.ranges import as_text
@@ -77,14 +78,17 @@ def label_values(metrics: Metrics, label: str, matches: list[str], within: Withi
     return sorted({labels[label] for labels in keys if label in labels})
 
 
-def columns_in_promql(name: str, store: FrameStore, measure: str) -> dict[str, dict[str, Any]]:
+def columns_in_promql(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> dict[str, dict[str, Any]]:
     """Say of the plain columns of a measure how PromQL reads them: ``aggregation by (keys) (function(metric[range]))``.
 
     A column that is a quantile has it, and is ``histogram_quantile`` of that. One that is no merge of states in PromQL
     has nothing of it.
     """
     metrics = {
-        each.path: each for named in metrics_of({name: store}).values() for each in named if each.measure == measure
+        each.path: each
+        for named in metrics_of({name: (store, snapshot)}).values()
+        for each in named
+        if each.measure == measure
     }
     function = store.frame.measures[measure].function
     result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)

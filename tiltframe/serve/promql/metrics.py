@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -90,19 +91,24 @@ class Metric:
         return all(matcher.takes(own[matcher.label]) for matcher in matchers if matcher.label in own)
 
 
-def metrics_of(stores: Mapping[str, FrameStore]) -> dict[str, list[Metric]]:
-    """Name the metrics of stores as they are now, each with those stores that have it.
+def metrics_of(stores: Mapping[str, tuple[FrameStore, Snapshot]]) -> dict[str, list[Metric]]:
+    """Name the metrics of stores, each with those stores that have it.
 
     Raises ``ValueError`` if two measures, or two keys, of one store have the same legal name.
     """
     by_name: dict[str, list[Metric]] = {}
-    for store_name, store in stores.items():
-        labels = _once([(key, label_of(key)) for key in store.frame.keys], store_name, "keys")
-        metrics = list(_metrics(store_name, store, labels))
-        _once([(".".join((metric.measure, *metric.path)), metric.name) for metric in metrics], store_name, "measures")
-        for metric in metrics:
-            by_name.setdefault(metric.name, []).append(metric)
+    for store_name, (store, snapshot) in stores.items():
+        for metric in _of_store(store_name, store):
+            by_name.setdefault(metric.name, []).append(replace(metric, snapshot=snapshot))
     return by_name
+
+
+@lru_cache(maxsize=64)  # a store that evolves is opened anew
+def _of_store(store_name: str, store: FrameStore) -> tuple[Metric, ...]:
+    labels = _once([(key, label_of(key)) for key in store.frame.keys], store_name, "keys")
+    metrics = tuple(_metrics(store_name, store, labels))
+    _once([(".".join((metric.measure, *metric.path)), metric.name) for metric in metrics], store_name, "measures")
+    return metrics
 
 
 def legal(name: str) -> str:
@@ -125,7 +131,7 @@ def label_of(key: str) -> str:
 
 
 def _metrics(store_name: str, store: FrameStore, labels: Mapping[str, str]) -> Iterator[Metric]:
-    snapshot = snapshot_of(store.backend)
+    snapshot = snapshot_of(store.backend)  # each request has its own in place of it
     for measure, function in ((name, each.function) for name, each in store.frame.measures.items()):
         result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
         is_histogram = "quantile" in function.accessors

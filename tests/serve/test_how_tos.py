@@ -1,0 +1,98 @@
+"""What the how-tos say of other programs is followed with them: nginx as it is on the page, JavaScript in Node."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.serve.servers import make_store, serving
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+DOCS = Path(__file__).parents[2] / "docs"
+TOKEN = "0123456789abcdef0123456789abcdef"
+
+
+def block(page, begins):
+    """Take the block of a page that begins with a word."""
+    return next(
+        text for text in re.findall(r"```text\n(.*?)```", (DOCS / page).read_text(), re.S) if text.startswith(begins)
+    )
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx is installed")
+def test_nginx_passes_tls_and_tokens_on(tmp_path):
+    make_store(tmp_path / "web")
+    (tmp_path / "token").write_text(TOKEN)
+    key, certificate, port = tmp_path / "stores.key", tmp_path / "stores.pem", free_port()
+    words = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *words, "-keyout", key, "-out", certificate], check=True, capture_output=True
+    )
+    with serving(tmp_path, tmp_path / "web", "--token", tmp_path / "token", "--writable") as server:
+        site = block("how-to/serve-in-production.md", "server {")
+        for on_page, here in (
+            ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+            ("/etc/ssl/stores.pem", certificate),
+            ("/etc/ssl/stores.key", key),
+            ("127.0.0.1:9464", f"127.0.0.1:{server.port}"),
+        ):
+            assert on_page in site
+            site = site.replace(on_page, str(here))
+        places = "".join(f"{name} {tmp_path}/{name};" for name in ("client_body_temp_path", "proxy_temp_path"))
+        config = f"user root; pid {tmp_path}/pid; daemon off; events {{}} http {{ access_log off; {places} {site} }}"
+        (tmp_path / "nginx.conf").write_text(config)
+        nginx = subprocess.Popen(["nginx", "-c", tmp_path / "nginx.conf", "-e", tmp_path / "errors"])
+        try:
+            _asks_through(f"https://localhost:{port}", ssl.create_default_context(cafile=certificate))
+        finally:
+            nginx.terminate()
+            nginx.wait()
+
+
+def _asks_through(url, context):
+    def ask(path, token=None, body=None):
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(url + path, body, headers | {"Content-Type": "application/x-ndjson"})
+        try:
+            with urllib.request.urlopen(request, context=context) as answer:
+                return answer.status
+        except HTTPError as error:
+            return error.code
+
+    for _ in range(100):
+        try:
+            assert ask("/healthz") == 200
+            break
+        except OSError:
+            time.sleep(0.1)
+    assert ask("/v1/stores") == 401
+    assert ask("/v1/query?store=web&per=1h", TOKEN) == 200
+    large = b" " * (12 << 20)  # what nginx would refuse by itself is 1 MiB
+    assert ask("/v1/stores/web/events?writer=w&number=1", TOKEN, large) in (200, 400)
+    assert ask("/v1/stores/web/events?writer=w&number=1", TOKEN, large + large) == 413
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node is installed")
+def test_javascript_reads_a_store(asked, tmp_path):
+    server, stores = asked
+    text = block("serve.md", "const answer").replace("127.0.0.1:9464", f"127.0.0.1:{server.port}")
+    (tmp_path / "read.mjs").write_text(text)
+    printed = subprocess.run(["node", tmp_path / "read.mjs"], check=True, capture_output=True, text=True).stdout
+    assert len(printed.splitlines()) == stores["web"].query("1h").num_rows
+    assert "2024-05-01T10:00:00.000Z" in printed
