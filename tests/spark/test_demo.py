@@ -131,7 +131,7 @@ def test_the_demo_leaves_a_folder_of_others_alone(tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_says_no_more_than_a_sentence(tmp_path):
     def processes(session: int) -> str:
-        return subprocess.run(["ps", "-o", "args=", "-s", str(session)], capture_output=True, text=True).stdout
+        return subprocess.run(["ps", "-o", "comm=", "-s", str(session)], capture_output=True, text=True).stdout
 
     command = [sys.executable, "-m", "tiltframe.cli", "demo"]
     pipe, root = subprocess.PIPE, Path(__file__).parents[2]
@@ -140,7 +140,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_says_no_more_than_a_sentenc
         env=os.environ | {"PYTHONPATH": str(root)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as demo:  # fmt: skip
-        while "pyspark-shell" not in processes(demo.pid):
+        while "java" not in processes(demo.pid):
             assert demo.poll() is None, demo.stderr.read()
             time.sleep(0.02)
         os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
