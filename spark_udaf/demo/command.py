@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,7 @@ def started_engine(engine: str) -> Iterator[SparkSession]:
         with sail_session() as spark:
             yield spark
         return
+    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback of Ctrl-C
     spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
     try:
         yield spark

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aggr.compiling.interrupts import hold_interrupts
 from aggr.extras import MissingExtra
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName(name)
     for setting, value in {**quiet, **settings}.items():
         builder = builder.config(setting, value)
-    return builder.getOrCreate()
+    with hold_interrupts():  # PySpark that is interrupted while it waits for its JVM leaves that running
+        return builder.getOrCreate()
 
 
 @contextmanager

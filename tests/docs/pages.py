@@ -4,7 +4,8 @@ python tests/docs/pages.py PAGE…          in the environment that runs this, i
 python tests/docs/pages.py --fresh PAGE…  each in a new, empty environment, from a copy of this source
 
 Of a block of shell commands, lines that begin with ``$`` are run, and what follows each is what it must print, where
-anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name.
+anything follows; ``...`` stands for any text. A block whose first line is ``# name`` alone is a file of that name;
+TOML and YAML without a name are parts of files, and are read alone.
 Commands that install the source (``pip install '.[cli]'``) are run in a copy of it, all others in a new folder; a page
 that has none of them needs the extra ``all``.
 """
@@ -29,7 +30,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 INSTALLS = re.compile(r"pip install '?\.")  # the source, in the folder of the source
-SHELL, NOT_RUN = ("console", "bash"), ("text",)
+SHELL, NOT_RUN = ("console", "bash"), ("text", "toml", "yaml")
 GRAFANA = {  # what Grafana puts in, for a dashboard of two hours and the variable ``host``
     r"\$__timeFilter\((\w+)\)": r"\1 BETWEEN '2024-05-01T10:00:00Z' AND '2024-05-01T12:00:00Z'",
     r"\$__timeTo\(\)": "'2024-05-01T12:00:00Z'",
