@@ -56,7 +56,7 @@ def retention(states: pa.Array, later: pa.Array) -> pa.Array:
     rows = np.concatenate([owners.ids for _, owners in entries])
     groups, _ = group_by([pa.array(rows), keys], len(keys))
     first = len(entries[0][0])
+    could = hash64(keys[:first]) < thetas[rows[:first]]
     again = np.isin(groups.ids[:first], groups.ids[first:])
-    below = hash64(keys[:first]) < thetas[rows[:first]]
-    known, came = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (below, below & again))
+    known, came = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
     return with_nulls(pa.array(came / np.maximum(known, 1), mask=known == 0), valid)
