@@ -45,6 +45,8 @@ from aggr.calls import (
     first,
     frequent,
     funnel,
+    geometric_mean,
+    harmonic_mean,
     hdr,
     histogram,
     hll,
@@ -107,6 +109,7 @@ from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.per import Per
 from aggr.functions.points import Lttb, Points
+from aggr.functions.positive_means import GeometricMean, HarmonicMean
 from aggr.functions.python_function import PerGroup
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
@@ -120,6 +123,7 @@ from aggr.many_columns import each_column
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
 from aggr.tables.keys import each
+from aggr.tables.retention import retention
 from aggr.tables.subtract import subtract
 from aggr.testing.edge_cases import edge_cases
 
@@ -171,7 +175,9 @@ __all__ = [
     "Frequent",
     "Function",
     "Funnel",
+    "GeometricMean",
     "Groups",
+    "HarmonicMean",
     "Hdr",
     "Histogram",
     "Hll",
@@ -240,7 +246,9 @@ __all__ = [
     "frequent",
     "from_description",
     "funnel",
+    "geometric_mean",
     "get",
+    "harmonic_mean",
     "hdr",
     "histogram",
     "hll",
@@ -263,6 +271,7 @@ __all__ = [
     "rate",
     "register",
     "resets",
+    "retention",
     "rms",
     "skewness",
     "slope",

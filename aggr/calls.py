@@ -28,6 +28,7 @@ from aggr.functions.min_max import Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.per import Per
 from aggr.functions.points import Lttb, Points
+from aggr.functions.positive_means import GeometricMean, HarmonicMean
 from aggr.functions.range import Range
 from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
 from aggr.functions.shape import Kurtosis, Skewness
@@ -41,7 +42,7 @@ _OWN = (
     *(Count, Sum, Avg, Var, Stdev, WeightedAvg, Skewness, Kurtosis, Covar, Corr, Slope, Intercept, R2, Dds, Hdr),
     *(Min, Max, First, Last, ArgMin, ArgMax, Collect, CollectSet, CountDistinct, ApproxCountDistinct, Hll),
     *(TopK, BottomK, Histogram, Per, ValueCounts, Mode, Entropy, ExactQuantiles, Frequent),
-    *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms),
+    *(AnyValue, BoolAnd, BoolOr, BitAnd, BitOr, BitXor, Range, SumOfSquares, Rms, GeometricMean, HarmonicMean),
     *(SumDistinct, AvgDistinct, M4, Candlestick, Exponential, DecayedSum, DecayedAvg, DecayedCount),
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )

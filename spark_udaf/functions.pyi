@@ -245,6 +245,22 @@ class Functions:
         type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
+    def geometric_mean(
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
+    def harmonic_mean(
+        column: Column | str,
+        *,
+        where: Column | str | None = None,
+        weight: Column | str | None = None,
+        type: DataType | str | None = None,
+    ) -> Column: ...
+    @staticmethod
     def hdr(
         column: Column | str,
         quantiles: Sequence[float] | float = (0.5, 0.9, 0.99),
@@ -685,6 +701,20 @@ def funnel(
     *,
     by: Column | str | None = None,
     where: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def geometric_mean(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
+    type: DataType | str | None = None,
+) -> Column: ...
+def harmonic_mean(
+    column: Column | str,
+    *,
+    where: Column | str | None = None,
+    weight: Column | str | None = None,
     type: DataType | str | None = None,
 ) -> Column: ...
 def hdr(

@@ -1,4 +1,4 @@
-"""Powers of two with a fraction as exponent, correctly rounded, and so the same bits on every machine."""
+"""Powers of two with a fraction as exponent, and logarithms: correctly rounded, so the same bits on every machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from aggr.exact.double_double import Floats, fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
+PLACES = 53  # of a logarithm
+_IN_CACHE = 1 << 14  # numbers: larger arrays would each be written to memory
 _STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
 _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
 
@@ -39,6 +41,39 @@ def power_of_two(tops: NDArray[np.int64], bottom: int) -> Floats:
     for i in np.flatnonzero((high + (low + high * _ERROR) != high) | (high + (low - high * _ERROR) != high)).tolist():
         high[i] = float(_EXACTLY.power(Decimal(2), _EXACTLY.divide(Decimal(int(tops[i])), Decimal(bottom))))
     return high
+
+
+def binary_logarithm(numbers: Floats) -> NDArray[np.int64]:
+    """Compute the binary logarithm of numbers, rounded to `PLACES` binary places.
+
+    Parameters
+    ----------
+    numbers : array of float64, shape (n,)
+        Each in [1, 2).
+
+    Returns
+    -------
+    array of int64, shape (n,)
+        Of units of ``2^-53``.
+
+    Examples
+    --------
+    >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
+    array([0. , 0.5])
+    """
+    chunks = [_logarithm(numbers[at : at + _IN_CACHE]) for at in range(0, len(numbers), _IN_CACHE)]
+    return np.concatenate([np.empty(0, np.int64), *chunks])
+
+
+def _logarithm(numbers: Floats) -> NDArray[np.int64]:
+    near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
+    high, low = _power(near, np.array([2.0**PLACES]))
+    rest = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
+    tops = (near + np.rint(rest)).astype(np.int64)
+    for i in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
+        exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
+        tops[i] = int(_EXACTLY.multiply(exact, Decimal(1 << PLACES)).to_integral_value())
+    return tops
 
 
 def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:

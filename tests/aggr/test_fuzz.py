@@ -61,6 +61,8 @@ STATES: dict[str, tuple[Function, pa.Array]] = {
     "bit_xor": (aggr.BitXor(), pa.array(X.astype(np.int64))),
     "range": (aggr.Range(), pa.array(X)),
     "rms": (aggr.Rms(), pa.array(X)),
+    "geometric_mean": (aggr.GeometricMean(), pa.array(X)),
+    "harmonic_mean": (aggr.HarmonicMean(), pa.array(X)),
     "bool_and": (aggr.BoolAnd(), pa.array(X > 1)),
     "first": (aggr.First(), EVENTS),
     "arg_max": (aggr.get("arg_max")(), pairs("value", "by")),

@@ -17,7 +17,7 @@ from aggr.tables.state_plan import plan
 
 TRIALS = int(os.environ.get("TRIALS", "20"))
 GROUPS = {"count", "sum", "avg", "var", "stdev", "sum_of_squares", "rms", "skewness", "kurtosis", "weighted_avg"}
-GROUPS |= {"covar", "corr", "slope", "intercept", "r2", "dds", "hdr", "histogram"}
+GROUPS |= {"geometric_mean", "harmonic_mean", "covar", "corr", "slope", "intercept", "r2", "dds", "hdr", "histogram"}
 FIXED = [aggr.get(name)() for name in aggr.names() if name not in GROUPS] + [aggr.Dds(max_bins=100)]
 NAN, INF = math.nan, math.inf
 
@@ -30,6 +30,8 @@ def columns_of(rng: np.random.Generator, function: aggr.Function, rows: int) -> 
     """Draw finite numbers of any size: whole ones from 0 for hdr, several columns for functions of several."""
     if function.name == "hdr":
         return pa.array(rng.integers(0, 10**9, rows))
+    if function.name in ("geometric_mean", "harmonic_mean"):
+        return pa.array(rng.random(rows) * 10.0 ** rng.integers(-200, 200, rows))
     drawn = [pa.array(rng.normal(size=rows) * 10.0 ** rng.integers(-200, 200, rows)) for _ in function.inputs]
     return drawn[0] if len(drawn) == 1 else pa.StructArray.from_arrays(drawn, names=list(function.inputs))
 

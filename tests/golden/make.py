@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import aggr
 from aggr.function import Function
@@ -67,6 +68,8 @@ CASES: dict[str, tuple[Function, pa.Array]] = {
     ),
     "sum_of_squares": (aggr.SumOfSquares(), FLOATS),
     "rms": (aggr.Rms(), WHOLE),
+    "geometric_mean": (aggr.GeometricMean(), pc.abs(FLOATS)),
+    "harmonic_mean": (aggr.HarmonicMean(), WHOLE),
     "per": (
         aggr.Per({"s": aggr.sum("x"), "n": aggr.count(where="ok")}),
         pa.StructArray.from_arrays([WORDS, BOOLEANS, FLOATS], names=["key", "of.ok", "of.x"]),

@@ -1,0 +1,126 @@
+"""geometric_mean and harmonic_mean: exact sums of logarithms and of reciprocals that are each rounded once.
+
+    x = m · 2^e, 1 <= m < 2          Σ(e + log2 m), log2 m to 53 places          Σ(1/m · 2^-e), 1/m the nearest double
+
+What is rounded of a row depends on that row alone, so sums of it are the same bits in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.exact.expression import ExactNumbers
+from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
+from aggr.exact.powers_of_two import PLACES, binary_logarithm, power_of_two
+from aggr.exact.row_sums import sum_products
+from aggr.exact.superaccumulator import Limbs
+from aggr.fields import COUNT, EXACT, OR, Field
+from aggr.function import Function
+from aggr.groups.numbers import Numbers
+from aggr.input_types import SUMMABLE
+from aggr.values import Values
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+_LEAST, _GREATEST = -1074, 1023  # exponents of doubles, beyond which a damaged sum may be
+_ZERO = NEGATIVE  # the flag of a zero, whose logarithm is -inf
+
+
+@dataclass(frozen=True)
+class _PositiveMean(Function):
+    """A mean of numbers from 0 on, read from an exact sum of one term a row."""
+
+    takes = SUMMABLE
+    takes_weights = True
+    counted_by: ClassVar[tuple[str, ...]] = ("count",)
+    state_fields: ClassVar[Mapping[str, Field]] = {"count": COUNT, "special": OR, "sum": EXACT}
+    returns = "float64; null where there is nothing"
+
+    def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
+        x, groups = values.floats.array, values.groups
+        plain = (x > 0) & (x < np.inf)
+        flags = np.select([plain, x == 0, x > 0], [0, _ZERO, POSITIVE], NAN).astype(np.int8)
+        special = np.zeros(groups.n, np.int8)
+        np.bitwise_or.at(special, groups.ids[~plain], flags[~plain])
+        halves, powers = np.frexp(np.where(plain, x, 1.0))
+        parts, shifts = self._terms(2 * halves, powers.astype(np.int64) - 1)
+        terms = [Numbers(np.where(plain, part, 0.0), groups) for part in parts]
+        weights = values.weight_parts or [Numbers(np.ones(len(x)), groups)]
+        return {
+            "count": pa.array(values.counts),
+            "special": pa.array(special),
+            "sum": sum_products(terms, weights, shifts),
+        }
+
+    def finish_states(self, states: pa.StructArray) -> pa.Array:
+        counts, special = (states.field(name).to_numpy() for name in ("count", "special"))
+        means = self._mean(ExactNumbers(Limbs.of_arrow(states.field("sum"))), np.maximum(counts, 1), special)
+        return pa.array(np.where(special & NAN, np.nan, means), mask=counts == 0)
+
+    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        """Give the doubles that add up to each row's term, and powers of two that they are multiplied by."""
+        raise NotImplementedError
+
+    def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class GeometricMean(_PositiveMean):
+    """Take the geometric mean of a column of numbers from 0 on: the root of their product.
+
+    0 if there is a zero, infinite if there is an infinity; NaN if there are both, a negative number or NaN.
+
+    Examples
+    --------
+    >>> from aggr import geometric_mean
+    >>> geometric_mean("growth")
+    geometric_mean('growth')
+    """
+
+    name = "geometric_mean"
+    keeps = "exact Σ log2 x, each to 53 places, count"
+    guarantee = "a relative error below 2^-51; the same bits in any order"
+
+    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        return [exponents.astype(np.float64), np.ldexp(binary_logarithm(mantissas).astype(np.float64), -PLACES)], None
+
+    def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
+        whole = np.clip(np.floor(sums.over_integers(counts)), _LEAST, _GREATEST).astype(np.int64)
+        rest = (sums - ExactNumbers.of(whole) * ExactNumbers.of(counts)).over_integers(counts)
+        steps = 1 << (PLACES - 1)
+        carry, tops = np.divmod(np.rint(np.clip(rest, -1, 1) * steps).astype(np.int64), steps)
+        means = np.ldexp(power_of_two(tops, steps), np.minimum(whole + carry, _GREATEST))
+        both = special & (POSITIVE | _ZERO)
+        return np.select([both == 0, both == _ZERO, both == POSITIVE], [means, 0.0, np.inf], np.nan)
+
+
+@dataclass(frozen=True)
+class HarmonicMean(_PositiveMean):
+    """Take the harmonic mean of a column of numbers from 0 on: their count over the sum of their reciprocals.
+
+    0 if there is a zero; NaN if there is a negative number or NaN.
+
+    Examples
+    --------
+    >>> from aggr import harmonic_mean
+    >>> harmonic_mean("km_per_hour")
+    harmonic_mean('km_per_hour')
+    """
+
+    name = "harmonic_mean"
+    keeps = "exact Σ 1/x, each rounded to 53 bits, count"
+    guarantee = "a relative error below 2^-51; the same bits in any order"
+
+    def _terms(self, mantissas: Floats, exponents: Whole) -> tuple[list[Floats], Whole | None]:
+        return [1.0 / mantissas], -exponents
+
+    def _mean(self, sums: ExactNumbers, counts: Whole, special: NDArray[np.int8]) -> Floats:
+        means = ExactNumbers.of(counts).over(sums)
+        return np.select([special & _ZERO != 0, sums.signs() == 0], [0.0, np.inf], means)

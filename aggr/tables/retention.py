@@ -1,0 +1,62 @@
+"""Retention: which share of the keys of one map, such as the visitors of a week, are in another as well."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arrow import compute as pc
+from aggr.arrow.hash64 import hash64
+from aggr.arrow.normalize import with_nulls
+from aggr.functions.keyed_states import KeyedStates
+from aggr.functions.value_lists import entries_of
+from aggr.groups.groups import Groups, group_by
+from aggr.state_checks import checked
+from aggr.tables.identify import function_of
+
+
+def retention(states: pa.Array, later: pa.Array) -> pa.Array:
+    """Read which share of the keys of states come again in later ones, row by row.
+
+    Parameters
+    ----------
+    states, later : columns of states of `per`, or of `value_counts` and its kin, shape (n,)
+        Of unequal windows and, in a row, of the same keys of a table.
+
+    Returns
+    -------
+    array of float64, shape (n,)
+        In [0, 1]; null if either is null, or there are no keys that could come again. Exact up to ``max`` keys; of
+        samples, that of the keys below both thetas, an estimate with a standard error of ``sqrt(p (1 - p) / keys)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For columns of other states, of unequal parameters or of unequal lengths.
+
+    Examples
+    --------
+    >>> from aggr import ValueCounts
+    >>> week, next_week = (ValueCounts().reduce(pa.array(list(x)), Groups.single(len(x))) for x in ("aabcd", "cdde"))
+    >>> retention(week, next_week).to_pylist()
+    [0.5]
+    """
+    function = function_of(states)
+    name = next((name for name, field in function.state_fields.items() if isinstance(field, KeyedStates)), None)
+    if name is None:
+        raise TypeError(f"states of {function.name} have no keys; retention takes those of per and value_counts")
+    pair = [checked(function, column).states for column in (states, later)]
+    if len(states) != len(later):
+        raise ValueError(f"retention goes row by row; got {len(states)} states and {len(later)}")
+    valid = pc.and_(pair[0].is_valid(), pair[1].is_valid())
+    maps = [column.filter(valid).field(name) for column in pair]
+    thetas = np.minimum(*(column.field("theta").to_numpy() for column in maps))
+    entries = [entries_of(column.field("entries"), Groups.each(len(column))) for column in maps]
+    keys = pa.concat_arrays([structs.field("key") for structs, _ in entries])
+    rows = np.concatenate([owners.ids for _, owners in entries])
+    groups, _ = group_by([pa.array(rows), keys], len(keys))
+    first = len(entries[0][0])
+    could = hash64(keys[:first]) < thetas[rows[:first]]
+    again = np.isin(groups.ids[:first], groups.ids[first:])
+    known, came = (np.bincount(rows[:first][chosen], minlength=len(thetas)) for chosen in (could, again))
+    return with_nulls(pa.array(came / np.maximum(known, 1), mask=known == 0), valid)
