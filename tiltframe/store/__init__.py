@@ -10,6 +10,7 @@ from tiltframe.store.errors import (
 )
 from tiltframe.store.frame_store import FrameStore
 from tiltframe.store.query.execution import Answer, Expired
+from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import Query
 
@@ -24,5 +25,7 @@ __all__ = [
     "PlannedQuery",
     "Query",
     "StoreError",
+    "Unmapped",
     "UnreachableStore",
+    "lookup",
 ]

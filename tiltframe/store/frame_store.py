@@ -25,6 +25,7 @@ from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
 from tiltframe.store.query.execution import Answer, Expired, ask, read, states_of
+from tiltframe.store.query.lookup import Unmapped, noting_unmapped
 from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query, asking
@@ -609,9 +610,10 @@ class FrameStore(Maintenance):
 
         Guarantee
         ---------
-        `Expired` is warned of if a level that is read no longer holds all of the range.
+        `Expired` is warned of if a level that is read no longer holds all of the range, and `Unmapped` if a lookup has
+        nothing for some keys.
         """
-        return self._warned(self.ask(query)).table()
+        return pa.concat_tables(self._noting(self._warned(self.ask(query)), query))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
@@ -644,7 +646,7 @@ class FrameStore(Maintenance):
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        return self._warned(self.ask(query)).slices
+        return self._noting(self._warned(self.ask(query)), query)
 
     def plan(self, query: Query, as_states: bool = False) -> PlannedQuery:
         """Plan a query per one kind of window, so that its parts run in other processes.
@@ -760,6 +762,10 @@ class FrameStore(Maintenance):
             Equal ones stand for equal answers to queries that name their ``now``.
         """
         return snapshot_of(self._backend).version
+
+    @staticmethod
+    def _noting(answer: Answer, query: Query) -> Iterator[pa.Table]:
+        return noting_unmapped(answer.slices, query.lookups, lambda said: warnings.warn(said, Unmapped, stacklevel=5))
 
     @staticmethod
     def _warned(answer: Answer) -> Answer:

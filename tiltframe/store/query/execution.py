@@ -18,10 +18,11 @@ from tiltframe.level_chain import labelled
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.query.filling import fill_gaps, fill_values
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import fill_gaps, finish, latest_of_keys, present, regroup, united
+from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united
 from tiltframe.store.query.time_range import closed, read_moment, read_time_range
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
 from tiltframe.store.recorded import held_from, snapshot_of
@@ -94,7 +95,10 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
     Raises ``ValueError`` for conditions, orders and expressions that do not fit the results.
     """
-    nothing = finish(regroup(manifest.schema.empty_table(), plan, (0, 0)), plan, 0, 0)
+    states = regroup(manifest.schema.empty_table(), plan, (0, 0))
+    nothing = finish(states, plan, 0, 0)
+    if query.fill:
+        nothing = fill_values(nothing, states, plan, query.fill)
     return next(present(iter([nothing]), query, plan.timezone)).schema
 
 
@@ -103,7 +107,8 @@ def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: in
     if query.latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
     elif query.fill:
-        slices = iter([fill_gaps(pa.concat_tables(slices), plan, now)])
+        states = pa.concat_tables(slices)
+        return iter([fill_values(finish(fill_gaps(states, plan, now), plan, held, now), states, plan, query.fill)])
     return (finish(states, plan, held, now) for states in slices)
 
 
