@@ -117,7 +117,7 @@ def query(
     else:
         with open(out, "w") as text:
             print_table(answer.table(), text)
-    for sentence in (*answer.expired, *said):
+    for sentence in (*answer.expired, *answer.unknown, *said):
         click.echo(f"tiltframe: {sentence}", err=True)
 
 

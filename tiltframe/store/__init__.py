@@ -9,7 +9,7 @@ from tiltframe.store.errors import (
     UnreachableStore,
 )
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.query.execution import Answer, Expired
+from tiltframe.store.query.execution import Answer, Expired, NotKnown
 from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import Query
@@ -21,6 +21,7 @@ __all__ = [
     "Expired",
     "FrameStore",
     "MissingStore",
+    "NotKnown",
     "OtherFrame",
     "PlannedQuery",
     "Query",

@@ -24,7 +24,7 @@ from tiltframe.store.commit import Commit, begin_commit, by_level, check_replaci
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
-from tiltframe.store.query.execution import Answer, Expired, ask, read, states_of
+from tiltframe.store.query.execution import Answer, Expired, NotKnown, ask, read, states_of
 from tiltframe.store.query.lookup import Unmapped, noting_unmapped
 from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
@@ -610,8 +610,8 @@ class FrameStore(Maintenance):
 
         Guarantee
         ---------
-        `Expired` is warned of if a level that is read no longer holds all of the range, and `Unmapped` if a lookup has
-        nothing for some keys.
+        `Expired` is warned of if a level that is read no longer holds all of the range, `NotKnown` if a measure was
+        added later, and `Unmapped` if a lookup has nothing for some keys.
         """
         return pa.concat_tables(self._noting(self._warned(self.ask(query)), query))
 
@@ -771,6 +771,8 @@ class FrameStore(Maintenance):
     def _warned(answer: Answer) -> Answer:
         for sentence in answer.expired:
             warnings.warn(sentence, Expired, stacklevel=4)
+        for sentence in answer.unknown:
+            warnings.warn(sentence, NotKnown, stacklevel=4)
         return answer
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:

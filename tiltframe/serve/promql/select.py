@@ -168,7 +168,7 @@ def _rows(
         keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
     )
     answer = states_of(metric.store.backend, metric.store.manifest, plan_query(metric.store.frame, query))
-    evaluation.warnings.update(dict.fromkeys(answer.expired))
+    evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
     keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
     return merge_by(made_here(rows), keys, dict([metric.state]), unknown=True)

@@ -22,6 +22,7 @@ from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
 OWN = "tiltframe:"  # recorded names that begin so are the store's own
+KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
 EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement: of two at once, one has to try again
 
 
