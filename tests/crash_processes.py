@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store import OtherFrame
+from tiltframe.store import OtherFrame, copying
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -102,6 +102,12 @@ def retract(path: str, acknowledge, writer: str = "w") -> None:
             number += 1
             assert store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
             acknowledge(number)
+
+
+def copy(path: str, acknowledge, to: str) -> None:
+    store, copying._SECONDS = FrameStore(path), 0.0  # it records after each group how far it has come
+    while True:
+        acknowledge(store.copy_to(to))
 
 
 GENERATIONS = 3

@@ -21,6 +21,7 @@ from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.check import check
+from tiltframe.cli.copy import copy
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
@@ -104,7 +105,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, warm, doctor):
+for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, copy, warm, doctor):
     cli.add_command(_command)
 
 

@@ -193,13 +193,13 @@ class Backend(Protocol):
             Says which column cannot be stored.
         """
 
-    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Look at the whole store as of one moment.
 
         Parameters
         ----------
-        recorded : names, optional
-            Whose texts are asked for.
+        recorded : names or None
+            Whose texts are asked for; None for all that are recorded.
 
         Returns
         -------
