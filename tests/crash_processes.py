@@ -104,6 +104,12 @@ def retract(path: str, acknowledge, writer: str = "w") -> None:
             acknowledge(number)
 
 
+def backfill(path: str, acknowledge, source: str) -> None:
+    FrameStore(path, FRAME).backfill(source, "10m", newest_first=True, progress=lambda done, of: acknowledge(done))
+    while True:
+        time.sleep(1)
+
+
 def copy(path: str, acknowledge, to: str) -> None:
     store, copying._SECONDS = FrameStore(path), 0.0  # it records after each group how far it has come
     while True:

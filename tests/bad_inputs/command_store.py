@@ -196,6 +196,7 @@ CASES = [
     Line("check of two stores", "check", ONE, ("{store}",), ("store",)),
     Line("check --nope", "check", ONE, ("--nope",), ("--nope",)),
     Line("check --level", "check", ONE, ("--level", "1h"), ("--level",)),
+    Line("backfill --chunk", "backfill", {"": "{root}/nowhere"}, ("--store", "{new}"), ("--time",)),
     Line("copy of no store", "copy", {"": "{root}/nowhere"}, ("{new}",), ("there is no store",)),
     Line("copy onto itself", "copy", ONE, ("{store}",), ("onto itself",)),
     Line("copy to nowhere", "copy", ONE, (), ("STORE",)),

@@ -122,10 +122,12 @@ def test_kills_leave_nothing_or_a_whole_copy(tmp_path):
     path, place = str(tmp_path / "a"), str(tmp_path / "b")
     chance, processes = random.Random(int(os.environ.get("SEED", "7"))), CrashProcesses(tmp_path)
     store, whole = filled(path, 20), 0
-    for _ in range(KILLS):
+    for turn in range(KILLS):
         working = processes.start(chance.choice([append, compact]).__name__, path)
         copies = processes.start(copy.__name__, path, place)
-        time.sleep(chance.random() * 0.4)
+        if turn % 3 == 0:  # it has been through
+            processes.wait(copies)
+        time.sleep(chance.random() * 0.3)
         processes.kill(copies)
         processes.kill(working)
         try:

@@ -20,6 +20,7 @@ import aggr
 from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
+from tiltframe.cli.backfill import backfill
 from tiltframe.cli.check import check
 from tiltframe.cli.copy import copy
 from tiltframe.cli.doctor import doctor
@@ -105,7 +106,7 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, copy, warm, doctor):
+for _command in (rollup, backfill, stream, query, serve, inspect, check, compact, expire, evolve, copy, warm, doctor):
     cli.add_command(_command)
 
 

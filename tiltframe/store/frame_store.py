@@ -19,6 +19,7 @@ from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
+from tiltframe.store.backfill import follow, plan_backfill
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
@@ -33,7 +34,7 @@ from tiltframe.store.recorded import checked_records, expected_texts, snapshot_o
 from tiltframe.store.retention import checked_retention
 from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
-from tiltframe.store.rewrite import evolve, retain
+from tiltframe.store.rewrite import Progress, evolve, retain
 from tiltframe.tabular import table_of
 from windows import TimeWindow
 
@@ -476,6 +477,70 @@ class FrameStore(Maintenance):
         schema = labelled(slices.schema.empty_table(), self.frame, self.frame.levels[0]).schema
         made = self._begin(schema, writer, commit, recorded, replacing)
         return n if made.commit([made.write_checked(slices.levels())]) else None
+
+    def backfill(
+        self,
+        data: Any,
+        chunk: str = "1d",
+        *,
+        within: Any = None,
+        writer: str | None = None,
+        newest_first: bool = False,
+        reading: ReadOptions | None = None,
+        progress: Progress = lambda done, of: None,
+    ) -> int:
+        """Add the past, range by range of time, each in a commit of its own, while others write what comes.
+
+        Parameters
+        ----------
+        data : path, list of paths, or function
+            Files and folders, of which a range reads those that have times in it; or what returns the rows of a range,
+            as `append_rows` takes them, given its start and end as datetimes, end exclusive.
+        chunk : str
+            How long a range is, ``1d``, by the clock of the frame.
+        within : range, optional
+            Of the rows, as for `query`; all that files have unless given.
+        writer : str, optional
+            Whose commits these are; of files, their paths.
+        newest_first : bool
+            Begin with the last range.
+        reading : ReadOptions, optional
+            As `append_rows` takes it.
+        progress : callable of (ranges done, of how many), optional
+
+        Returns
+        -------
+        int
+            How many ranges were added now.
+
+        Raises
+        ------
+        ValueError
+            If the writer's ranges were others before: of another chunk, order or range, or of files that have changed.
+        StoreError
+            As `append_rows`.
+
+        Guarantee
+        ---------
+        Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> def rows(start, end):
+        ...     return pa.table({"ts": [start, start]})
+        >>> past = {"within": "2024-05", "writer": "archive"}
+        >>> store.backfill(rows, "1w", **past), store.backfill(rows, "1w", **past)
+        (5, 0)
+        >>> store.query(per="all").column("n").to_pylist()
+        [10]
+        """
+        plan = plan_backfill(
+            self.frame, data, chunk, within, writer, checked_truth(newest_first, "newest_first"), reading
+        )
+        return follow(self, plan, {}, progress)
 
     def begin(self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None) -> Commit:
         """Begin a commit whose states many processes write.
