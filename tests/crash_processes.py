@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.watch import watch as cli_watch
 from tiltframe.store import OtherFrame, copying
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
@@ -108,6 +109,11 @@ def backfill(path: str, acknowledge, source: str) -> None:
     FrameStore(path, FRAME).backfill(source, "10m", newest_first=True, progress=lambda done, of: acknowledge(done))
     while True:
         time.sleep(1)
+
+
+def watch(path: str, acknowledge, folder: str) -> None:
+    os.dup2(os.open(f"{folder}/lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+    cli_watch.callback(path, None, Path(folder) / "seen.json", "1s", False)
 
 
 def copy(path: str, acknowledge, to: str) -> None:

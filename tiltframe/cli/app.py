@@ -32,6 +32,7 @@ from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
 from tiltframe.cli.warm import warm
+from tiltframe.cli.watch import watch
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -106,7 +107,8 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, backfill, stream, query, serve, inspect, check, compact, expire, evolve, copy, warm, doctor):
+_OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, warm, doctor)
+for _command in _OWN:
     cli.add_command(_command)
 
 

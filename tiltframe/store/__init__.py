@@ -1,5 +1,6 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
+from tiltframe.store.changes import Changes, Seen
 from tiltframe.store.errors import (
     CommitConflict,
     DamagedStore,
@@ -16,6 +17,7 @@ from tiltframe.store.query.query import Query
 
 __all__ = [
     "Answer",
+    "Changes",
     "CommitConflict",
     "DamagedStore",
     "Expired",
@@ -25,6 +27,7 @@ __all__ = [
     "OtherFrame",
     "PlannedQuery",
     "Query",
+    "Seen",
     "StoreError",
     "Unmapped",
     "UnreachableStore",

@@ -20,6 +20,7 @@ from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
 from tiltframe.store.backfill import follow, plan_backfill
+from tiltframe.store.changes import Changes, Seen, changes
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
@@ -827,6 +828,47 @@ class FrameStore(Maintenance):
             Equal ones stand for equal answers to queries that name their ``now``.
         """
         return snapshot_of(self._backend).version
+
+    def changes(self, since: Seen | None = None) -> Changes:
+        """Find the windows that have changed since the store was looked at.
+
+        Parameters
+        ----------
+        since : Seen, optional
+            Of the call before; all windows that there are unless given.
+
+        Returns
+        -------
+        Changes
+            ``windows``, a table of level, window_start, window_end and keys of what came, changed or is gone; and
+            ``seen`` for the next call, which ``to_json`` writes.
+
+        Raises
+        ------
+        ValueError
+            If that was not seen.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        A window whose state, or whose being there, is another than it was is in it. One that only `compact` has
+        rewritten is not, unless what it was before has been vacuumed.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+        True
+        >>> seen = store.changes().seen
+        >>> store.append_rows(pa.table({"ts": [60_000]}), writer="docs", commit=2)
+        True
+        >>> [(row["level"], row["window_start"].minute) for row in store.changes(seen).windows.to_pylist()]
+        [('1m', 1), ('1h', 0)]
+        """
+        return changes(self._backend, self.manifest, None if since is None else checked_type(since, Seen, "since"))
 
     @staticmethod
     def _noting(answer: Answer, query: Query) -> Iterator[pa.Table]:
