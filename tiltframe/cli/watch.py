@@ -12,6 +12,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.regular_files import replaced
 from tiltframe.store import FrameStore
 from tiltframe.store.changes import Changes, Seen
+from tiltframe.store.recorded import snapshot_of
 from tiltframe.text.results import json_lines
 from windows import window
 
@@ -35,7 +36,8 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
     seconds, store = window(every).length / 1e6, FrameStore(uri, name=name)
     seen = Seen.from_json(since.read_text()) if since is not None and since.exists() else None
     if since is None or seen is None:
-        seen = store.changes().seen
+        snapshot = snapshot_of(store.backend)
+        seen = Seen(snapshot.version, snapshot.parts)
         _keep(since, seen)
     from_now(NOTHING)
     while True:
@@ -43,7 +45,6 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
         if found.seen != seen:
             seen = found.seen
             _print(found)
-            _keep(since, seen)
             _keep(since, seen)
         if once:
             return
