@@ -26,7 +26,9 @@ from aggr.arrow.normalize import normalize, normalized_type, one_array, with_nul
 from aggr.exact.weights import read_weights
 from aggr.fields import NOT_THERE, CannotSubtract, Field, refuse_where
 from aggr.groups.groups import Groups, check_groups, type_name
+from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.input_types import ANY, InputTypes, unsupported_input
+from aggr.neighbours import Neighbours
 from aggr.parameters import default_of, repeated
 from aggr.state_checks import (
     FUNCTION,
@@ -69,8 +71,10 @@ class Function(ABC):
     of_distinct : the name of the function that its call makes with ``distinct=True``, if it takes that
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
+    reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
     accessors : ``quantile`` and ``rank``, as far as `aggr.tables.accessors` can read them of its states: by a parameter
-        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`
+        ``quantiles``, and by `share_up_to`; ``bounds``, of a state that has a field ``sketch`` of `aggr.distinct`;
+        ``buckets``, which the method of this name lists
     counted_by : names of the fields that together count a state's rows, each in one of them: by these and the fields'
         own ``subtract`` rows are taken out of a state again; of a function without, they cannot be
     answers_for : names of functions whose states this one's state contains, for the same column
@@ -100,6 +104,7 @@ class Function(ABC):
     takes_weights: ClassVar[bool] = False
     time_is_order: ClassVar[bool] = False
     merges_by_field: ClassVar[bool] = True
+    reads_neighbours: ClassVar[bool] = False
     of_distinct: ClassVar[str | None] = None
     version: ClassVar[int] = 1
     earlier_versions: ClassVar[frozenset[int]] = frozenset()
@@ -198,6 +203,23 @@ class Function(ABC):
             If a field that is checked as it is read is damaged.
         """
 
+    def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
+        """Read one result per state up to the edges of its window, for a function that `reads_neighbours`.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            As for `finish_states`, of any windows and keys.
+        neighbours : Neighbours
+            The window and key of each.
+
+        Returns
+        -------
+        array, shape (rows,)
+            Of the type that `finish_states` gives.
+        """
+        raise NotImplementedError
+
     def check_input(self, dtype: pa.DataType) -> None:
         """Refuse a type of input that the function does not take; by default what its rule does not allow.
 
@@ -231,6 +253,21 @@ class Function(ABC):
         -------
         array of float64, shape (rows,)
             In [0, 1]; null where there are no values.
+        """
+        raise NotImplementedError
+
+    def buckets(self, states: pa.StructArray) -> BucketRanges:
+        """List the ranges of values that states count, for a function whose ``accessors`` name ``buckets``.
+
+        Parameters
+        ----------
+        states : column of states, shape (rows,)
+            None of them null, and checked.
+
+        Returns
+        -------
+        BucketRanges
+            By state, those of each ascending. Each holds its upper edge, negative ones the lower.
         """
         raise NotImplementedError
 
@@ -557,13 +594,17 @@ class Function(ABC):
         return True
 
     @final
-    def finish(self, states: pa.Array | pa.ChunkedArray | CheckedStates) -> pa.Array:
+    def finish(
+        self, states: pa.Array | pa.ChunkedArray | CheckedStates, neighbours: Neighbours | None = None
+    ) -> pa.Array:
         """Read one result per state.
 
         Parameters
         ----------
         states : column of states, shape (rows,)
             Of this function. They stay unchanged. `CheckedStates` are not checked again.
+        neighbours : Neighbours, optional
+            The window and key of each, to read it up to the edges of its window, if the function `reads_neighbours`.
 
         Returns
         -------
@@ -584,7 +625,11 @@ class Function(ABC):
         if not sound:
             check_states(self, valid, named, in_full=False)
         try:
-            results = self.finish_states(valid)
+            if neighbours is None:
+                results = self.finish_states(valid)
+            else:
+                there = column.is_valid().to_numpy(zero_copy_only=False)
+                results = self.finish_with_neighbours(valid, neighbours.filter(there))
         except DamagedState as damage:
             raise DamagedState(f"a damaged state of {self.name}: {damage}") from None
         return with_nulls(results, column.is_valid()) if column.null_count else results

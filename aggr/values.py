@@ -48,10 +48,14 @@ class Values:
     def __len__(self) -> int:
         return len(self.array)
 
-    @cached_property
+    @property
     def present(self) -> Values:
         """The rows that are not null."""
-        return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False)) if self.array.null_count else self
+        return self._valid if self.array.null_count else self  # to hold itself, it would outlive its last reader
+
+    @cached_property
+    def _valid(self) -> Values:
+        return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False))
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:

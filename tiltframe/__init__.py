@@ -6,6 +6,7 @@
 [2, 1, 2, 1]
 """
 
+from tiltframe.capacity import explain
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
 from tiltframe.level_chain import finish, rollup, rollup_states
@@ -34,6 +35,7 @@ __all__ = [
     "RunningAggregation",
     "StoreError",
     "TiltFrame",
+    "explain",
     "finish",
     "finish_ordered",
     "load_ipython_extension",

@@ -1,4 +1,4 @@
-"""The command ``tiltframe``: the command line, where it is installed."""
+"""The command line, or the sentence that says which extra it needs."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -138,8 +139,7 @@ def partial_states(
 
     ``max_bytes`` bounds the bytes that are held, as in `aggr.tables.partial_aggregation.partial_states`.
     """
-    for _, states in adaptive_states(batches, frame, max_bytes, adaptive=False):
-        yield states
+    return map(itemgetter(1), adaptive_states(batches, frame, max_bytes, adaptive=False))
 
 
 def adaptive_states(

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -116,21 +116,23 @@ def spilled(batches: Iterable[pa.RecordBatch], frame: TiltFrame, max_bytes: int 
     ------
     Slices
     """
-    partial = partial_states(batches, frame, max_bytes)
-    first = merge_panes(made_here(next(partial)), frame)
-    second = next(partial, None)
-    if second is None:
-        yield Slices(frame, first.schema, first, (), max_bytes)
-        return
+
+    def run(states: pa.Table) -> pa.Table:
+        return merge_panes(made_here(states), frame)
+
+    runs = map(run, partial_states(batches, frame, max_bytes))  # holds none of them, as a loop would
+    held = next(runs)
+    schema, blocks = held.schema, list[_Block]()
     with ExitStack() as kept:
-        folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
-        blocks, schema = _write(first, folder / "0"), first.schema
-        del first
-        for number, states in enumerate(chain([second], partial), start=1):
-            blocks += _write(merge_panes(made_here(states), frame), folder / str(number))
+        for number, states in enumerate(runs, start=1):
+            if held is not None:  # there is more than one
+                folder = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="tiltframe-")))
+                blocks += _write(held, folder / "0")
+                held = None
+            blocks += _write(states, folder / str(number))
             del states
             pa.default_memory_pool().release_unused()
-        yield Slices(frame, schema, None, tuple(blocks), max_bytes)
+        yield Slices(frame, schema, held, tuple(blocks), max_bytes)
 
 
 def _write(states: pa.Table, run: Path) -> list[_Block]:

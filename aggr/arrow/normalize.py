@@ -82,6 +82,11 @@ def canonical(column: pa.Array) -> pa.Array:
     return column
 
 
+def normalize_floats(values: pa.Array) -> pa.Array:
+    """Give floats one zero and one NaN, as they are among keys and in sets; others stay as they are."""
+    return canonical(pc.add(values, pa.scalar(0, values.type))) if pa.types.is_floating(values.type) else values
+
+
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
     """Put what was computed of the valid rows back among the nulls.
 

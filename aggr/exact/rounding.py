@@ -50,15 +50,19 @@ def quotient(limbs: Limbs, *divisors: NDArray[np.int64], scale: int = 0, root: b
     root : bool
         Round the square root in the place of the quotient.
     """
-    pair = leading(limbs)
+    high, low, exponent, exact = _digits(*limbs.parts)
+    pair = Pair(high, low, exponent)
+    exact &= not (scale or root)
     for divisor in divisors:
         pair = _divide_by(pair, _whole_pair(divisor))
+        exact &= divisor & (divisor - 1) == 0  # a power of two loses no bit
     if scale:
         pair = _divide_by(pair, _whole_pair_of(10**scale))
     rounding = root_of if root else ratio
     return _decide(
         _root(pair) if root else pair,
         lambda i: rounding(*fraction(limbs, i), math.prod(int(divisor[i]) for divisor in divisors) * 10**scale),
+        exact,
     )
 
 
@@ -124,13 +128,13 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     return top, BITS * int(limbs.low[i])
 
 
-def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
-    """Round double-doubles, and ask for the exact result where their error leaves a doubt."""
+def _decide(pair: Pair, exactly: Callable[[int], float], exact: NDArray[np.bool_] | bool = False) -> Floats:
+    """Round double-doubles, and ask for the exact result if their error, unless they are ``exact``, leaves a doubt."""
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
     with np.errstate(over="ignore"):
         result: Floats = np.ldexp(high, exponent)
-    doubt = (high + (low + margin) != high) | (high + (low - margin) != high)
+    doubt = ((high + (low + margin) != high) | (high + (low - margin) != high)) & ~np.asarray(exact)
     doubt |= (high != 0) & (np.frexp(high)[1] + exponent < _LEAST)
     doubt |= ~np.isfinite(high)
     for i in np.flatnonzero(doubt).tolist():
@@ -140,16 +144,18 @@ def _decide(pair: Pair, exactly: Callable[[int], float]) -> Floats:
 
 def leading(limbs: Limbs) -> Pair:
     """Take the four leading digits of each number, 97 bits and more, scaled so that the fourth counts ones."""
-    return Pair(*_digits(*limbs.parts))
+    return Pair(*_digits(*limbs.parts)[:3])
 
 
 @compiled
-def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole]:
+def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, NDArray[np.bool_]]:
+    """Give the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
     n = len(low)
-    high, rest, exponent = np.zeros(n), np.zeros(n), np.zeros(n, np.int64)
+    high, rest, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
     for i in range(n):
         first, top = places[i], places[i + 1] - 1
         total, error, scale = 0.0, 0.0, 2.0 ** (3 * BITS)
+        exact[i] = top - first < 3  # 96 bits at most: 53 in the total, and 43 in its errors
         for step in range(4):
             if top - step >= first:
                 added = digits[top - step] * scale
@@ -159,7 +165,7 @@ def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Float
                 total, scale = after, scale * 2.0**-BITS
         after = total + error
         high[i], rest[i], exponent[i] = after, error - (after - total), BITS * (top - first - 3 + low[i])
-    return high, rest, exponent
+    return high, rest, exponent, exact
 
 
 def _divide_by(pair: Pair, divisor: tuple[Floats, Floats]) -> Pair:

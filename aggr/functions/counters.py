@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from aggr.compiling.jit import compiled
 from aggr.duration import SECOND, read_length
 from aggr.functions.event_lists import Series, SeriesFunction
+from aggr.groups.numbers import sum_by_group
+from aggr.neighbours import Neighbours
 
 _NEAR = 1.1  # of the mean time between points: so near an edge of the window they are taken to reach it
 
@@ -42,6 +44,7 @@ class Increase(SeriesFunction):
     extrapolate: str | None = None
 
     name, state_name = "increase", "collect"
+    reads_neighbours = True
     returns = "float64; null where there are fewer than two points, or all at one time"
     guarantee = "double arithmetic in the order of event times, never of arrival; with extrapolate, Prometheus' bits"
     counter: ClassVar[bool] = True
@@ -52,8 +55,19 @@ class Increase(SeriesFunction):
         if self.extrapolate is not None:
             read_length(self.extrapolate, "length to extrapolate to")
 
+    def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
+        if self.extrapolate is not None:  # to the edges already
+            return self.finish_states(states)
+        return super().finish_with_neighbours(states, neighbours)
+
     def read(self, series: Series) -> pa.Array:
-        increases, _ = _changes(series.floats, series.offsets, self.counter)
+        increases, _ = _changes(series.floats, *series.own, self.counter)
+        if series.window is not None:
+            for points in series.crossing:
+                self._add_shares(increases, series, points)
+            lasted = sum_by_group(series.gaps, series.groups)
+            seconds = np.maximum(lasted, 1) / SECOND
+            return pa.array(increases / seconds if self.per_second else increases, mask=lasted == 0)
         first, last = series.at_ends(series.times)
         known = last > first
         sampled = np.where(known, last - first, SECOND) / SECOND
@@ -65,6 +79,14 @@ class Increase(SeriesFunction):
         edges = (first - start) / SECOND, (start + length - last) / SECOND
         factor = self._reach(series, increases, sampled, *edges) / sampled
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~known)
+
+    def _add_shares(self, increases: NDArray[np.float64], series: Series, points: NDArray[np.int64]) -> None:
+        """Add what grows from one point of each group to the next, by the share of that time inside the window."""
+        some = points >= 0
+        at = points[some]
+        before, after = series.floats[at], series.floats[at + 1]
+        growth = np.where(after < before, after, after - before) if self.counter else after - before
+        increases[some] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
 
     def _reach(
         self,
@@ -159,23 +181,25 @@ class Resets(SeriesFunction):
     """
 
     name, state_name = "resets", "collect"
+    reads_neighbours = True
     returns = "int64; null where there is nothing"
     guarantee = "exact, by event time, never by arrival"
 
     def read(self, series: Series) -> pa.Array:
-        _, resets = _changes(series.floats, series.offsets, True)
+        _, until = series.own
+        _, resets = _changes(series.floats, series.offsets[:-1], until, True)
         return pa.array(resets, mask=series.lengths == 0)
 
 
 @compiled
 def _changes(
-    values: NDArray[np.float64], offsets: NDArray[np.int64], counter: bool
+    values: NDArray[np.float64], first: NDArray[np.int64], until: NDArray[np.int64], counter: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Find how much each group grows, and how often it falls; a counter is added to what it had before it fell."""
-    n = len(offsets) - 1
+    n = len(first)
     increases, resets = np.zeros(n), np.zeros(n, np.int64)
     for group in range(n):
-        begin, end = offsets[group], offsets[group + 1]
+        begin, end = first[group], until[group]
         if begin < end:
             increases[group] = values[end - 1] - values[begin]
         for at in range(begin + 1, end):

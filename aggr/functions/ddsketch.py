@@ -106,6 +106,10 @@ class Dds(SignedSketch):
     def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         return self.mapping.values(keys)
 
+    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+        half = (1.0 + self.mapping.gamma) / 2.0  # from a bucket's value to its upper edge
+        return self.mapping.values(keys - 1) * half, self.mapping.values(keys) * half
+
     def _buckets(self, values: Values) -> dict[str, pa.Array]:
         buckets, x, groups, least = Buckets(self.max_bins), values.floats, values.groups, self.mapping.least
         if len(values) and x.min_max[0] > least:  # the common case: nothing to sort out

@@ -20,6 +20,7 @@ from aggr.function import EVENT_TIME, Function
 from aggr.functions.value_lists import ALL, DEFAULT_MAX, KEEPS, OrderedRows, check_max
 from aggr.groups.groups import Groups
 from aggr.input_types import ORDERED, SUMMABLE, TIMES
+from aggr.neighbours import Neighbours
 from aggr.values import Values
 
 
@@ -74,10 +75,13 @@ class Series:
     points : struct array of time and value, shape (points,)
     lengths : array of int64, shape (n,)
         How many points each group has.
+    window : (starts, ends), arrays of int64, shape (n,), optional
+        In microseconds, if the first and the last point may lie outside: then only what is inside counts.
     """
 
     points: pa.StructArray
     lengths: NDArray[np.int64]
+    window: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     @property
     def values(self) -> pa.Array:
@@ -107,9 +111,40 @@ class Series:
     @cached_property
     def gaps(self) -> NDArray[np.int64]:
         """The microseconds from each point to the next of its group, 0 for the last, shape (points,)."""
-        gaps = np.diff(self.times, append=0)
+        gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
+
+    @cached_property
+    def inside(self) -> NDArray[np.int64]:
+        """The times in microseconds, of points outside of the window those of its edges, shape (points,)."""
+        if self.window is None:
+            return self.times
+        return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
+
+    @cached_property
+    def outside(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Whether the first and the last point of each group lie outside of the window, shape (n,)."""
+        if self.window is None:
+            return (none := np.zeros(len(self.lengths), np.bool_)), none
+        (first, last), some = self.at_ends(self.times), self.lengths > 0
+        return some & (first < self.window[0]), some & (last >= self.window[1])
+
+    @property
+    def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where the points inside the window begin and end, shape (n,)."""
+        before, after = self.outside
+        return self.offsets[:-1] + before, self.offsets[1:] - after
+
+    @property
+    def crossing(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The points from which the way to the next one crosses the start, and the end, of the window, shape (n,).
+
+        -1 if none does; one that crosses both stands for the start alone.
+        """
+        before, after = self.outside
+        after = after & ~(before & (self.lengths == 2))
+        return np.where(before, self.offsets[:-1], -1), np.where(after, self.offsets[1:] - 2, -1)
 
     def at_ends(self, of_points: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Choose what the first and the last point of each group have, shape (n,); 0 of a group without points."""
@@ -131,7 +166,18 @@ class SeriesFunction(EventLists):
         raise NotImplementedError
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
+        return self.read(self._series(states))
+
+    def finish_with_neighbours(self, states: pa.StructArray, neighbours: Neighbours) -> pa.Array:
+        series = self._series(states)
+        order, first, until = neighbours.spans(series.times, series.lengths)
+        lengths = until - first
+        ranges = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
+        points = series.points.take(pa.array(order[ranges]))
+        return self.read(Series(points, lengths, (neighbours.starts, neighbours.ends)))
+
+    def _series(self, states: pa.StructArray) -> Series:
         events = states.field("events")
         points = events.flatten()
         self.check_input(pa.struct([("value", points.field("value").type), (EVENT_TIME, points.field("time").type)]))
-        return self.read(Series(points, pc.list_value_length(events).to_numpy().astype(np.int64)))
+        return Series(points, pc.list_value_length(events).to_numpy().astype(np.int64))

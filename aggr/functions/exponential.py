@@ -27,6 +27,7 @@ from aggr.histograms.exponential_mapping import (
     FINEST,
     REACH,
     accuracy_of,
+    edges_of,
     finest_keys,
     shifts_to_fit,
     values_of,
@@ -176,6 +177,10 @@ class Exponential(SignedSketch):
 
     def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         return values_of(keys, np.broadcast_to(_scales_of(states), keys.shape))
+
+    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+        scales = _scales_of(states)[rows]
+        return edges_of(keys, scales), edges_of(keys + 1, scales)
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
         accuracy = pa.array(accuracy_of(_scales_of(states)))

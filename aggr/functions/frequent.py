@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.hash64 import ALL, hash64
+from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import COUNT, Field
 from aggr.function import EVENT_TIME, Function
@@ -35,7 +36,6 @@ from aggr.functions.value_lists import (
     entries_of,
     first_of_each,
     lists_of,
-    with_one_zero,
 )
 from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import extreme_by_group
@@ -181,7 +181,7 @@ class Frequent(Function):
         return Candidates(math.ceil(_FINER / self.share))
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
-        column, times = with_one_zero(values.field("value").array), values.field(EVENT_TIME).array
+        column, times = normalize_floats(values.field("value").array), values.field(EVENT_TIME).array
         if pa.types.is_timestamp(times.type):
             times = times.cast(pa.timestamp("us", times.type.tz), safe=False)
         rows = values.groups.rows_by_group

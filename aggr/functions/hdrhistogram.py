@@ -23,7 +23,9 @@ from aggr.compiling.jit import Int, compiled
 from aggr.fields import COUNT, GREATEST, LEAST, Field
 from aggr.function import Function
 from aggr.groups.numbers import Numbers
+from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 
@@ -150,7 +152,7 @@ class Hdr(Function):
     about: ClassVar[Mapping[str, str]] = {
         "value": "Of integers, floats or decimals from 0; others are refused by name."
     }
-    accessors = frozenset({"quantile", "rank"})
+    accessors = frozenset({"quantile", "rank", "buckets"})
     keeps = "HdrHistogram buckets, min, max"
     returns = "record: count, min, max, mean, stdev, var, quantiles; null where there is nothing"
     takes_weights = True
@@ -265,6 +267,12 @@ class Hdr(Function):
         last = self.layout.index(np.array([int(units)])) if units >= 0 else np.array([-1])
         upto = buckets.up_to(np.repeat(last, len(counts)))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def buckets(self, states: pa.StructArray) -> BucketRanges:
+        part, unit = Histograms.of(states.field("buckets")), self.unit or 1.0
+        below = np.maximum(self.layout.lowest(part.keys) - 1, 0).astype(np.float64)  # of whole units
+        high = self.layout.highest(part.keys).astype(np.float64)
+        return BucketRanges(part.rows().astype(np.int64), below * unit, high * unit, part.counts)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         buckets = self._field.packed(states, "buckets")

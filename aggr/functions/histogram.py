@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_list, shown
+from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.cells import Cells
-from aggr.functions.value_lists import with_one_zero
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 
@@ -81,7 +81,7 @@ class Histogram(Function):
         numbers = values.array
         nan = np.zeros(len(values), np.bool_)
         if pa.types.is_floating(numbers.type):
-            numbers = with_one_zero(numbers.cast(pa.float64()))
+            numbers = normalize_floats(numbers.cast(pa.float64()))
             nan = np.isnan(numbers.to_numpy())
         edges = _reached(self.edges, numbers.type)
         keys = order_keys(pa.concat_arrays([edges, numbers]))

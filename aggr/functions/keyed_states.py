@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.hash64 import ALL, hash64
+from aggr.arrow.normalize import normalize_floats
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of, with_one_zero
+from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of
 from aggr.groups.groups import Groups, group_by
 from aggr.state_checks import check_states, made_here
 
@@ -73,7 +74,7 @@ class KeyedStates(Field):
 
     def group(self, keys: pa.Array, owners: Groups) -> KeyGroups:
         """Group rows by their group and their key, none of which is null."""
-        return self._group(with_one_zero(keys), owners, np.full(owners.n, ALL))
+        return self._group(normalize_floats(keys), owners, np.full(owners.n, ALL))
 
     def pack(self, keyed: KeyGroups, states: list[pa.StructArray]) -> pa.StructArray:
         """Make maps of the states of each key, one column for each function."""

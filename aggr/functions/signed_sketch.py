@@ -24,7 +24,9 @@ from aggr.exact.row_sums import sum_exactly, sum_products
 from aggr.exact.superaccumulator import Limbs
 from aggr.fields import COUNT, EXACT, GREATEST, LEAST, Field
 from aggr.function import Function
+from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
 from aggr.values import Values
@@ -43,7 +45,7 @@ class SignedSketch(Function):
 
     takes = NUMBERS
     about: ClassVar[Mapping[str, str]] = {"value": "Of integers, floats or decimals, of either sign."}
-    accessors = frozenset({"quantile", "rank"})
+    accessors = frozenset({"quantile", "rank", "buckets"})
     takes_weights = True
 
     def __post_init__(self) -> None:
@@ -70,6 +72,10 @@ class SignedSketch(Function):
     @abstractmethod
     def _values_at(self, keys: Whole, states: pa.StructArray) -> Floats:
         """Return the value that stands for each key, of as many columns as there are states."""
+
+    @abstractmethod
+    def _edges(self, keys: Whole, rows: Whole, states: pa.StructArray) -> tuple[Floats, Floats]:
+        """Return the lower and the upper edge of buckets, each of a key and of the state in its row."""
 
     def _more(self, states: pa.StructArray) -> dict[str, pa.Array]:
         """Read more fields of the result, which stand before the quantiles."""
@@ -133,6 +139,24 @@ class SignedSketch(Function):
         least, most = (pc.fill_null(states.field(name), np.nan).to_numpy() for name in ("min", "max"))
         upto = np.where(value < least, 0, np.where(value >= most, counts, upto))
         return pa.array(upto / np.maximum(counts, 1), mask=counts == 0)
+
+    def buckets(self, states: pa.StructArray) -> BucketRanges:
+        up, down = (self._of_sign(states, sign) for sign in ("positive", "negative"))
+        infinite = {sign: whole_numbers(states, f"{sign}_infinity") for sign in ("positive", "negative")}
+        return BucketRanges.joined(
+            [
+                BucketRanges.single(infinite["negative"], -np.inf, -np.inf),
+                down.mirrored(),
+                BucketRanges.single(whole_numbers(states, "zero"), -self.least, self.least),
+                up,
+                BucketRanges.single(infinite["positive"], np.inf, np.inf),
+            ]
+        )
+
+    def _of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
+        side = Histograms.of(states.field(sign))
+        rows = side.rows().astype(np.int64)
+        return BucketRanges(rows, *self._edges(side.keys, rows, states), side.counts)
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
         parts = Parts.of(states, self._field)

@@ -55,6 +55,7 @@ class Integral(SeriesFunction):
     unit: str = "1s"
 
     name, state_name = "integral", "collect"
+    reads_neighbours = True
     takes = SUMMABLE
     returns = "float64; null where no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
@@ -95,6 +96,7 @@ class TimeWeightedAvg(SeriesFunction):
     method: str = "step"
 
     name, state_name = "time_weighted_avg", "collect"
+    reads_neighbours = True
     takes = SUMMABLE
     returns = "float64; null where no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
@@ -135,6 +137,7 @@ class DurationIn(SeriesFunction):
     state: bool | int | float | str = True
 
     name, state_name = "duration_in", "collect"
+    reads_neighbours = True
     takes = ORDERED
     returns = "float64, seconds; null where there is nothing"
     guarantee = "exact to the microsecond, then rounded once"
@@ -156,18 +159,48 @@ class DurationIn(SeriesFunction):
 
 def _area(series: Series, method: str, divisors: np.ndarray) -> np.ndarray:
     """Sum each value times how long it lasts, in microseconds, and divide; NaN and infinities that last win."""
-    gaps, halves = series.gaps, 1
-    if method == "linear":  # half of the time since the last point, and half of that to the next
-        gaps, halves = gaps + np.append(0, gaps)[:-1], 2
-    lasting = gaps > 0
-    values = Values(series.values, series.groups).filter(lasting)
-    weights = [Numbers(part, values.groups) for part in float_parts(gaps[lasting])]
-    scale = scale_of(kept_type(series.values.type))
-    areas = ExactNumbers(Limbs.of_arrow(sum_products(values.parts, weights)), scale)
-    special = np.zeros(values.groups.n, np.int8)
+    special = np.zeros(len(divisors), np.int8)
+    if method == "step":
+        return with_special(_weighed(series, series.gaps, special).over_integers(divisors), special)
+    gaps = series.gaps.copy()
+    for points in series.crossing:
+        gaps[points[points >= 0]] = 0
+    halves = gaps + np.append(0, gaps)[:-1]  # half of the time since the last point, and half of that to the next
+    area, span = _weighed(series, halves, special), ExactNumbers.of(np.ones_like(divisors))
+    for points in series.crossing:
+        if (points >= 0).any():
+            part, whole = _trapezoids(series, points, special)
+            area, span = area * whole + part * span, span * whole
+    return with_special(area.over(span * ExactNumbers.of(divisors) * 2), special)
+
+
+def _trapezoids(series: Series, points: np.ndarray, special: np.ndarray) -> tuple[ExactNumbers, ExactNumbers]:
+    """Take twice the area, inside the window, under the line from one point of each group to the next, over its length.
+
+    From value a at time 0 to value b at n the area between l and h is (h - l) · (a·(2n - l - h) + b·(l + h)) / 2n.
+    """
+    some = np.flatnonzero((points >= 0) & (series.gaps[points] > 0))
+    begin, end = series.times[points[some]], series.times[points[some] + 1]
+    low, high = series.inside[points[some]] - begin, series.inside[points[some] + 1] - begin
+    weights = np.zeros(len(series.times), np.int64)
+    weights[points[some]] = 2 * (end - begin) - low - high
+    left = _weighed(series, weights, special)
+    weights[points[some]], weights[points[some] + 1] = 0, low + high
+    right = _weighed(series, weights, special)
+    inside, whole = np.zeros(len(points), np.int64), np.ones(len(points), np.int64)
+    inside[some], whole[some] = high - low, end - begin
+    return (left + right) * ExactNumbers.of(inside), ExactNumbers.of(whole)
+
+
+def _weighed(series: Series, weights: np.ndarray, special: np.ndarray) -> ExactNumbers:
+    """Sum the values of each group by weights without error; NaN and infinities are noted in ``special`` instead."""
+    some = weights > 0
+    values = Values(series.values, series.groups).filter(some)
+    parts = [Numbers(part, values.groups) for part in float_parts(weights[some])]
     if values.special is not None:
         np.bitwise_or.at(special, values.groups.ids, values.special)
-    return with_special(areas.over_integers(divisors, np.full(len(divisors), halves)), special)
+    scale = scale_of(kept_type(series.values.type))
+    return ExactNumbers(Limbs.of_arrow(sum_products(values.parts, parts)), scale)
 
 
 def _check_method(method: str) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, refuse_nulls
-from aggr.arrow.normalize import canonical, normalize
+from aggr.arrow.normalize import canonical, normalize, normalize_floats
 from aggr.arrow.sort_keys import has_order, order_keys
 from aggr.fields import Field
 from aggr.groups.groups import Groups
@@ -85,7 +85,7 @@ class ValueSet(Field):
 
     def of(self, values: pa.Array, groups: Groups) -> pa.ListArray:
         """List the distinct values of each group; both zeros are one value, and all NaN are one."""
-        values = with_one_zero(values)
+        values = normalize_floats(values)
         keys = order_keys(values)
         order = np.lexsort((keys, groups.ids))
         keys, ids = keys[order], groups.ids[order]
@@ -102,11 +102,6 @@ class ValueSet(Field):
 
     def check(self, column: pa.Array) -> None:
         check_set(*checked_entries(column, self.max))
-
-
-def with_one_zero(values: pa.Array) -> pa.Array:
-    """Give floats one zero, as they have in sets; others stay as they are."""
-    return pc.add(values, pa.scalar(0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:

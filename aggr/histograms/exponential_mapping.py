@@ -91,6 +91,13 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     return values
 
 
+def edges_of(keys: Whole, scales: Whole) -> Floats:
+    """Return the lower edge of each bucket of a scale: ``2^(key · 2^-scale)``, at most the largest double."""
+    exponents = keys.astype(np.float64) * np.exp2(-scales.astype(np.float64))
+    edges: Floats = np.minimum(exp2(exponents), np.finfo(np.float64).max)
+    return edges
+
+
 def accuracy_of(scales: Whole) -> Floats:
     """Return the relative error of a bucket's value: ``(b - 1) / (b + 1)`` for ``b = 2^(2^-scale)``."""
     inverse = exp2(-np.minimum(np.exp2(-scales.astype(np.float64)), 1100.0))

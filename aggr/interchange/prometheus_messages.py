@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from aggr.extras import MissingExtra
+from aggr.interchange.protobuf_messages import message_classes
 
 _MESSAGES = {
     "LabelPair": {"name": (1, "string"), "value": (2, "string")},
@@ -52,22 +52,4 @@ def prometheus_message(name: str) -> type[Any]:
 
 @cache
 def _classes() -> dict[str, type[Any]]:
-    try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-    except ImportError as error:
-        raise MissingExtra("a message of Prometheus", "prometheus", error) from None
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="metrics.proto", package="io.prometheus.client")
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for field, (number, text) in fields.items():
-            label, kind = ("repeated", text[9:]) if text.startswith("repeated ") else ("optional", text)
-            one = described.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
-            if kind in _MESSAGES:
-                one.type, one.type_name = field_type.TYPE_MESSAGE, f".{file.package}.{kind}"
-            else:
-                one.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
-    pool = descriptor_pool.DescriptorPool()  # its own: an application may have these messages in the common one
-    pool.Add(file)
-    descriptors = {name: pool.FindMessageTypeByName(f"{file.package}.{name}") for name in _MESSAGES}
-    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}
+    return message_classes("io.prometheus.client", _MESSAGES, "prometheus")

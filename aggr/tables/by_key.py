@@ -23,6 +23,7 @@ from aggr.fields import NOT_THERE, CannotSubtract
 from aggr.function import CANNOT_SUBTRACT, Function
 from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
+from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of
 from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
 from aggr.tables.keys import key_column as key_column
@@ -177,9 +178,14 @@ def _without_unknown(merged: pa.Array, states: pa.ChunkedArray, groups: Groups) 
 
 
 def finish_by(
-    states: pa.Table | CheckedStates, keys: Sequence[str], measures: Mapping[str, tuple[str, Measure]]
+    states: pa.Table | CheckedStates,
+    keys: Sequence[str],
+    measures: Mapping[str, tuple[str, Measure]],
+    neighbours: Mapping[str, Neighbours] = MappingProxyType({}),
 ) -> pa.Table:
     """Read results: ``measures`` names each result, the column of states it is read from and its measure.
+
+    Those that ``neighbours`` names are read with the points of other rows.
 
     `CheckedStates` are not checked again. An error names the measure, and the first row whose state has no result.
     """
@@ -187,7 +193,7 @@ def finish_by(
     columns = {name: table.column(name) for name in keys}
     for name, (column, measure) in measures.items():
         try:
-            columns[name] = measure.function.finish(states.column(column))
+            columns[name] = measure.function.finish(states.column(column), neighbours.get(name))
         except (ValueError, OverflowError) as error:
             row, said = _first_unreadable(measure.function, table.column(column), error)
             where = f" at {_row_text(table.select(list(keys)), row)}" if keys and row is not None else ""

@@ -24,7 +24,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import checked_names, is_name, shown
 from aggr.arrow import compute as pc
-from aggr.arrow.normalize import canonical, normalize, normalized_type, one_array
+from aggr.arrow.normalize import normalize, normalize_floats, normalized_type, one_array
 from aggr.arrow.sort_keys import has_order
 from aggr.sql.inputs import columns_in, is_column, may_read, quoted, type_in, values_in
 
@@ -185,8 +185,7 @@ def key_column(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Read a key column; of floats, both zeros are one key and all NaN are one, as Spark groups them."""
     if pa.types.is_dictionary(column.type) and not pa.types.is_floating(column.type.value_type):
         return one_array(column)  # the codes are there already
-    key = normalize(column).cast(key_type(column.type))
-    return canonical(pc.add(key, pa.scalar(0, key.type))) if pa.types.is_floating(key.type) else key
+    return normalize_floats(normalize(column).cast(key_type(column.type)))
 
 
 def key_type(dtype: pa.DataType) -> pa.DataType:

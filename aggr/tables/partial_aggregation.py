@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -32,13 +33,12 @@ def partial_states(
     max_bytes : int, optional
         Give out what has been merged whenever it has this many bytes, and start anew, so that memory is bounded.
 
-    Yields
-    ------
-    tables of states, in which a group may come more than once; one even where there are no rows but a batch, for its
-    types
+    Returns
+    -------
+    iterator of tables of states
+        A group may come more than once; one table even where there are no rows but a batch, for its types.
     """
-    for _, states in adaptive_states(batches, reduce, merge, max_bytes):
-        yield states
+    return map(itemgetter(1), adaptive_states(batches, reduce, merge, max_bytes))
 
 
 def adaptive_states(
@@ -64,7 +64,8 @@ def adaptive_states(
     pairs of whether these are states, and the table: of states, or of rows
     """
     held: list[pa.Table] = []
-    size, room = 0, _MERGE_BYTES
+    least_room = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
+    size, room = 0, least_room
     want = [_REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
     spread, unseen = groups is not None, 0
     for table in _ahead(_gathered(batches, want)):
@@ -87,13 +88,12 @@ def adaptive_states(
             want[0] = min(max(want[0], _REDUCE_ROWS), max(room_for, _FIRST_ROWS))
         if size < room:
             continue
-        merged = _joined(held, merge)
-        if max_bytes is not None and merged.nbytes >= max_bytes:
-            yield True, merged
-            held, size, room = [], 0, _MERGE_BYTES
-        else:
-            held, size = [merged], merged.nbytes
-            room = max(_MERGE_BYTES, 2 * size)
+        held = [_joined(held, merge)]
+        size = held[0].nbytes
+        room = max(least_room, 2 * size)
+        if max_bytes is not None and size >= max_bytes:
+            yield True, held.pop()
+            size, room = 0, least_room
     if held:
         yield True, _joined(held, merge)
 

@@ -185,8 +185,9 @@ def read(
     within, where, measures, keys : optional
         As `tiltframe.Query` takes them.
     members : optional
-        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest`` and ``flat``, as `tiltframe.Query` takes
-        them; orders and limits are Spark's. Times of a DataFrame are instants, which Spark shows in its session's zone.
+        ``fill``, ``having``, ``points``, ``timezone``, ``now``, ``latest``, ``edges`` and ``flat``, as
+        `tiltframe.Query` takes them; orders and limits are Spark's. Times of a DataFrame are instants, which Spark
+        shows in its session's zone.
     name : str, optional
         Of the store, in a database with several.
     storage_options : str -> str, optional

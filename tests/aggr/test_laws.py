@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import statistics
 from collections.abc import Mapping
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pytest
 
 import aggr
+from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.normalize import normalized_type
 from aggr.fields import ADD, LEAST, Field, MinOrMax
 from aggr.function import EVENT_TIME, Function
+from aggr.groups.numbers import Numbers
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values
@@ -115,6 +118,36 @@ def test_every_function_is_tried_on_what_it_says_it_takes():
 @pytest.mark.parametrize(("function", "kind"), CASES)
 def test_laws(function, kind):
     check(function, kind, source=source_of(function, kind), rounds=7)
+
+
+def test_rows_are_free_once_they_are_reduced():
+    """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
+    gc.collect()
+    gc.disable()
+    try:
+        for function, kind in [case for cases in TAKES.values() for case in cases]:
+            draw = source_of(function, kind) or (lambda size, seed, kind=kind: edge_cases(kind, size, seed))
+            for values in (draw(20, 1), draw(20, 1).drop_null()):
+                function.reduce(values, aggr.Groups.single(len(values)))
+        assert not [one for one in gc.get_objects() if isinstance(one, Values | Numbers | aggr.Groups)]
+    finally:
+        gc.enable()
+
+
+NAN = np.array([0xFFFFFFFFFFFFFFFF, 0x7FF8000000000123, 0x7FF0000000000001], np.uint64).view(np.float64)
+
+
+@pytest.mark.parametrize("name", sorted(set(TAKES) - {"hdr"}))
+def test_all_nan_are_one_whatever_their_bits(name):
+    def column(kind: pa.DataType, nan: np.ndarray) -> pa.Array:
+        if pa.types.is_struct(kind):
+            return pa.StructArray.from_arrays([column(field.type, nan) for field in kind], fields=list(kind))
+        return pa.array(np.array([*nan, 1.0, -0.0, *nan, 2.5])) if kind == pa.float64() else edge_cases(kind, 9, 3)
+
+    for function, kind in TAKES[name]:
+        states = [function.reduce(column(kind, nan), aggr.Groups.single(9)) for nan in (NAN, np.full(3, math.nan))]
+        assert same_bits(*states), (function, kind)
+        function.finish(states[0])
 
 
 def fraction_of(x):

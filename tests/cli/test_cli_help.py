@@ -54,6 +54,6 @@ def test_shells_get_a_script_that_completes(shell, shown, capsys, monkeypatch):
 @pytest.mark.slow
 def test_the_command_answers_the_shell():
     environment = os.environ | {"_TILTFRAME_COMPLETE": "zsh_source"}
-    script = "import sys; sys.argv[0] = 'tiltframe'; from tiltframe.command import main; main()"
+    script = "import sys; sys.argv[0] = 'tiltframe'; from tiltframe_command import main; main()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert "compdef _tiltframe_completion tiltframe" in done.stdout

@@ -136,3 +136,20 @@ def test_what_was_written_is_said(moment, sentence, rows, tmp_path, monkeypatch,
     assert ended.value.code == 130
     assert capsys.readouterr().err.strip() == f"tiltframe: {sentence}"
     assert counted(tmp_path) == rows
+
+
+@pytest.mark.parametrize("name", ["tiltframe", "pyarrow", "aggr.registry", "click", "tiltframe.cli.app"])
+def test_the_first_import_ends_in_a_sentence_as_well(name):
+    script = f"""
+import os, signal, sys
+class Finder:
+    def find_spec(name, *_):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+from tiltframe_command import main
+sys.argv = ["tiltframe", "functions"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", f"tiltframe: {NOTHING}")

@@ -82,9 +82,9 @@ def test_the_wheel_holds_the_packages_and_nothing_else(source, built):
     typed = {f"{package}/py.typed" for package in PACKAGES}
     code = {name for name in files(source) if name.startswith(PACKAGES) and name.endswith((".py", ".pyi"))}
     page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tiltframe" / "serve" / "page").iterdir()}
-    assert held == code | typed | page | {"pyspark_tiltframe.py"}
+    assert held == code | typed | page | {"pyspark_tiltframe.py", "tiltframe_command.py"}
     assert "tiltframe-0.1.0.dist-info/licenses/LICENSE" in names
-    assert "tiltframe = tiltframe.command:main" in points
+    assert "tiltframe = tiltframe_command:main" in points
     assert "demo = spark_udaf.demo:demo" in points
     assert built[1].stat().st_size < 1e6
 

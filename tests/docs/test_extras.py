@@ -79,9 +79,9 @@ print(store.query("1m", keys=[], flat=True)["x_count"].to_pylist())
     [
         ("import tiltframe; tiltframe.FrameStore('somewhere')", "deltalake", "delta"),
         ("import tiltframe; tiltframe.FrameStore('postgresql://h/d')", "adbc_driver_postgresql", "postgres"),
-        ("from tiltframe.command import main; main()", "click", "cli"),
+        ("from tiltframe_command import main; main()", "click", "cli"),
         ("from tiltframe.store.plot import plot; plot(None, 'n')", "matplotlib", "plot"),
-        ("import sys; sys.argv = ['', 'serve', 'x']; from tiltframe.command import main; main()", "uvicorn", "serve"),
+        ("import sys; sys.argv = ['', 'serve', 'x']; from tiltframe_command import main; main()", "uvicorn", "serve"),
         ("import spark_udaf", "pyspark", "spark-local"),
         ("import pyarrow as pa, tiltframe; tiltframe.to_pandas(pa.table({'n': [1]}))", "pandas", "spark"),
         (f"{SKETCHES}; to_dds_proto(Dds().zero(1, pa.float64()), Dds())", "ddsketch", "sketches"),
@@ -105,7 +105,7 @@ NOT_OF_CLI = [name for name in OTHERS if name not in ("click", "rich", "deltalak
 @pytest.mark.slow
 def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
     """Commands that other packages add are listed, and say what they need; nothing else of them is loaded."""
-    begin = "import sys; from tiltframe.command import main; sys.argv = "
+    begin = "import sys; from tiltframe_command import main; sys.argv = "
     status, out, err = run(f"{begin}['tiltframe', '--help']; main()", *NOT_OF_CLI)
     assert (status, err) == (0, "")
     assert re.search(r"^  demo +Not installed: the command demo needs the extra demo", out, flags=re.M)

@@ -57,6 +57,7 @@ LAYERS = [
     ["aggr.exact"],
     ["aggr.iso8601"],
     ["aggr.sql"],
+    ["aggr.neighbours"],
     ["aggr.values", "aggr.fields", "aggr.parameters", "aggr.asked_quantiles", "aggr.input_types", "aggr.state_checks"],
     ["aggr.histograms", "aggr.distinct"],
     ["aggr.function", "aggr.registry"],

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import random
 import tempfile
+import weakref
 from collections import Counter
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import aggr
 import tiltframe.spilled_states as spilled_states
 from aggr.arrow.bit_equality import same_bits
+from aggr.state_checks import arrow_of
 from aggr.tables import partial_aggregation
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli import main
@@ -94,6 +96,28 @@ def test_runs_are_removed(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no event time"), spilled(in_batches(broken, frame, 100), frame, 1):
         pass
     assert not any(tmp_path.iterdir())
+
+
+def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
+    merge, write = spilled_states.merge_panes, spilled_states._write
+    runs, held = list[weakref.ref](), list[int]()
+
+    def merged(states, frame):
+        run = merge(states, frame)
+        runs.extend([weakref.ref(arrow_of(states)), weakref.ref(run)])
+        return run
+
+    def written(states, run):
+        held.append(sum(one() is not None for one in runs))
+        return write(states, run)
+
+    monkeypatch.setattr(spilled_states, "merge_panes", merged)
+    monkeypatch.setattr(spilled_states, "_write", written)
+    frame = TiltFrame(["1s"], "ts", MEASURES, ["host"])
+    with spilled(in_batches(drawn(random.Random(SEED), 2000, 1), frame, 100), frame, 20_000):
+        assert held[:2] == [2, 1]  # the first run waits to see whether there is a second
+        assert len(held) > 5
+        assert set(held[1:]) == {1}
 
 
 @pytest.mark.parametrize("max_bytes", [1, 30_000, 1 << 40])

@@ -2,17 +2,22 @@
 
 It needs Debian's package ``prometheus``, which has ``promtool`` as well. Counters are sampled at the end of each window
 of ten seconds, as if scraped then; series begin with a sample of 0, so that Prometheus has nothing to extrapolate.
-The script then asks this server and Prometheus by ``promtool``, and fails unless both print the same.
+The script then asks this server and Prometheus by ``promtool``, and fails unless both print the same. A second
+Prometheus, which has no samples of its own, reads them of this server by remote read, has to answer the same again, and
+alerts on a store of the last hours; what it asked the server is written down, too.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -23,6 +28,7 @@ from tests.serve.prometheus_world import BEGIN, rows, serving, store_of
 from tiltframe.store.backends.memory import MemoryBackend
 
 ANSWERS = Path(__file__).with_name("prometheus_answers.json")
+REQUESTS = Path(__file__).with_name("prometheus_reads.json")
 HOURS = 3
 _AT = BEGIN + 5400
 QUERIES = [  # at moments that windows end at
@@ -55,6 +61,23 @@ QUERIES = [  # at moments that windows end at
     "1 / 0 - 1",
     "1 < bool 2",
     "increase(nothing[1h])",
+    "increase(requests_total[1h]) > 100 and increase(requests_total[10m]) > 20",
+    'increase(requests_total[1h]) and on (host) (increase(requests_total{code="500"}[1h]) > 20)',
+    "increase(requests_total[1h]) and ignoring (code, host, store) nothing",
+    "increase(requests_total[1h]) > 300 or increase(requests_total[10m]) > 10",
+    'increase(requests_total{code="404"}[1h]) or on (host) increase(requests_total[1h])',
+    'sum by (host) (increase(requests_total{code="404"}[1h])) or sum(increase(requests_total[1h])) or nothing',
+    'increase(requests_total{code=~"200|404"}[1h]) unless increase(requests_total[1h]) > 100',
+    'increase(requests_total[1h]) unless on (host) (increase(requests_total{code="500"}[1h]) > 20)',
+    "increase(requests_total[1h]) unless on () (sum(increase(requests_total[1h])) < 0)",
+    "sum(increase(nothing[1h])) or vector(0)",
+    'absent(nothing{a="b",c="",d!="e",f=~"g",h="1",h="2"})',
+    'absent(sum(nothing{a="b"}))',
+    "absent(requests_total)",
+    'absent(increase(requests_total{code="200"}[1h]) > 1e9)',
+    'absent_over_time(nothing{a="b"}[1h])',
+    'absent_over_time(requests_total{code="200"}[1h])',
+    "absent_over_time((increase(requests_total[10m]) > 1e9)[59m:10m])",
 ]
 
 
@@ -71,14 +94,27 @@ def openmetrics(data, step=10) -> str:
     return "\n".join([*lines, "# EOF", ""])
 
 
-def answers_of(url: str) -> dict[str, list]:
-    """Ask all queries at once: of each, what the series are and their values."""
+def answers_of(url: str, queries: Iterable[str] = QUERIES) -> dict[str, list]:
+    """Ask queries at once: of each, what the series are and their values."""
     found = {}
-    for query in QUERIES:
+    for query in queries:
         with urlopen(f"{url}/api/v1/query?" + urlencode({"query": query, "time": _AT})) as answer:
             data = json.load(answer)["data"]
         found[query] = sorted(data["result"], key=json.dumps) if data["resultType"] == "vector" else data["result"]
     return found
+
+
+@contextmanager
+def prometheus(folder: Path, port: int, config: str, *words: str):
+    """Run Prometheus on what a folder has."""
+    (folder / "config.yml").write_text(config)
+    command = ["prometheus", f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data", *words]
+    with subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait(url := f"http://127.0.0.1:{port}")
+            yield url
+        finally:
+            process.terminate()
 
 
 def main() -> None:
@@ -86,25 +122,87 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "events").write_text(openmetrics(rows()))
-        (place / "none.yml").write_text("{}")
         blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", place / "events", place / "data"]
         subprocess.run(blocks, check=True, stdout=subprocess.DEVNULL)
-        url = "http://127.0.0.1:19490"
-        words = [
-            f"--config.file={place}/none.yml",
-            f"--storage.tsdb.path={place}/data",
-            "--web.listen-address=127.0.0.1:19490",
-        ]
-        retention = "--storage.tsdb.retention.time=100y"
-        with subprocess.Popen(["prometheus", *words, retention], stderr=subprocess.DEVNULL) as prometheus:
-            try:
-                _wait(url)
-                ANSWERS.write_text(json.dumps(answers_of(url), ensure_ascii=False, indent=1) + "\n")
-                with serving({"web": store_of(MemoryBackend())}) as server:
-                    _compare(url, server.url)
-            finally:
-                prometheus.terminate()
+        with prometheus(place, 19490, "{}", "--storage.tsdb.retention.time=100y") as url:
+            answers = answers_of(url)
+            ANSWERS.write_text(json.dumps(answers, ensure_ascii=False, indent=1) + "\n")
+            with serving({"web": store_of(MemoryBackend())}) as server:
+                _compare(url, server.url)
     print(f"{len(QUERIES)} answers of Prometheus are in {ANSWERS.name}")
+    _read_remotely(answers)
+    _alert()
+
+
+def _read_remotely(answers: dict[str, list]) -> None:
+    """Have a Prometheus without samples read those of the server, compare, and write down what it asked."""
+    asked: list[bytes] = []
+
+    def listening(app):
+        async def recorded(scope, receive, send):
+            async def receive_and_keep():
+                message = await receive()
+                asked.append(message.get("body", b""))
+                return message
+
+            await app(scope, receive_and_keep, send)
+
+        return recorded
+
+    requests = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving({"web": store_of(MemoryBackend())}, before=listening) as server,
+        prometheus(Path(folder), 19491, _remote(server.url)) as url,
+    ):
+        for query in QUERIES:
+            asked.clear()
+            (found,) = answers_of(url, [query]).values()
+            requests[query] = [base64.b64encode(body).decode() for body in asked if body]
+            if _figures(found) != _figures(answers[query]):
+                sys.exit(f"{query} by remote read: {found} and {answers[query]}")
+        asked.clear()
+        with urlopen(f"{url}/api/v1/series?match[]=requests_total") as answer:  # of all of time
+            if not json.load(answer)["data"]:
+                sys.exit("there are no series by remote read")
+        requests["series"] = [base64.b64encode(body).decode() for body in asked if body]
+    REQUESTS.write_text(json.dumps(requests, ensure_ascii=False, indent=1) + "\n")
+    print(f"by remote read it answers the same; what it asked is in {REQUESTS.name}")
+
+
+def _remote(url: str) -> str:
+    return json.dumps({"remote_read": [{"url": f"{url}/api/v1/read", "read_recent": True}], "rule_files": ["*.rules"]})
+
+
+def _figures(result: list) -> list:
+    return sorted(re.sub(r"[0-9.]{13,}", _rounded, json.dumps(each, sort_keys=True)) for each in result)
+
+
+def _alert() -> None:
+    """Have Prometheus alert on a store of the last hours."""
+    now = int(time.time() * 1000)
+    times = np.arange(now - 7_200_000, now, 1000)
+    hosts = np.array(["a", "b", "b"])[np.arange(len(times)) % 3]
+    codes = np.where((hosts == "b") & (times > now - 1_200_000), 500, 200)
+    store = store_of(
+        MemoryBackend(),
+        rows(len(times)).set_column(0, "ts", [times]).set_column(1, "host", [hosts]).set_column(2, "code", [codes]),
+    )
+    rule = {"alert": "Errors", "expr": 'sum by (host) (increase(requests_total{code="500"}[10m])) > 100'}
+    rules = json.dumps({"groups": [{"name": "web", "interval": "1s", "rules": [rule]}]})
+    with tempfile.TemporaryDirectory() as folder, serving({"web": store}) as server:
+        (Path(folder) / "web.rules").write_text(rules)
+        subprocess.run(["promtool", "check", "rules", f"{folder}/web.rules"], check=True, stdout=subprocess.DEVNULL)
+        with prometheus(Path(folder), 19492, _remote(server.url)) as url:
+            for _ in range(100):
+                with urlopen(f"{url}/api/v1/alerts") as answer:
+                    alerts = json.load(answer)["data"]["alerts"]
+                if alerts:
+                    break
+                time.sleep(0.2)
+    if [(each["state"], each["labels"]) for each in alerts] != [("firing", {"alertname": "Errors", "host": "b"})]:
+        sys.exit(f"Prometheus alerts otherwise: {alerts}")
+    print("it alerts on what it reads remotely")
 
 
 def _wait(url: str) -> None:
@@ -124,6 +222,7 @@ def _compare(*urls: str) -> None:
     for words in (
         *(["query", "instant", "URL", query, f"--time={_AT}"] for query in QUERIES),
         ["query", "range", "URL", asked, start, end, "--step=10m"],
+        ["query", "range", "URL", f"{asked} > 100 or {asked}", start, end, "--step=10m"],
         ["query", "series", "URL", '--match=requests_total{host=~"a|w.*"}'],
         ["query", "labels", "URL", "host"],
         ["query", "labels", "URL", "code"],

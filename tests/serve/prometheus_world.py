@@ -18,7 +18,12 @@ from starlette.applications import Starlette
 
 import aggr
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.serve.answers import Answers
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.limits import Limits
+from tiltframe.serve.metrics import Metrics
 from tiltframe.serve.prometheus import routes
+from tiltframe.serve.worker_pool import WorkerPool
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z
 HOSTS = ("a", "b", "web-1", "w.2", "ü", None)
@@ -112,7 +117,10 @@ class Server(NamedTuple):
 @contextmanager
 def serving(stores, **options):
     """Serve stores on a free port of this machine."""
-    app = Starlette(routes=routes(stores, **options))
+    limits, metrics = options.pop("limits", Limits()), Metrics()
+    before, pool = options.pop("before", lambda app: app), WorkerPool(limits)
+    shared = pool, Answers(pool, limits, metrics), Budget(limits, metrics)
+    app = before(Starlette(routes=routes(stores, *shared, **options)))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -123,6 +131,7 @@ def serving(stores, **options):
     finally:
         server.should_exit = True
         thread.join()
+        pool.close()
 
 
 def store_of(place, data=None, frame=FRAME):

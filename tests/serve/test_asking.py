@@ -10,13 +10,15 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 import zstandard
 
+import aggr
 from aggr.arrow.bit_equality import same_bits
-from tests.serve.servers import make_store, rows, serving
-from tiltframe import FrameStore, Query
+from tests.serve.servers import FRAME, make_store, rows, serving
+from tiltframe import FrameStore, Query, TiltFrame
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -160,10 +162,6 @@ def test_what_is_known_is_not_sent_again_until_the_store_changes(tmp_path):
 
 
 def test_a_frame_that_evolves_is_followed(tmp_path):
-    import aggr
-    from tests.serve.servers import FRAME
-    from tiltframe import TiltFrame
-
     store = make_store(tmp_path / "web")
     with serving(tmp_path, tmp_path / "web") as server:
         assert server.query(store="web", per="1h", measures="slow").status == 400
@@ -172,6 +170,18 @@ def test_a_frame_that_evolves_is_followed(tmp_path):
         answer = server.query(store="web", per="1h", measures="slow")
         assert answer.status == 200, answer.body
         assert [m["name"] for m in server.ask("/v1/stores/web").json()["measures"]][-1] == "slow"
+
+
+def test_windows_that_are_closed_at_their_end_are_asked_for_by_their_text(tmp_path):
+    times = pd.Timestamp("2024-05-01T10:00") + pd.to_timedelta([0, 1, 60_000_000, 90_000_000], "us")
+    frame = TiltFrame(["tumbling(1m, offset=1us)"], "ts", {"n": aggr.count()})
+    make_store(tmp_path / "web", frame=frame, data=pa.table({"ts": pa.array(times, pa.timestamp("us", "UTC"))}))
+    with serving(tmp_path, tmp_path / "web") as server:
+        answer = server.query(store="web", per="tumbling(1m, offset=1us)")
+        assert answer.status == 200, answer.body
+        found = [(pd.Timestamp(row["window_end"]), row["n"]) for row in answer.json()["rows"]]
+    expected = pd.Series(1, times).resample("1min", closed="right", label="right").sum()
+    assert found == [(at.tz_localize("UTC") + pd.Timedelta("1us"), n) for at, n in expected.items()]
 
 
 def test_results_longer_than_a_message_are_streamed_whole(tmp_path):

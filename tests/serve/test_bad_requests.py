@@ -33,6 +33,7 @@ WORDS = {
     "order_by": ["nope", "n sideways", ["n", "n desc"], LONG, "latency"],
     "fill": ["yes", "1", "TRUE", "", "ZERO"],
     "flat": ["no", "0", ["true", "false"]],
+    "edges": ["x", "0s", "1mo", "-1h", LONG, ["1h", "2h"]],
     "latest": ["x", "true&fill=true"],
     "limit": ["-1", "1.5", "NaN", "1e3", "٣", "", "9" * 30, "0x10"],
     "points": ["0", "-1", "x", "0.5", ["1", "2"]],

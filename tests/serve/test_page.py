@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.serve.servers import RUN
+from tests.serve.servers import RUN, rows
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -30,7 +30,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page.js", "/page.css", "/uplot.js", "/uplot.css", "/uplot-licence.txt", "/api"]
+    "path", ["/", "/page.js", "/heat.js", "/page.css", "/uplot.js", "/uplot.css", "/uplot-licence.txt", "/api"]
 )
 def test_files_are_there_and_lead_nowhere_else(asked, path):
     answer = asked[0].ask(path)
@@ -80,8 +80,8 @@ def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tmp_
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert printed.count("\n") == expected.num_rows
     address = shlex.split(inner(page, "curl"))[-1]
-    rows = server.ask(address.partition(f":{server.port}")[2]).json()["rows"]
-    assert len(rows) == expected.num_rows
+    answered = server.ask(address.partition(f":{server.port}")[2]).json()["rows"]
+    assert len(answered) == expected.num_rows
     assert_promql_gives(server, inner(page, "promql"), inner(page, "promql-note"), expected)
 
 
@@ -129,7 +129,7 @@ def test_an_earlier_range_stands_beside(asked, tmp_path, compare, by, windows):
     page = rendered(server, f"{view}&compare={compare}", tmp_path)
     ending = "15m earlier." if windows else "of which there are no windows."
     assert inner(page, "status").endswith(f" Dashed: the previous {compare}, {ending}")
-    head, *rows = table_of(page)
+    head, *windows_shown = table_of(page)
     assert head == ["start, UTC", "host", "n", f"n, previous {compare}"]
     start = datetime(2024, 5, 1, 11, tzinfo=UTC)
     expected = {}
@@ -139,7 +139,7 @@ def test_an_earlier_range_stands_beside(asked, tmp_path, compare, by, windows):
             at = row["window_start"] + timedelta(seconds=moved)
             expected.setdefault((f"{at:%F %T}", row["host"] or "(none)"), {})[column] = str(row["n"])
     cells = {key: [each.get("n", "·"), each.get("previous", "·")] for key, each in expected.items()}
-    assert {(time.removesuffix(" …"), host): values for time, host, *values in rows} == cells
+    assert {(time.removesuffix(" …"), host): values for time, host, *values in windows_shown} == cells
     assert len({at for (at, _), values in cells.items() if values[1] != "·"}) == windows
     assert page.count("u-series") == 1 + 2 * 4  # of the times, and of four hosts now and before
 
@@ -149,6 +149,35 @@ def table_of(page):
     table = re.search(r"<table>(.*?)</table>", page, re.S)[1]
     rows = re.findall(r"<tr.*?</tr>", table, re.S)
     return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
+
+
+@in_a_browser
+@pytest.mark.parametrize("host", [None, "a"])
+def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tmp_path, host):
+    chosen = "" if host is None else f"&key.host={quote(json.dumps(host))}"
+    page = rendered(asked[0], f"?store=web&measure=latency&drawn=heat{chosen}", tmp_path)
+    assert re.search('id="colours">Rows:<span>', page)
+    head, *windows = table_of(page)
+    ranges = [tuple(map(float, text.split(" – "))) for text in head[1:]]
+    values = {}
+    for row in rows().to_pylist():
+        if host in (None, row["host"]):
+            values.setdefault(f"{row['ts']:%Y-%m-%d %H:%M:00}", []).append(row["ms"])
+    assert [time for time, *_ in windows] == list(values)
+    assert re.match(f"Windows of 1m: {len(values)}, .* The stronger the colour, the more rows", inner(page, "status"))
+    off = 1.03  # a bucket of the sketch is 2 % wide, and in the range that has its middle
+    for time, *counts in windows:
+        assert sum(map(int, counts)) == len(values[time])
+        for (low, high), count in zip(ranges, map(int, counts), strict=True):
+            least, most = (sum(low * by < v < high / by for v in values[time]) for by in (off, 1 / off))
+            assert least <= count <= most
+
+
+@in_a_browser
+def test_a_measure_without_buckets_is_drawn_as_lines(asked, tmp_path):
+    page = rendered(asked[0], "?store=web&measure=n&drawn=heat", tmp_path)
+    assert table_of(page)[0] == ["start, UTC", "n"]
+    assert re.search(r'<select id="drawn" disabled', page)
 
 
 @in_a_browser

@@ -22,7 +22,6 @@ from tests.bad_inputs import promql as bad
 from tests.serve.prometheus_itself import _AT, ANSWERS, answers_of
 from tests.serve.prometheus_world import BEGIN, FRAME, LEVELS, serving, store_of
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.prometheus import routes
 from tiltframe.store.backends.memory import MemoryBackend
 
 pytestmark = pytest.mark.store
@@ -177,8 +176,11 @@ def test_clashes_are_refused_at_the_start():
         frame = TiltFrame(["1m"], "ts", measures, keys)
         store = FrameStore(MemoryBackend(), frame)
         store.append_rows(pa.table({"ts": [0], "x": [1.0]}), "test", 1)
-        with pytest.raises(ValueError, match=f"of the store 's' would both be called .*|{word}") as error:
-            routes({"s": store})
+        with (
+            pytest.raises(ValueError, match=f"of the store 's' would both be called .*|{word}") as error,
+            serving({"s": store}),
+        ):
+            pass
         assert word in str(error.value)
 
 
@@ -350,11 +352,12 @@ def test_histograms_are_native():
         [rng.lognormal(0, 2, 300), -rng.lognormal(0, 2, 200), [0.0] * 7, [math.inf, -math.inf, math.nan]]
     )
     measures = {"x": aggr.dds("x", [0.5]), "y": aggr.hdr("y", [0.5], digits=1), "z": aggr.hdr("z", [0.5], unit=0.5)}
+    measures |= {"e": aggr.exponential("x", [0.5]), "f": aggr.exponential("x", [0.5], max_buckets=9)}
     whole = np.abs(np.nan_to_num(x, posinf=5, neginf=5)).astype(int)
     rows = pa.table({"ts": [BEGIN * 1000] * len(x), "x": x, "y": whole, "z": whole / 2})
     store = store_of(MemoryBackend(), rows, TiltFrame(["1m", "1h"], "ts", measures))
     with serving({"s": store}) as server:
-        for name, values in (("x", x), ("y", whole), ("z", whole / 2)):
+        for name, values in (("x", x), ("y", whole), ("z", whole / 2), ("e", x), ("f", x)):
             (series,) = server.query(name, BEGIN + 60).data["result"]
             at, histogram = series["histogram"]
             assert (at, series["metric"]["__name__"]) == (BEGIN + 60, name)

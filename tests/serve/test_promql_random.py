@@ -41,6 +41,7 @@ def test_answers_are_those_of_store_query(world):
         quantiles,
         steps,
         ratio,
+        sets,
         ranked,
         of_steps,
         values,
@@ -252,6 +253,33 @@ def ratio(server, oracle, rng):
     lower = oracle.range(*ends, None, FRAME.measures["requests"], ())
     wanted = {k: (v / span) / (lower[k] / span) for k, v in upper.items()}
     assert _plain(server.query(asked, at)) == {k: v for k, v in wanted.items() if v > above}, (asked, at)
+
+
+def sets(server, oracle, rng):
+    """Two vectors over some moments, combined series by series and moment by moment."""
+    operator, step = rng.choice(["and", "or", "unless"]), rng.choice([60, 600])
+    matching, labels = rng.choice([("", ("host", "code")), ("on (code)", ("code",)), ("ignoring (code)", ("host",))])
+    start = math.floor(_moment(rng)) // step * step
+    sides = []
+    for _ in "lr":
+        keys = rng.choice([["host"], ["code"], ["host", "code"]])
+        sides.append((f"sum by ({', '.join(keys)}) (increase(requests_total[{step}s]))", keys, rng.randrange(0, 9)))
+    asked = f"({sides[0][0]} > {sides[0][2]}) {operator} {matching} ({sides[1][0]} > {sides[1][2]})"
+    found = server.query_range(asked, start, start + 3 * step, step).by_labels()
+    for at in range(start, start + 3 * step + 1, step):
+        left, right = (
+            {k: v for k, v in oracle.range(at - step, at, keys, None, FRAME.measures["requests"], ()).items() if v > n}
+            for _, keys, n in sides
+        )
+        on_left, on_right = ({_matched(k, labels) for k in side} for side in (left, right))
+        wanted = {k: v for k, v in left.items() if (_matched(k, labels) in on_right) == (operator == "and")}
+        if operator == "or":
+            wanted = left | {k: v for k, v in right.items() if _matched(k, labels) not in on_left}
+        assert {k: points[at] for k, points in found.items() if at in points} == wanted, (asked, at)
+
+
+def _matched(labels, names):
+    return frozenset(each for each in labels if each[0] in names)
 
 
 def ranked(server, oracle, rng):

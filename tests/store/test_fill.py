@@ -87,3 +87,13 @@ def test_the_mark_is_a_name_of_its_own(tmp_path):
     assert Query("1m", fill=True) == Query("1m", fill="null")
     with pytest.raises(ValueError, match="True or False, or one of null, zero, previous, linear; got 'next'"):
         Query("1m", fill="next")
+
+
+def test_what_is_read_up_to_edges_is_known_in_windows_without_points(tmp_path):
+    frame = TiltFrame(["1m"], "ts", {"seconds": aggr.duration_in("on", True), "n": aggr.count()})
+    store = FrameStore(str(tmp_path), frame)
+    times = pa.array([0, 50, 80, 200], pa.timestamp("s", "UTC"))
+    store.append_rows(pa.table({"ts": times, "on": [True, False, True, False]}), "w", 1)
+    got = store.query("1m", edges="5m", fill="previous")
+    assert got["filled"].to_pylist() == [False, False, True, False]
+    assert (got["seconds"].to_pylist(), got["n"].to_pylist()) == ([50.0, 40.0, 60.0, 20.0], [2, 1, 1, 1])

@@ -71,6 +71,7 @@ def drawn(draws: random.Random) -> dict:
         "limit": lambda: draws.randrange(9),
         "now": lambda: draws.choice([m for m in moments if m is not None]),
         "flat": lambda: True,
+        "edges": lambda: draws.choice(["1h", "90m", "5 minutes"]),
         "having": lambda: "n > 3",
         "timezone": lambda: draws.choice(["Europe/Berlin", "UTC", "Asia/Tokyo"]),
     }  # fmt: skip
@@ -125,6 +126,8 @@ WRONG = {
     '{"limit": "5"}': "limit must be a whole number from 0; got '5'",
     '{"limit": true}': "limit must be a whole number from 0; got True",
     '{"fill": 1}': "fill must be True or False; got 1",
+    '{"edges": 5}': "cannot read the length of edges 5; write a whole number and one of us, ms, s, m, h, d, w",
+    '{"edges": "1mo"}': "the length of edges '1mo' has no fixed length",
     '{"fill": true, "latest": true}': "leave one of them out",
     '{"per": 5}': "cannot read",
     '{"per": []}': "per must name a level, or several; got an empty list",

@@ -314,6 +314,7 @@ def test_a_store_in_a_folder(tmp_path, number):
 
 @pytest.mark.store
 def test_a_store_in_postgres_its_view_and_its_flat_tables(postgres):
+    print("seed", SEED)
     for number in range(TRIALS):
         trial = Trial(f"postgres {number}", LEVELS, set(TYPES), lists=False)
         name = f"t{number}"
@@ -391,6 +392,7 @@ def test_the_view_rounds_halves_of_the_least_doubles_to_even(postgres):
 def test_spark(spark):
     import spark_udaf as su
 
+    print("seed", SEED)
     for number in range(TRIALS):
         trial = Trial(f"spark {number}", LEVELS + OTHERS, set(TYPES) - NOT_IN_SPARK, cases=OF_A_JOB)
         df = spark.createDataFrame(trial.rows).repartition(trial.draws.randint(1, 3))

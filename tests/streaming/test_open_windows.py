@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -298,3 +299,28 @@ def test_damaged_states_are_refused_before_anything_changes():
             same = TiltFrame(levels, "ts", frame.measures, frame.keys)
             with pytest.raises(ValueError, match="damaged state"):
                 OpenWindows.from_committed(finest, 60_000_000, same)
+
+
+def test_a_saved_stream_of_what_is_not_installed_says_so():
+    @dataclass(frozen=True)
+    class Least(aggr.Min):
+        name = "least_of_mine"
+
+    aggr.register(Least)
+    windows = OpenWindows(TiltFrame(["1m"], "ts", {"low": aggr.caller("least_of_mine")("x")}))
+    windows.add_rows(pa.table({"ts": [0], "x": [1]}))
+    data, saved = windows.to_ipc(), windows.save()
+    elsewhere = {name: replace(saved, said={**saved.said, name: "mine(5)"}) for name in ("emit", "late")}
+    for name, state in elsewhere.items():
+        with pytest.raises(ValueError, match=rf"saved windows are whole, and their {name} policy .* here: .*mine"):
+            OpenWindows.from_ipc(state)
+    aggr.unregister("least_of_mine")
+    said = "saved windows are whole, and their frame .* here: the measure 'low': there is no function 'least_of_mine'"
+    with pytest.raises(ValueError, match=said):
+        OpenWindows.from_ipc(data)
+    aggr.register(Least)
+    try:
+        goes_on = OpenWindows.from_ipc(data)
+    finally:
+        aggr.unregister("least_of_mine")
+    assert goes_on.results(goes_on.close())["low"].to_pylist() == [1]

@@ -25,6 +25,7 @@ from tiltframe.cli.check import check
 from tiltframe.cli.copy import copy
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
+from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
 from tiltframe.cli.maintenance import compact, expire, inspect
 from tiltframe.cli.query import query
@@ -107,8 +108,8 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-_OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, warm, doctor)
-for _command in _OWN:
+_OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, explain, warm)
+for _command in (*_OWN, doctor):
     cli.add_command(_command)
 
 

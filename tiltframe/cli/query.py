@@ -76,6 +76,7 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
     help="Windows without events too, with nulls and counts of 0, or what is said.",
 )
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
+@click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
 @click.option("--name", metavar="NAME", help="Which store of a database.")

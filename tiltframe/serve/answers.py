@@ -121,9 +121,22 @@ class Answers:
 
 def described(words: str, describe: Callable[[], object]) -> Question:
     """Ask for plain data as JSON."""
+    return written(words, lambda: json.dumps(describe(), ensure_ascii=False, allow_nan=False))
+
+
+def written(words: str, write: Callable[[], str]) -> Question:
+    """Ask for a text of JSON."""
 
     def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-        text = json.dumps(describe(), ensure_ascii=False, allow_nan=False).encode()
-        return {}, iter([pa.compress(text, packing, asbytes=True) if packing else text])
+        text = write().encode()
+        return {}, iter([_packed(text, packing) if packing else text])
 
     return Question(words, JSON, compute)
+
+
+def _packed(text: bytes, packing: str) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, packing) as stream:
+        stream.write(text)
+    packed: bytes = out.getvalue().to_pybytes()
+    return packed

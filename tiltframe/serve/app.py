@@ -18,6 +18,7 @@ from tiltframe.serve import prometheus
 from tiltframe.serve.access import Access
 from tiltframe.serve.answers import Answers
 from tiltframe.serve.asking import Asking
+from tiltframe.serve.cost import Budget
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.limits import Limits
 from tiltframe.serve.metrics import Metrics
@@ -67,6 +68,7 @@ def app_of(
     Starlette
     """
     metrics = Metrics()
+    budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -88,8 +90,8 @@ def app_of(
         *page_routes(),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
-        *Asking(stores, Answers(pool, limits, metrics), limits, metrics).routes(),
-        *prometheus.routes(stores, seconds=limits.seconds, run=pool.run),
+        *Asking(stores, answers, budget).routes(),
+        *prometheus.routes(stores, pool, answers, budget),
         *(Writing(stores, pool, limits).routes() if writable else []),
     ]
     app = Starlette(

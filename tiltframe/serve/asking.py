@@ -15,11 +15,10 @@ from starlette.routing import Route
 from aggr.arguments import nearest, shown
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.serve.answers import Answers, Question, described
-from tiltframe.serve.cost import at_a_moment, cost_of
+from tiltframe.serve.cost import Budget, at_a_moment, cost_of
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, pieces_of
-from tiltframe.serve.limits import QUERY_BYTES, Limits
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.limits import QUERY_BYTES
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.query_words import from_address, from_body
@@ -37,9 +36,9 @@ _LABELS = (LEVEL, START, END, PARTIAL)
 class Asking:
     """The routes that read."""
 
-    def __init__(self, stores: Stores, answers: Answers, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, stores: Stores, answers: Answers, budget: Budget) -> None:
         """Take what answers are made of."""
-        self._stores, self._answers, self._limits, self._metrics = stores, answers, limits, metrics
+        self._stores, self._answers, self._budget = stores, answers, budget
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -53,7 +52,7 @@ class Asking:
     async def query(self, request: Request) -> Response:
         """Answer a query."""
         form = form_of(request.headers.get("accept", ""))
-        body = await read_body(request, QUERY_BYTES, self._limits.seconds) if request.method == "POST" else None
+        body = await read_body(request, QUERY_BYTES, self._budget.limits.seconds) if request.method == "POST" else None
         words = request.query_params
 
         def ask() -> Question:
@@ -62,9 +61,7 @@ class Asking:
             query = at_a_moment(query, store.frame)
 
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-                cost = cost_of(store, snapshot, query)
-                cost.check(self._limits)
-                self._metrics.add("rows_read_total", cost.rows, store=name)
+                self._budget.spend(name, cost_of(store, snapshot, query))
                 answer = store.ask(query)
                 told = [*answer.expired, *answer.unknown]
                 head = {"store": name, "version": snapshot.version, "warnings": told}
@@ -101,7 +98,7 @@ class Asking:
         def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
             if key not in store.frame.keys:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            cost_of(store, snapshot, Query(within=within, keys=[key])).check(self._limits)
+            self._budget.spend(name, cost_of(store, snapshot, Query(within=within, keys=[key])))
             values = store.key_values(key, within)
             most = values.slice(0, _KEY_VALUES).to_pylist()
             return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
@@ -171,11 +168,12 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
         "measures": [
             {
                 "name": measure,
-                "call": repr(frame.measures[measure]),
+                "call": repr(each),
+                "buckets": "buckets" in each.function.accessors,
                 "columns": _columns(name, store, measure),
                 "known_from": as_text(known[of]) if (of := frame.state_of(measure)) in known else None,
             }
-            for measure in frame.measures
+            for measure, each in frame.measures.items()
         ],
     }
 

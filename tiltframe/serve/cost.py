@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from tiltframe.frame import TiltFrame
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.limits import Limits
+from tiltframe.serve.metrics import Metrics
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.query.execution import moment, planned_ranges, plans_of
+from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.time_range import closed
 from tiltframe.store.ranges import as_text
 
@@ -24,21 +27,37 @@ class Cost:
     rows: int
     windows: int
 
-    def check(self, limits: Limits) -> None:
-        """Refuse more than the limits allow."""
-        for what, much, most in (("rows of states", self.rows, limits.rows), ("windows", self.windows, limits.windows)):
-            if much > most:
+
+@dataclass(frozen=True)
+class Budget:
+    """What each query may cost, and what all have cost."""
+
+    limits: Limits
+    metrics: Metrics
+
+    def spend(self, store: str, cost: Cost) -> None:
+        """Refuse more than the limits allow by `Refused`; count the rows of what is read."""
+        most = self.limits
+        for what, much, limit in (("rows of states", cost.rows, most.rows), ("windows", cost.windows, most.windows)):
+            if much > limit:
                 raise Refused(
                     422,
-                    f"this is about {much:,} {what}, and the server's limit is {most:,}; ask for a shorter range or "
+                    f"this is about {much:,} {what}, and the server's limit is {limit:,}; ask for a shorter range or "
                     "coarser windows",
                 )
+        self.metrics.add("rows_read_total", cost.rows, store=store)
 
 
 def cost_of(store: FrameStore, snapshot: Snapshot, query: Query) -> Cost:
     """Tell what a query costs; raises ``ValueError`` if the store cannot be asked it."""
+    now = moment(query.now, query.timezone or store.frame.timezone)
+    return cost_of_plans(plans_of(store.manifest, query, snapshot, now), snapshot, bool(query.fill))
+
+
+def cost_of_plans(plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool = False) -> Cost:
+    """Tell what plans of a query cost; ``fill`` gives windows that nothing is known of."""
     rows = windows = 0.0
-    for plan in plans_of(store.manifest, query, snapshot, moment(query.now, query.timezone or store.frame.timezone)):
+    for plan in plans:
         part_ranges, _ = planned_ranges(plan, snapshot)
         rows += sum(
             part.rows * (high - low) / (part.last_start + 1 - part.first_start) for part, (low, high) in part_ranges
@@ -46,7 +65,7 @@ def cost_of(store: FrameStore, snapshot: Snapshot, query: Query) -> Cost:
         if not plan.whole:
             spans = [span for _, span in part_ranges] or [(0, 0)]
             held = min(low for low, _ in spans), max(high for _, high in spans)
-            low, high = closed(plan.within, held) if query.fill else held
+            low, high = closed(plan.within, held) if fill else held
             windows += max(high - low, 0) / plan.window.length * plan.window.max_overlap
     return Cost(round(rows), round(windows))
 

@@ -12,6 +12,7 @@ _FOLDER = Path(__file__).parent / "page"
 _FILES = {
     "/": ("index.html", "text/html"),
     "/page.js": ("page.js", "text/javascript"),
+    "/heat.js": ("heat.js", "text/javascript"),
     "/page.css": ("page.css", "text/css"),
     "/uplot.js": ("uplot.js", "text/javascript"),
     "/uplot.css": ("uplot.css", "text/css"),

@@ -6,29 +6,31 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
 from typing import Any
 from urllib.parse import parse_qs
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from tiltframe.serve.errors import sentence_of
+from tiltframe.serve.answers import Answers, Question, written
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.errors import Refused, sentence_of
 from tiltframe.serve.promql import response
-from tiltframe.serve.promql.catalogue import label_names, label_values, series_of
+from tiltframe.serve.promql.catalogue import Metrics, label_names, label_values, series_of
 from tiltframe.serve.promql.errors import BadData, OutOfTime, Unanswerable
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
+from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
+from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
 
 Form = Mapping[str, list[str]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 MOST_POINTS = 11_000  # of a series, as in Prometheus
 _MOST_BYTES = 1 << 20
@@ -36,13 +38,14 @@ _API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
 _ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, int], ...] = (
     (UnreachableStore, "unavailable", 503),
     (StoreError, "internal", 500),
-    (HTTPException, OutOfTime.kind, OutOfTime.status),  # of who runs the answer
     (
         (ValueError, OverflowError),
         Unanswerable.kind,
         Unanswerable.status,
     ),  # of a store, and those of PromQL by their own
 )
+_JSON = {"content-type": "application/json"}
+_PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
 _EMPTY = {
     "rules": {"groups": []},
     "alerts": {"alerts": []},
@@ -53,9 +56,10 @@ _EMPTY = {
 
 def routes(
     stores: Mapping[str, FrameStore],
+    pool: WorkerPool,
+    answers: Answers,
+    budget: Budget,
     lookback: int = LOOKBACK,
-    seconds: float = 120.0,
-    run: Callable[..., Awaitable[Any]] = run_in_threadpool,
 ) -> list[Route]:
     """Make the routes of the API.
 
@@ -63,12 +67,14 @@ def routes(
     ----------
     stores : name -> FrameStore
         Looked up anew for each request.
+    pool : WorkerPool
+        That answers are computed in.
+    answers : Answers
+        That are known until a store changes.
+    budget : Budget
+        What a query may cost.
     lookback : int
         How long ago the newest window may have ended that answers a moment, microseconds.
-    seconds : float
-        That a query may take.
-    run : function
-        Awaited with a function that answers, to call it in another thread.
 
     Returns
     -------
@@ -81,8 +87,8 @@ def routes(
         If two measures or two keys of a store would have the same legal name.
     """
     metrics_of(stores)
-    api = _Api(stores, lookback, seconds)
-    answers: dict[str, Callable[[Form], str]] = {
+    api = _Api(budget, lookback)
+    texts: dict[str, Callable[[Form, Metrics], str]] = {
         "query": api.query,
         "query_range": api.query_range,
         "series": api.series,
@@ -91,25 +97,41 @@ def routes(
         "status/buildinfo": api.buildinfo,
         **{name: _constant(data) for name, data in _EMPTY.items()},
     }
-    made = [
-        Route(f"/api/v1/{path}", _endpoint(answer, run), methods=["GET", "POST"]) for path, answer in answers.items()
-    ]
-    values = Route("/api/v1/label/{name}/values", _endpoint(api.label_values, run), methods=["GET"])
-    return [*made, values]
+
+    def asked(name: str, text_of: Callable[[Form, Metrics], str]) -> Endpoint:
+        async def answer(request: Request) -> Response:
+            form = await _form(request)
+            if name == "query":
+                form = {"time": [f"{time.time():.3f}"], **form}
+
+            def ask() -> Question:
+                metrics = metrics_of(stores)
+                versions = {each.store_name: each.snapshot.version for named in metrics.values() for each in named}
+                return written(json.dumps([name, form, versions], sort_keys=True), lambda: text_of(form, metrics))
+
+            return await answers.to(request, ask)
+
+        return _saying_errors(name, answer)
+
+    async def read(request: Request) -> Response:
+        body = await _body(request)
+        return Response(await pool.run(lambda: api.read(body, metrics_of(stores))), headers=_PACKED)
+
+    made = [Route(f"/api/v1/{n}", asked(n, text_of), methods=["GET", "POST"]) for n, text_of in texts.items()]
+    values = Route("/api/v1/label/{name}/values", asked("label_values", api.label_values), methods=["GET"])
+    return [*made, values, Route("/api/v1/read", _saying_errors("read", read), methods=["POST"])]
 
 
 @dataclass(frozen=True)
 class _Api:
     """The answers, each the JSON of a form's parameters."""
 
-    stores: Mapping[str, FrameStore]
+    budget: Budget
     lookback: int
-    seconds: float
 
-    def query(self, form: Form) -> str:
+    def query(self, form: Form, metrics: Metrics) -> str:
         expression = read_expression(_one(form, "query"))
-        now = f"{time.time():.3f}"
-        evaluation = self._evaluation(form, np.array([read_moment(_one(form, "time", now), "time")]), None)
+        evaluation = self._evaluation(form, metrics, np.array([read_moment(_one(form, "time"), "time")]), None)
         alone = range_alone(expression, evaluation)
         if alone is not None:
             vector, moments = alone
@@ -117,7 +139,7 @@ class _Api:
         value = shown_of(evaluate(expression, evaluation))
         return response.success(response.instant(value, evaluation.moments), evaluation.warnings)
 
-    def query_range(self, form: Form) -> str:
+    def query_range(self, form: Form, metrics: Metrics) -> str:
         expression = read_expression(_one(form, "query"))
         start, end = (read_moment(_one(form, name), name) for name in ("start", "end"))
         step = read_duration(_one(form, "step"), "step")
@@ -128,77 +150,77 @@ class _Api:
                 f"a series has at most {MOST_POINTS:,} points; this range has {(end - start) // step + 1:,}; ask for "
                 "greater steps"
             )
-        evaluation = self._evaluation(form, np.arange(start, end + 1, step), step)
+        evaluation = self._evaluation(form, metrics, np.arange(start, end + 1, step), step)
         value = shown_of(evaluate(expression, evaluation))
         if isinstance(value, str):
             raise BadData("a text has no range; ask for it by /api/v1/query")
         return response.success(response.matrix(value, evaluation.moments), evaluation.warnings)
 
-    def _evaluation(self, form: Form, moments: Any, step: int | None) -> Evaluation:
+    def read(self, body: bytes, metrics: Metrics) -> bytes:
+        return remote_read(body, lambda: self._evaluation({}, metrics, np.zeros(0, np.int64), None))
+
+    def _evaluation(self, form: Form, metrics: Metrics, moments: Any, step: int | None) -> Evaluation:
         lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else None
-        seconds = self.seconds
+        seconds: float = self.budget.limits.seconds
         if "timeout" in form:
             seconds = min(seconds, read_duration(form["timeout"][-1], "timeout") / 1e6)
         deadline = time.monotonic() + seconds
-        return Evaluation(metrics_of(self.stores), moments, step, lookback or self.lookback, deadline)
+        return Evaluation(metrics, moments, step, self.budget, lookback or self.lookback, deadline)
 
-    def series(self, form: Form) -> str:
+    def series(self, form: Form, metrics: Metrics) -> str:
         if not form.get("match[]"):
             raise BadData("series are asked for by at least one match[], such as match[]=requests_total")
-        return self._listed(series_of(metrics_of(self.stores), form["match[]"], _within(form)), form)
+        return self._listed(series_of(metrics, form["match[]"], _within(form), self.budget), form)
 
-    def labels(self, form: Form) -> str:
-        return self._listed(label_names(metrics_of(self.stores), form.get("match[]", []), _within(form)), form)
+    def labels(self, form: Form, metrics: Metrics) -> str:
+        found = label_names(metrics, form.get("match[]", []), _within(form), self.budget)
+        return self._listed(found, form)
 
-    def label_values(self, form: Form) -> str:
-        metrics = metrics_of(self.stores)
-        return self._listed(label_values(metrics, form["name"][0], form.get("match[]", []), _within(form)), form)
+    def label_values(self, form: Form, metrics: Metrics) -> str:
+        name, matches = form["name"][0], form.get("match[]", [])
+        return self._listed(label_values(metrics, name, matches, _within(form), self.budget), form)
 
     def _listed(self, found: list[Any], form: Form) -> str:
         return response.success(json.dumps(found[: _limit(form)], ensure_ascii=False))
 
-    def metadata(self, form: Form) -> str:
+    def metadata(self, form: Form, metrics: Metrics) -> str:
         wanted = form.get("metric")
-        metrics = metrics_of(self.stores)
         described = {n: [m.described for m in ms] for n, ms in metrics.items() if wanted is None or n in wanted}
         return response.success(json.dumps(dict(list(described.items())[: _limit(form)]), ensure_ascii=False))
 
-    def buildinfo(self, form: Form) -> str:
+    def buildinfo(self, form: Form, metrics: Metrics) -> str:
         names = ("revision", "branch", "buildUser", "buildDate", "goVersion")
         return response.success(json.dumps({"version": _API, **dict.fromkeys(names, "")}))
 
 
-def _constant(data: Any) -> Callable[[Form], str]:
-    return lambda form: response.success(json.dumps(data))
+def _constant(data: Any) -> Callable[[Form, Metrics], str]:
+    return lambda form, metrics: response.success(json.dumps(data))
 
 
-def _endpoint(
-    answer: Callable[[Form], str], run: Callable[..., Awaitable[Any]]
-) -> Callable[[Request], Awaitable[Response]]:
-    """Read the form of a request, answer in another thread, and say errors as Prometheus does."""
+def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
+    """Say errors as Prometheus does; the name is the route's in metrics."""
 
-    @wraps(answer)
     async def respond(request: Request) -> Response:
         try:
-            form = await _form(request)
-            return Response(await run(answer, form), media_type="application/json")
+            return await answer(request)
+        except Refused as error:  # over a limit, or by who runs the answer
+            kind = Unanswerable.kind if error.status_code == Unanswerable.status else OutOfTime.kind
+            body = response.failure(kind, error.detail)
+            return Response(body, error.status_code, headers=_JSON)
         except Exception as error:
             for errors, kind, status in _ERRORS:
                 if isinstance(error, errors):
                     body = response.failure(getattr(error, "kind", kind), sentence_of(error))
-                    return Response(body, getattr(error, "status", status), media_type="application/json")
+                    return Response(body, getattr(error, "status", status), headers=_JSON)
             raise
 
+    respond.__name__ = name
     return respond
 
 
 async def _form(request: Request) -> Form:
     """Read the parameters of the address, and of the form in the body."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MOST_BYTES:
-            raise BadData(f"the body of a request has at most {_MOST_BYTES:,} bytes; this one has more")
+    body = await _body(request)
     try:
         given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)
         for name, values in parse_qs(body.decode(), True, errors="strict", max_num_fields=1000).items():
@@ -208,14 +230,22 @@ async def _form(request: Request) -> Form:
     return given | {name: [value] for name, value in request.path_params.items()}
 
 
-def _one(form: Form, name: str, otherwise: str | None = None) -> str:
+async def _body(request: Request) -> bytes:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MOST_BYTES:
+            raise BadData(f"the body of a request has at most {_MOST_BYTES:,} bytes; this one has more")
+    return body
+
+
+def _one(form: Form, name: str) -> str:
     values = form.get(name, [])
     if len(values) > 1:
         raise BadData(f"{name} is given {len(values)} times; give it once")
-    text = values[0] if values else otherwise
-    if not text:
+    if not values or not values[0]:
         raise BadData(f"the parameter {name} is missing; give {name}=…")
-    return text
+    return values[0]
 
 
 def _within(form: Form) -> tuple[int | None, int | None]:

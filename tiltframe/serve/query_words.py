@@ -26,7 +26,7 @@ def from_address(params: QueryParams) -> tuple[str, Query]:
     >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
     ... # doctest: +NORMALIZE_WHITESPACE
     Query(per='1h', within=None, where=None, measures={'n': 'n', 'rate': 'errors/n'}, keys=(), fill=False, order_by=(),
-    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False)
+    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, edges=None)
     """
     members: dict[str, Any] = {}
     for word in dict.fromkeys(params.keys()):

@@ -657,7 +657,7 @@ class FrameStore(Maintenance):
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
             As `Query` takes them, where each is described.
-        now, flat, having, points, timezone, latest : optional
+        now, flat, having, points, timezone, latest, edges : optional
             As `Query` takes them.
 
         Returns
@@ -688,8 +688,8 @@ class FrameStore(Maintenance):
         Parameters
         ----------
         per, within, where, measures, keys, fill, order_by, limit : optional
-            As `Query` takes them. With ``fill`` the states, with ``order_by`` the results are held.
-        now, flat, having, points, timezone, latest : optional
+            As `Query` takes them. With ``fill`` or ``edges`` the states, with ``order_by`` the results are held.
+        now, flat, having, points, timezone, latest, edges : optional
             As `Query` takes them.
 
         Returns

@@ -14,7 +14,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ _LENGTH, _CHECKSUM = 8, 4  # bytes
 _HELD, _EMITTED = "held", "emitted"
 _WINDOWS, _STATES = "windows", "states"  # the two blocks of each
 _EXTENSION = "extension"
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -107,17 +108,17 @@ class Saved:
     @property
     def frame(self) -> TiltFrame:
         """The frame that it was saved with."""
-        return TiltFrame.from_dict(self.said["frame"])
+        return _made("frame", TiltFrame.from_dict, self.said["frame"])
 
     @property
     def emit(self) -> EmitPolicy:
         """The emit policy that it was saved with."""
-        return read_emit(self.said["emit"])
+        return _made("emit policy", read_emit, self.said["emit"])
 
     @property
     def late(self) -> LatePolicy:
         """The late policy that it was saved with."""
-        return read_late(self.said["late"])
+        return _made("late policy", read_late, self.said["late"])
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -160,6 +161,17 @@ class Saved:
     def _windows(self, at: int, which: str, unknown: int, gone: Sequence[str]) -> WindowTable:
         table = WindowTable.of_stored(*(self.blocks[_name(at, which, block)] for block in (_WINDOWS, _STATES)))
         return table.without(gone).marked(unknown=table.marks["unknown"] | unknown)
+
+
+def _made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
+    """Make what saved windows say; their bytes, which have a checksum, are never the cause if it cannot be made."""
+    try:
+        return make(said)
+    except ValueError as error:
+        raise ValueError(
+            f"the saved windows are whole, and their {what} cannot be made here: {str(error).partition(';')[0]}; "
+            "install what was there when they were saved"
+        ) from error
 
 
 def written(

@@ -79,16 +79,17 @@ function queryOf(store, words) {
   const measure = store.measures.find((each) => each.name === words.measure) || store.measures[0];
   const isSketch = quantilesOf(measure).length > 0;
   const numbers = measure.columns.filter((column) => /int|double|float|decimal/.test(column.type));
+  const isHeat = words.drawn === "heat" && measure.buckets;
   const column = words.column || (isSketch && !words.by ? "band" : (quantilesOf(measure)[0] || numbers[0] || measure.columns[0]).name);
   const where = store.keys.map((key) => [key, words[`key.${key.name}`]]).filter(([, value]) => value !== undefined);
   return {
-    measure, column, isSketch,
+    measure, column, isSketch, isHeat,
     words: {
       store: store.name,
-      points: Math.max(60, Math.min(600, Math.floor(byId("chart").clientWidth / 3))),
+      points: Math.max(60, Math.min(600, Math.floor(byId("chart").clientWidth / (isHeat ? 6 : 3)))),
       within: words.range || (words.from || words.to ? `${words.from || ""},${words.to || ""}` : null),
       measures: measureText(measure, column),
-      keys: words.by || "",
+      keys: isHeat ? "" : words.by || "",
       where: where.map(([key, value]) => condition(key, JSON.parse(value))).join(" AND ") || null,
       flat: "true",
     },
@@ -123,12 +124,15 @@ async function show() {
     const search = new URLSearchParams(Object.entries(query.words).filter(([, value]) => value !== null));
     const answer = await fetchJSON(`/v1/query?${search}`);
     const rows = rowsOf(answer);
-    const compared = words.compare in BEFORE && rows.length ? await comparison(query, words, rows, spanOf(store, words, rows)) : null;
+    const heat = query.isHeat && rows.length ? heatOf(await histograms(store, query, words, rows)) : null;
+    const compared = words.compare in BEFORE && rows.length && !query.isHeat ? await comparison(query, words, rows, spanOf(store, words, rows)) : null;
     if (question !== asked) return;
     byId("token-form").hidden = true;
-    draw(store, query, words, answer, rows, compared);
+    byId("colours").hidden = !heat;
+    if (heat) drawHeatMap(store, query, words, answer, rows, heat);
+    else draw(store, query, words, answer, rows, compared);
     writeQuery(query.words, search);
-    writePromQL(store, query, words, answer.rows);
+    writePromQL(store, query, words, rows);
   } catch (error) {
     if (question !== asked) return;
     say(error.message, true);
@@ -137,6 +141,15 @@ async function show() {
   } finally {
     if (question === asked) byId("results").classList.remove("busy");
   }
+}
+
+// The buckets of each window that is over, as Prometheus has them.
+async function histograms(store, query, words, rows) {
+  const length = rows[0].end - rows[0].at;
+  if (rows.some((row) => row.end - row.at !== length)) throw new Error("The windows are not equally long; a heat map needs a shorter range.");
+  const expression = promQL(store, { ...words, by: null }, quantilesOf(query.measure)[0].promql, length);
+  const search = new URLSearchParams({ query: expression, start: rows[0].end, end: rows.at(-1).end, step: length });
+  return (await fetchJSON(`/api/v1/query_range?${search}`)).data.result[0]?.histograms ?? [];
 }
 
 const rowsOf = (answer) => answer.rows.map((row) => ({ ...row, at: Date.parse(row.window_start) / 1000, end: Date.parse(row.window_end) / 1000 }));
@@ -182,6 +195,9 @@ async function fillForm(store, query, words) {
   options(byId("by"), [["", "nothing: all together"], ...store.keys.map((key) => [key.name, key.name])], words.by || "");
   const filters = await Promise.all(store.keys.map((key) => filterOf(store, key, words[`key.${key.name}`])));
   if (document.activeElement?.closest("#filters") === null) byId("filters").replaceChildren(...filters);
+  byId("drawn").value = query.isHeat ? "heat" : "";
+  byId("drawn").disabled = !query.measure.buckets;
+  for (const id of ["column", "by", "compare"]) byId(id).disabled = query.isHeat;
   byId("compare").value = words.compare in BEFORE ? words.compare : "";
   options(byId("range"), [...byId("range").options].map((option) => [option.value, option.text]), words.from || words.to ? "chosen" : words.range || "");
   byId("range").querySelector("[value=chosen]").disabled = true;
@@ -216,20 +232,47 @@ function draw(store, query, words, answer, rows, compared) {
   shown = spanOf(store, words, rows);
   drawChart(store, query, words, all, lines);
   drawTable(store, words, all, [...names, ...compares.map((name) => beforeName(name, compared))]);
-  const partial = new Set(rows.filter((row) => row.partial).map((row) => row.at)).size;
-  const windows = new Set(rows.map((row) => row.at)).size;
-  const sentence = !rows.length
-    ? `There are no windows in this range; the store has ${wall(store, rangeOf(store).from)} to ${wall(store, rangeOf(store).to)}.`
-    : `Windows of ${rows[0].level}: ${windows}, each from its start` +
-      (partial ? `; ${partial} of them partial: not over yet, or cut by what has expired` : "") +
-      (values.length > LINES ? `; ${LINES} of ${values.length} lines are drawn` : "") + ".";
+  const sentence = windowsSentence(store, rows, values.length > LINES ? `; ${LINES} of ${values.length} lines are drawn` : "");
   const beforeSentence = compared
     ? [`Dashed: the ${compared.name}, ${compared.rows.length ? `${duration(compared.by)} earlier` : "of which there are no windows"}.`]
     : [];
-  say([sentence, ...beforeSentence, ...answer.warnings].join(" "));
-  byId("chart").setAttribute("aria-label", `${query.column === "band" ? "Quantiles of " + query.measure.name : query.column} over time, ${wall(store, shown.from)} to ${wall(store, shown.to)}. ${sentence} The table has the numbers. Keys: plus, minus, arrows, 0.`);
+  tell(store, query.column === "band" ? `Quantiles of ${query.measure.name}` : query.column, [sentence, ...beforeSentence, ...answer.warnings]);
+}
+
+function windowsSentence(store, rows, more) {
+  if (!rows.length) return `There are no windows in this range; the store has ${wall(store, rangeOf(store).from)} to ${wall(store, rangeOf(store).to)}.`;
+  const partial = new Set(rows.filter((row) => row.partial).map((row) => row.at)).size;
+  const windows = new Set(rows.map((row) => row.at)).size;
+  return `Windows of ${rows[0].level}: ${windows}, each from its start` +
+    (partial ? `; ${partial} of them partial: not over yet, or cut by what has expired` : "") + `${more}.`;
+}
+
+// Say what is shown: below the controls, and to who hears the chart.
+function tell(store, what, sentences) {
+  say(sentences.join(" "));
+  byId("chart").setAttribute("aria-label", `${what} over time, ${wall(store, shown.from)} to ${wall(store, shown.to)}. ${sentences[0]} The table has the numbers. Keys: plus, minus, arrows, 0.`);
   byId("from").value = wall(store, shown.from).replace(" ", "T");
   byId("to").value = wall(store, shown.to).replace(" ", "T");
+}
+
+function drawHeatMap(store, query, words, answer, rows, heat) {
+  shown = spanOf(store, words, rows);
+  const finite = heat.ranges.filter((range) => range.high !== undefined);
+  const [low, high] = [finite[0]?.low ?? 0, finite.at(-1)?.high ?? 1];
+  makePlot(store, rows, {
+    scales: { y: { distr: heat.isLog ? 3 : 1, range: () => [low, high] } },
+    series: [{ show: false }],
+    legend: { show: false },
+    hooks: { draw: [(u) => drawHeat(u, rows, heat, themed("line"))] },
+  }, [rows.map((row) => row.at), rows.map(() => null)]);
+  writeColours(heat);
+  const counted = rows.map((row) => {
+    const counts = heat.counts.get(row.end); // of a window that is not over nothing is known yet
+    return { ...row, ...Object.fromEntries(heat.ranges.map((range) => [range.text, counts ? counts.get(range) ?? 0 : null])) };
+  });
+  drawTable(store, { ...words, by: null }, counted, heat.ranges.map((range) => range.text));
+  const honest = "The stronger the colour, the more rows in that range of values; a bucket of the sketch counts in the range that has its middle.";
+  tell(store, `Heat map of ${query.measure.name}`, [windowsSentence(store, rows, ""), honest, ...answer.warnings]);
 }
 
 function rangeOf(store) {
@@ -252,14 +295,12 @@ function wall(store, seconds) {
 }
 
 function drawChart(store, query, words, rows, lines) {
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
   const [times, data] = steps(rows, lines, words.by);
   const isBand = query.column === "band";
   const suffix = (name) => name.slice(query.measure.name.length + 1);
   const series = lines.map((line) => ({
     label: isBand ? suffix(line.name) : words.by ? [line.value ?? "(none)", ...(line.before ? [line.before] : [])].join(", ") : line.name,
-    stroke: words.by ? COLOURS[line.colour % COLOURS.length] : line.before ? colour("quiet") : colour("line"),
+    stroke: words.by ? COLOURS[line.colour % COLOURS.length] : line.before ? themed("before") : themed("line"),
     width: line.before ? 1.5 : isBand && suffix(line.name) !== "p50" ? 0.8 : 2,
     dash: line.before ? [7, 4] : isBand && !["p5", "p50", "p95"].includes(suffix(line.name)) ? [2, 3] : undefined,
     paths: uPlot.paths.stepped({ align: 1 }),
@@ -267,24 +308,32 @@ function drawChart(store, query, words, rows, lines) {
     value: (_, value) => (value === null ? "·" : compact(value)),
   }));
   const at = (name) => 1 + lines.findIndex((line) => suffix(line.name) === name);
-  const axis = { stroke: colour("ink"), grid: { stroke: colour("grid"), width: 1 }, ticks: { stroke: colour("grid"), width: 1 } };
+  makePlot(store, rows, { series, bands: isBand ? [{ series: [at("p95"), at("p5")], fill: themed("band") }] : [] }, [times, ...data]);
+}
+
+const themed = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// Draw over the time that is shown; a range that is marked is shown next.
+function makePlot(store, rows, { series, scales, hooks, ...others }, data) {
+  const axis = { stroke: themed("ink"), grid: { stroke: themed("grid"), width: 1 }, ticks: { stroke: themed("grid"), width: 1 } };
   const chart = byId("chart");
   plot?.destroy();
   plot = new uPlot({
     width: chart.clientWidth,
     height: 380,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), store.timezone),
-    scales: { x: { min: shown.from, max: shown.to, auto: false, range: () => [shown.from, shown.to] } },
+    scales: { ...scales, x: { min: shown.from, max: shown.to, auto: false, range: () => [shown.from, shown.to] } },
     padding: [12, 24, 0, 0],
     series: [{ label: store.timezone, value: (_, seconds) => (seconds === null ? "·" : wall(store, seconds)) }, ...series],
-    bands: isBand ? [{ series: [at("p95"), at("p5")], fill: colour("band") }] : [],
-    axes: [{ ...axis, values: TICKS }, { ...axis, size: 64, values: (_, ticks) => ticks.map(compact) }],
+    axes: [{ ...axis, values: TICKS }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : compact(tick))) }],
     cursor: { drag: { x: true, y: false, setScale: false } },
+    ...others,
     hooks: {
-      drawClear: [(u) => shadePartial(u, rows, colour("partial"))],
+      ...hooks,
+      drawClear: [(u) => shadePartial(u, rows, themed("partial"))],
       setSelect: [(u) => u.select.width > 4 && choose(u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x"))],
     },
-  }, [times, ...data], chart);
+  }, data, chart);
 }
 
 // Values from the start of each window to its end: after an end without a next window comes a moment of nothing.
@@ -352,7 +401,7 @@ function writeQuery(words, search) {
 
 // Of each window its value stands at its end: asked for from the first end to the last, by steps of a window's length.
 function writePromQL(store, query, words, rows) {
-  const lengths = new Set(rows.map((row) => (Date.parse(row.window_end) - Date.parse(row.window_start)) / 1000));
+  const lengths = new Set(rows.map((row) => row.end - row.at));
   const [length] = lengths;
   const column = query.column === "band" ? quantilesOf(query.measure)[0] : query.measure.columns.find((each) => each.name === query.column);
   const expression = column?.promql && lengths.size === 1 ? promQL(store, words, column.promql, length) : null;
@@ -399,6 +448,7 @@ byId("store").addEventListener("change", (event) => {
 byId("measure").addEventListener("change", (event) => go({ measure: event.target.value, column: null }));
 byId("column").addEventListener("change", (event) => go({ column: event.target.value, ...(event.target.value === "band" && { by: null }) }));
 byId("by").addEventListener("change", (event) => go({ by: event.target.value, ...(view().column === "band" && { column: null }) }));
+byId("drawn").addEventListener("change", (event) => go({ drawn: event.target.value }));
 byId("compare").addEventListener("change", (event) => go({ compare: event.target.value }));
 byId("range").addEventListener("change", (event) => go({ range: event.target.value, from: null, to: null }));
 for (const id of ["from", "to"]) {

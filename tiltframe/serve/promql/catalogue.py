@@ -13,6 +13,7 @@ from promql_parser import VectorSelector
 from aggr.arguments import shown
 from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
+from tiltframe.serve.cost import Budget, cost_of_plans
 from tiltframe.serve.promql.errors import BadData
 from tiltframe.serve.promql.labels import NAME, Matcher, chosen
 from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, STORE, SUM, Metric, metrics_of
@@ -36,41 +37,43 @@ _MERGED_BY = {  # kind of metric -> the function of a range, and the aggregation
 }
 
 
-def series_of(metrics: Metrics, matches: Iterable[str], within: Within) -> list[dict[str, str]]:
+def series_of(metrics: Metrics, matches: Iterable[str], within: Within, budget: Budget) -> list[dict[str, str]]:
     """List the labels of the series that any of some selectors choose."""
     read_already: dict[tuple[str, tuple[Matcher, ...]], list[dict[str, str]]] = {}
     series = []
     for metric, matchers in _selected(metrics, matches):
         place = metric.store_name, matchers
         if place not in read_already:
-            read_already[place] = _keys(metric, matchers, tuple(metric.labels), within)
+            read_already[place] = _keys(metric, matchers, tuple(metric.labels), within, budget)
         own = {NAME: metric.name, STORE: metric.store_name}
         series += [own | labels for labels in read_already[place]]
     return [dict(labels) for labels in dict.fromkeys(tuple(each.items()) for each in series)]
 
 
-def label_names(metrics: Metrics, matches: list[str], within: Within) -> list[str]:
+def label_names(metrics: Metrics, matches: list[str], within: Within, budget: Budget) -> list[str]:
     """List the names of labels: of what selectors choose, or all."""
     if matches:
-        return sorted({label for labels in series_of(metrics, matches, within) for label in labels})
+        return sorted({label for labels in series_of(metrics, matches, within, budget) for label in labels})
     every = [metric for each in metrics.values() for metric in each]
     summaries = {QUANTILE for metric in every if metric.kind == HISTOGRAM}
     return sorted({NAME, STORE, *summaries, *(label for metric in every for label in metric.labels)})
 
 
-def label_values(metrics: Metrics, label: str, matches: list[str], within: Within) -> list[str]:
+def label_values(metrics: Metrics, label: str, matches: list[str], within: Within, budget: Budget) -> list[str]:
     """List the values of a label: in what selectors choose, or in all."""
     every: list[Selected] = [(metric, ()) for each in metrics.values() for metric in each]
     selected = list(_selected(metrics, matches)) if matches else every
     if label in (NAME, STORE) and not matches:
         return sorted({metric.name if label == NAME else metric.store_name for metric, _ in selected})
     if label in (NAME, STORE):
-        return sorted({labels[label] for labels in series_of(metrics, matches, within)})
+        return sorted({labels[label] for labels in series_of(metrics, matches, within, budget)})
     if label == QUANTILE:
         histograms = [metric.reader.parameters()["quantiles"] for metric, _ in selected if metric.kind == HISTOGRAM]
         return [quantile_label(q) for q in sorted({q for quantiles in histograms for q in quantiles})]
     places = {(m.store_name, matchers): m for m, matchers in selected if label in m.labels}
-    keys = [each for (_, matchers), metric in places.items() for each in _keys(metric, matchers, (label,), within)]
+    keys = [
+        each for (_, matchers), metric in places.items() for each in _keys(metric, matchers, (label,), within, budget)
+    ]
     return sorted({labels[label] for labels in keys if label in labels})
 
 
@@ -110,7 +113,7 @@ def _selected(metrics: Metrics, matches: Iterable[str]) -> Iterator[Selected]:
 
 
 def _keys(
-    metric: Metric, matchers: tuple[Matcher, ...], labels: tuple[str, ...], within: Within
+    metric: Metric, matchers: tuple[Matcher, ...], labels: tuple[str, ...], within: Within, budget: Budget
 ) -> list[dict[str, str]]:
     """List what the keys of a store are together, of windows of the coarsest level that overlap a range."""
     frame, (start, end) = metric.store.frame, within
@@ -122,7 +125,8 @@ def _keys(
     keys = [key for label, key in metric.labels.items() if label in wanted]
     query = Query(level, ends if ends != "," else None, narrowing(matchers, metric), keys=keys)
     plan = replace(plan_query(frame, query), measures={})
-    rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan)[0])
+    budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan, metric.snapshot)[0])
     texts = label_columns(rows, metric)
     mask = chosen(texts, matchers, rows.num_rows)
     if not labels:

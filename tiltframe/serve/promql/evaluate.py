@@ -29,9 +29,10 @@ from tiltframe.serve.promql.functions import (
 )
 from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
 from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE
-from tiltframe.serve.promql.operators import ARITHMETIC, COMPARISONS, Scalar, combined
+from tiltframe.serve.promql.operators import Scalar, combined
 from tiltframe.serve.promql.parse import Expression, written
-from tiltframe.serve.promql.select import Evaluation, select, selector_of
+from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
+from tiltframe.serve.promql.sets import SET_OPERATORS, absent, united
 from tiltframe.serve.promql.subqueries import SUBQUERY_FUNCTIONS, reduced, steps_before
 from windows.timezone import Instants
 
@@ -127,9 +128,16 @@ def _newest(node: promql_parser.VectorSelector, evaluation: Evaluation) -> State
     selector = selector_of(node, None, evaluation)
     if selector is None:
         return Vector.empty(len(evaluation.moments))
+    if selector.metric.kind == HISTOGRAM and any(matcher.label == QUANTILE for matcher in selector.matchers):
+        return numbers_of(selector, evaluation)
+    return select(selector, evaluation)
+
+
+def numbers_of(selector: Selector, evaluation: Evaluation) -> Vector:
+    """Read numbers of the newest windows; of a histogram its quantiles, as a summary."""
+    if selector.metric.kind != HISTOGRAM:
+        return select(selector, evaluation).values()
     of_quantile = [matcher for matcher in selector.matchers if matcher.label == QUANTILE]
-    if selector.metric.kind != HISTOGRAM or not of_quantile:
-        return select(selector, evaluation)
     others = tuple(matcher for matcher in selector.matchers if matcher.label != QUANTILE)
     return _summary(select(replace(selector, matchers=others), evaluation), of_quantile)
 
@@ -147,6 +155,12 @@ def _summary(states: States, matchers: list[Matcher]) -> Vector:
 
 def _call(node: Call, evaluation: Evaluation) -> Value:
     name = node.func.name
+    if name in ("absent", "absent_over_time"):
+        return _absent(node, evaluation)
+    if name == "vector":
+        scalar = _numbers(node.args[0], evaluation)
+        assert not isinstance(scalar, Vector)  # the parser has checked types
+        return Vector([{}], scalar[None, :], np.ones((1, len(scalar)), np.bool_))
     if name in COUNTING or name.endswith("_over_time"):
         return _over_time(node, evaluation, ALL)
     if name not in HISTOGRAM_FUNCTIONS:
@@ -160,6 +174,27 @@ def _call(node: Call, evaluation: Evaluation) -> Value:
     if name == HISTOGRAM_QUANTILE:
         return quantile_of(value, _constant(node.args[0], evaluation))
     return part_of(value, name.removeprefix("histogram_"), text)
+
+
+def _absent(node: Call, evaluation: Evaluation) -> Vector:
+    """Evaluate ``absent`` of a vector, or ``absent_over_time`` of a range: is there a value, of any series?"""
+    argument: Any = _inside(node.args[0])
+    selected = argument.vector_selector if isinstance(argument, MatrixSelector) else argument
+    of_selector = isinstance(selected, promql_parser.VectorSelector)
+    matchers = tuple(map(Matcher.of, selected.matchers.matchers)) if of_selector else ()
+    value: Value
+    if isinstance(argument, SubqueryExpr):
+        vector, steps, moments = _subquery(argument, evaluation)
+        value = reduced("count_over_time", vector, steps, moments, _micros(argument.range))
+    elif isinstance(argument, MatrixSelector):
+        selector = selector_of(selected, _micros(argument.range), evaluation)
+        value = Vector.empty(len(evaluation.moments)) if selector is None else select(selector, evaluation)
+    else:
+        value = evaluate(argument, evaluation)
+    if isinstance(value, States):
+        value = Vector(value.series, np.zeros((1, 1)), value.present()) if value.kind == HISTOGRAM else value.values()
+    assert isinstance(value, Vector)  # the parser has checked types
+    return absent(value, matchers)
 
 
 def _over_time(node: Call, evaluation: Evaluation, grouping: Grouping) -> States | Vector:
@@ -235,16 +270,17 @@ def _aggregated_over(name: str, node: Expression, grouping: Grouping, evaluation
 
 def _binary(node: BinaryExpr, evaluation: Evaluation) -> Scalar | Vector:
     operator, modifier = str(node.op), node.modifier
-    if operator not in ARITHMETIC and operator not in COMPARISONS:
-        raise Unanswerable(f"the operator {operator} is not answered; arithmetic and comparisons are")
     grouping = ALL
     if modifier is not None:
         fills = modifier.fill_values.lhs, modifier.fill_values.rhs
-        if modifier.card != promql_parser.VectorMatchCardinality.OneToOne or fills != (None, None):
+        one_to_one = modifier.card == promql_parser.VectorMatchCardinality.OneToOne
+        if (operator not in SET_OPERATORS and not one_to_one) or fills != (None, None):
             raise Unanswerable(f"{_text(modifier)} is not answered: series are matched one to one")
         if modifier.matching is not None:
             without = modifier.matching.type == promql_parser.LabelModifierType.Exclude
             grouping = Grouping(tuple(modifier.matching.labels), without)
+    if operator in SET_OPERATORS:
+        return united(operator, _vector_of(node.lhs, evaluation), _vector_of(node.rhs, evaluation), grouping)
     as_bool = modifier is not None and modifier.return_bool
     return combined(operator, _numbers(node.lhs, evaluation), _numbers(node.rhs, evaluation), as_bool, grouping)
 

@@ -18,6 +18,8 @@ from aggr.function import Function
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.promql.labels import NAME, Matcher
 from tiltframe.store import FrameStore
+from tiltframe.store.backends.protocol import Snapshot
+from tiltframe.store.recorded import snapshot_of
 
 STORE, QUANTILE = "store", "quantile"
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean)
@@ -37,6 +39,8 @@ class Metric:
     store_name : str
         The value of the label ``store``.
     store : FrameStore
+    snapshot : Snapshot
+        As of which the store is read.
     measure : str
         Of the store's frame.
     path : names
@@ -50,6 +54,7 @@ class Metric:
     name: str
     store_name: str
     store: FrameStore
+    snapshot: Snapshot
     measure: str
     path: tuple[str, ...]
     kind: str
@@ -68,10 +73,14 @@ class Metric:
         return name, next(column.measure.function for column in frame.states if column.name == name)
 
     @property
+    def is_counter(self) -> bool:
+        """Whether it counts rows."""
+        return _COUNT in (self.reader.name, *self.path)
+
+    @property
     def described(self) -> dict[str, str]:
         """What ``/api/v1/metadata`` says of it."""
-        counts = _COUNT in (self.reader.name, *self.path)
-        kind = "counter" if counts else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
+        kind = "counter" if self.is_counter else HISTOGRAM if self.kind == HISTOGRAM else GAUGE
         measure = self.store.frame.measures[self.measure]
         return {"type": kind, "help": f"{measure!r} of each window of {self.store_name}", "unit": ""}
 
@@ -82,7 +91,7 @@ class Metric:
 
 
 def metrics_of(stores: Mapping[str, FrameStore]) -> dict[str, list[Metric]]:
-    """Name the metrics of stores, each with those stores that have it.
+    """Name the metrics of stores as they are now, each with those stores that have it.
 
     Raises ``ValueError`` if two measures, or two keys, of one store have the same legal name.
     """
@@ -116,18 +125,19 @@ def label_of(key: str) -> str:
 
 
 def _metrics(store_name: str, store: FrameStore, labels: Mapping[str, str]) -> Iterator[Metric]:
+    snapshot = snapshot_of(store.backend)
     for measure, function in ((name, each.function) for name, each in store.frame.measures.items()):
         result = function.result_type(store.manifest.schema.field(store.frame.state_of(measure)).type)
         is_histogram = "quantile" in function.accessors
         if is_histogram:
-            yield Metric(legal(measure), store_name, store, measure, (), HISTOGRAM, labels)
+            yield Metric(legal(measure), store_name, store, snapshot, measure, (), HISTOGRAM, labels)
         for path, name, dtype in leaves(measure, result):
             if len(path) > 1 or not any(is_of(dtype) for is_of in _NUMBERS):
                 continue  # a quantile, which is the summary's, or no number
             adds_up = path[0] if is_histogram else "" if path else function.name
             ending = "_total" if adds_up == _COUNT and not path and not measure.endswith("_total") else ""
             kind = _KINDS.get(adds_up, GAUGE)
-            yield Metric(legal(name + ending), store_name, store, measure, tuple(path), kind, labels)
+            yield Metric(legal(name + ending), store_name, store, snapshot, measure, tuple(path), kind, labels)
 
 
 def _once(names: Iterable[tuple[str, str]], store: str, what: str) -> dict[str, str]:

@@ -81,11 +81,12 @@ def _series(kind: str, value: States | Vector, moments: Instants) -> str:
 
 def _histogram_texts(states: States) -> pa.Array:
     """Write histograms with all their buckets: each is open at the end that is nearer to 0, the one around 0 closed."""
-    count, total, rows, low, high, counts = histogram_buckets(states)
+    count, total, buckets = histogram_buckets(states)
+    low, high = buckets.low, buckets.high
     rule = np.where((low == high) | ((low < 0) & (high > 0)), 3, np.where(high > 0, 0, 1))
-    numbers = [number_texts(each) for each in (low, high, counts)]
-    buckets = _text("[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]')
-    joined = _joined(buckets, rows, len(count))
+    numbers = [number_texts(each) for each in (low, high, buckets.counts / states.per)]
+    texts = _text("[", pa.array(rule).cast(pa.string()), ',"', numbers[0], '","', numbers[1], '","', numbers[2], '"]')
+    joined = _joined(texts, buckets.rows, len(count))
     return _text('{"count":"', number_texts(count), '","sum":"', number_texts(total), '","buckets":[', joined, "]}")
 
 

@@ -22,6 +22,7 @@ from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
 from tiltframe.frame import END
 from tiltframe.level_chain import instants_of
+from tiltframe.serve.cost import Budget, cost_of_plans
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
@@ -50,6 +51,8 @@ class Evaluation:
         Ascending, microseconds UTC.
     step : int, optional
         Microseconds between moments; None for one moment alone.
+    budget : Budget
+        What each reading of a store may cost.
     lookback : int
         How long ago the newest window may have ended, microseconds; a window's own length if that is longer. 0 takes
         only windows that end at a moment.
@@ -62,6 +65,7 @@ class Evaluation:
     metrics: dict[str, list[Metric]]
     moments: Instants
     step: int | None
+    budget: Budget
     lookback: int = LOOKBACK
     deadline: float = np.inf
     warnings: dict[str, None] = field(default_factory=dict)
@@ -167,7 +171,9 @@ def _rows(
         measures=[metric.measure],
         keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
     )
-    answer = states_of(metric.store.backend, metric.store.manifest, plan_query(metric.store.frame, query))
+    plan = plan_query(metric.store.frame, query)
+    evaluation.budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
     keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}

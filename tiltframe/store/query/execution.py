@@ -18,7 +18,7 @@ from tiltframe.level_chain import labelled
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges, by_windows, pieces_of
-from tiltframe.store.query.filling import fill_gaps, fill_values
+from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
@@ -81,9 +81,9 @@ def ask(backend: Backend, manifest: Manifest, query: Query) -> Answer:
     return Answer(schema, present(slices, query, plans[0].timezone), tuple(expired), tuple(unknown))
 
 
-def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan) -> Answer:
-    """Read the merged states of a level, with the labels that a rollup gives them."""
-    snapshot = snapshot_of(backend)
+def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None) -> Answer:
+    """Read the merged states of a level, with the labels that a rollup gives them, as of a snapshot or of now."""
+    snapshot = snapshot or snapshot_of(backend)
     tables, held = read(backend, manifest, plan, snapshot)
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     slices = (labelled(states, plan.frame, plan.window) for states in tables)
@@ -115,7 +115,9 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
 
 def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: int, now: int) -> Iterator[pa.Table]:
-    """Finish the states of windows that a query asks for, slice by slice."""
+    """Finish the states of windows that a query asks for: slice by slice, or together up to edges."""
+    if plan.edges is not None:
+        return iter([finish_to_edges(pa.concat_tables(slices), plan, query, held, now)])
     if query.latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
     elif query.fill:
@@ -136,6 +138,7 @@ def read(
     at least one table of states, perhaps without rows, each window in one of them
     the time from which on the level that is read holds windows
     """
+    plan = plan.with_edges()
     part_ranges, held = planned_ranges(plan, snapshot or snapshot_of(backend))
     return _slices(backend, manifest, plan, part_ranges), held
 

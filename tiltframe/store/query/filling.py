@@ -21,7 +21,8 @@ from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import FILLED
 from tiltframe.store.query.plan import QueryPlan
-from tiltframe.store.query.results import MOST_ROWS, merge_windows
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, merge_windows
 from tiltframe.store.query.time_range import closed
 from windows.timezone import Instants
 
@@ -85,10 +86,23 @@ def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill:
         "previous": partial(_previous, **near),
         "linear": partial(_each_number, fill=partial(_linear, **near), filled=filled),
     }
-    for name in plan.results if fill in value else ():
+    known = plan.read_to_edges if plan.edges is not None else ()  # in windows without points as well
+    for name in [name for name in plan.results if name not in known] if fill in value else ():
         values = value[fill](one_array(results.column(name)))
         results = results.set_column(results.column_names.index(name), name, values)
     return results.append_column(FILLED, pa.array(filled))
+
+
+def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
+    """Read results of the windows that are asked for, with the points of all others that were read."""
+    begun = instants_of(states)
+    asked = (begun >= plan.within[0]) & (begun < plan.within[1])
+    inside, outside = (states.filter(pa.array(rows)) for rows in (asked, ~asked))
+    windows = fill_gaps(inside, plan, now) if query.fill else inside
+    results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
+    if query.fill:
+        results = fill_values(results, inside, plan, query.fill)
+    return latest_of_keys(results, plan) if query.latest else results
 
 
 def _each_number(values: pa.Array, fill: Callable[..., pa.Array], filled: Marks) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from aggr import Measure, sql
 from aggr.arguments import listed, nearest, shown
+from aggr.duration import read_length
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
 from tiltframe.names import END, FILLED, LEVEL, START, check_names
@@ -51,6 +52,8 @@ class QueryPlan:
         The keys that a table gives.
     now : int
         Microseconds UTC, at which they are looked up.
+    edges : int, optional
+        How far apart, in microseconds, points of different windows are for measures to count up to edges between them.
     """
 
     frame: TiltFrame
@@ -63,6 +66,7 @@ class QueryPlan:
     results: Mapping[str, str | None]
     lookups: Mapping[str, Lookup] = field(default_factory=dict)
     now: int = 0
+    edges: int | None = None
 
     @property
     def per(self) -> str:
@@ -78,6 +82,25 @@ class QueryPlan:
     def states(self) -> tuple[str, ...]:
         """The columns of states that are read."""
         return tuple(dict.fromkeys(column for column, _ in self.measures.values()))
+
+    @property
+    def read_to_edges(self) -> tuple[str, ...]:
+        """The measures that are read with the points of other windows, whose times are those of the windows."""
+        times = (None, self.frame.time)
+        return tuple(
+            name
+            for name, (_, measure) in self.measures.items()
+            if measure.function.reads_neighbours and measure.others[-1] in times
+        )
+
+    def with_edges(self) -> QueryPlan:
+        """Plan what is read: windows outside of the range too if their points count up to its edges."""
+        if self.edges is None:
+            return self
+        low, high = self.within
+        first, last = np.array([low - self.edges]), np.array([high + self.edges - 1])
+        low = low if low == EVER[0] else int(self.window.starts(first)[0])
+        return replace(self, within=(low, high if high == EVER[1] else int(self.window.ends(last)[0])))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -143,10 +166,28 @@ def plan_queries(
     measures, keys = _measures(frame, asked), _keys(frame, query)
     results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
     now = int(time.time() * 1e6) if now is None else now
-    return [
-        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, query.lookups, now)
+    edges = None if query.edges is None else read_length(query.edges, "length of edges")
+    looked_up = query.lookups, now
+    plans = [
+        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *looked_up, edges)
         for window in windows
     ]
+    if edges is not None:
+        for plan in plans:
+            _check_edges(plan)
+    return plans
+
+
+def _check_edges(plan: QueryPlan) -> None:
+    """Raise ``ValueError`` for windows that overlap or have no edges, and if no measure is read up to them."""
+    if plan.whole or plan.window.max_overlap > 1:
+        raise ValueError(f"edges needs windows that follow each other, such as per='1h'; got {shown(plan.per)}")
+    if not plan.read_to_edges:
+        raise ValueError(
+            f"edges is for measures of points over the frame's time, such as time_weighted_avg or increase; "
+            f"{_list(plan.measures)} are read without"
+        )
+    _window(plan.frame, plan.window, plan.timezone, plan.with_edges().within)  # refuses those that no level makes
 
 
 def _same(one: TimeWindow, other: TimeWindow) -> bool:

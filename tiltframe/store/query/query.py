@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
+from aggr.duration import read_length
 from tiltframe.store.query.lookup import Lookup, checked_lookups, described_lookup
 from tiltframe.store.query.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
@@ -68,6 +69,10 @@ class Query:
         are given in. By default the frame's.
     latest : bool
         Of each key only the window that begins last in the range, whatever ``having`` says of it then.
+    edges : str, optional
+        A length of time: of measures that read points (`time_weighted_avg`, `integral`, `duration_in`, `rate`,
+        `increase`, `delta`, `resets`) two points of a key in different windows count up to the edges between them,
+        whether in ``within`` or not, if they are at most so far apart.
 
     Raises
     ------
@@ -95,6 +100,7 @@ class Query:
     points: int | None = None
     timezone: str | None = None
     latest: bool = False
+    edges: str | None = None
 
     def __post_init__(self) -> None:
         """Check all members, and write each in one way."""
@@ -106,6 +112,8 @@ class Query:
             raise ValueError(
                 "fill gives windows without events, and latest the last one with some; leave one of them out"
             )
+        if self.edges is not None:
+            read_length(self.edges, "length of edges")
         if self.timezone is not None:
             check_timezone(self.timezone)
         if self.now is not None:

@@ -14,6 +14,7 @@ from aggr import sql
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.groups.groups import group_by
+from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by, key_column, merge_by
 from aggr.tables.flat_results import flattened
@@ -73,7 +74,12 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
     """Read results of merged states: level, window_start, window_end, keys, measures and expressions, partial."""
-    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures)
+    neighbours = {}
+    if plan.edges is not None:
+        keys, _ = group_by([key_column(states.column(name)) for name in plan.keys], states.num_rows)
+        between = Neighbours(keys, instants_of(states), instants_of(states, END), plan.edges)
+        neighbours = dict.fromkeys(plan.read_to_edges, between)
+    finished = finish_by(made_here(states), (START, END, *plan.keys), plan.measures, neighbours)
     results = finished.select([START, END, *plan.keys])
     for name, expression in plan.results.items():
         column = (

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import and_, or_
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,10 @@ _OURS = re.compile(r"/[0-9a-f]{32}-([0-9a-f]{8,})\.parquet$")
 _FORMAT = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True, pre_buffer=False)
 )
+
+_MOST_FOOTERS = 64 << 20  # bytes of what describes the files that stay opened; in memory a few times that
+_FRAGMENTS: OrderedDict[tuple[str, str, int, int | None], ds.ParquetFileFragment] = OrderedDict()
+_LOCK = Lock()
 
 
 class _Written:
@@ -90,7 +96,8 @@ def write_file(
     What is written to a folder ``durable`` is on the disk then.
     """
     held = pa.BufferOutputStream()
-    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": list(with_statistics)}
+    named = list(with_statistics)  # dictionaries of states take longer, to write and to read, than they save
+    options = {"compression": "zstd", "write_page_checksum": True, "write_statistics": named, "use_dictionary": named}
     with pq.ParquetWriter(held, rows.schema, **options) as writer:
         at = 0
         for size in sizes or [rows.num_rows]:
@@ -170,6 +177,30 @@ def _between(span: Range) -> pc.Expression:
     return (pc.field(START) >= low) & (pc.field(START) < high)
 
 
+def _opened(name: str, folder: fs.FileSystem) -> ds.ParquetFileFragment:
+    """Open a file, or take it as it was opened before: what describes it, its footer, is read once.
+
+    Raises ``FileNotFoundError`` if it is gone, and what `_check_file` raises; a file that has changed is opened anew.
+    """
+    info = folder.get_file_info(name)
+    if info.type == fs.FileType.NotFound:
+        raise FileNotFoundError(name)
+    seen = getattr(folder, "base_path", ""), name, info.size, info.mtime_ns
+    with _LOCK:
+        if fragment := _FRAGMENTS.get(seen):
+            _FRAGMENTS.move_to_end(seen)
+            return fragment
+    _check_file(name, folder)
+    fragment = _FORMAT.make_fragment(name, folder)
+    fragment.ensure_complete_metadata()
+    if isinstance(folder, fs.SubTreeFileSystem):
+        with _LOCK:
+            _FRAGMENTS[seen] = fragment
+            while sum(each.metadata.serialized_size for each in _FRAGMENTS.values()) > _MOST_FOOTERS:
+                _FRAGMENTS.popitem(last=False)
+    return fragment
+
+
 def _read(
     parts: Sequence[Part],
     folder: fs.FileSystem,
@@ -179,13 +210,11 @@ def _read(
 ) -> pa.Table:
     if not parts:
         return schema.empty_table()
-    for part in parts:
-        _check_file(part.name, folder)
     kept = stored_schema(schema)
     for bound in bounds:
         if bound.key not in kept.names:
             kept = kept.append(pa.field(bound.key, bound.dtype))
-    files = ds.dataset([part.name for part in parts], kept, _FORMAT, folder)
+    files = ds.FileSystemDataset([_opened(part.name, folder) for part in parts], kept, _FORMAT, folder)
     conditions = [*([] if span is None else [_between(span)]), *(_within(bound) for bound in bounds)]
     rows = files.to_table(columns=schema.names, filter=reduce(and_, conditions) if conditions else None)
     there = files.count_rows() if conditions else rows.num_rows  # counted by what describes the files

@@ -1,0 +1,38 @@
+"""BucketRanges: the buckets of sketches as ranges of values, each with how many values it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Whole = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class BucketRanges(NamedTuple):
+    """Buckets of a column of states, shape (buckets,): the state's row, the lower and the upper edge, the count."""
+
+    rows: Whole
+    low: Floats
+    high: Floats
+    counts: Whole
+
+    @classmethod
+    def single(cls, counts: Whole, low: float, high: float) -> Self:
+        """Make one bucket for each state whose count is above 0."""
+        rows = np.flatnonzero(counts)
+        return cls(rows, np.full(len(rows), low), np.full(len(rows), high), counts[rows])
+
+    def mirrored(self) -> Self:
+        """Turn buckets of magnitudes into those of negative numbers, again from the least to the greatest."""
+        return type(self)(self.rows[::-1], -self.high[::-1], -self.low[::-1], self.counts[::-1])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """Join parts whose values ascend from one to the next: by state, and ascending."""
+        rows, low, high, counts = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(rows, kind="stable")
+        return cls(rows[order], low[order], high[order], counts[order])

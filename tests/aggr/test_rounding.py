@@ -1,0 +1,53 @@
+"""Sums and means of few doubles: often halfway between two, and rounded to the even one without whole numbers."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import aggr
+from aggr import Groups
+from aggr.exact import rounding
+
+
+def values_of(kind: str, count: int) -> np.ndarray:
+    draws = np.random.default_rng(11)
+    if kind == "alike":
+        return np.round(draws.lognormal(3, 1, count), 3)
+    if kind == "signed":
+        return draws.normal(0, 1, count) * 2.0 ** draws.integers(-40, 40, count)
+    return draws.integers(-(2**53), 2**53, count) * 2.0 ** draws.choice([-1074, -1000, -1, 0, 900, 970], count)
+
+
+@pytest.mark.parametrize("kind", ["alike", "signed", "far apart"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8])
+def test_they_are_those_of_fractions(kind, rows):
+    groups = 3000
+    values = values_of(kind, groups * rows)
+    each = Groups(np.repeat(np.arange(groups), rows), groups)
+    sums = aggr.Sum().finish(aggr.Sum().reduce(pa.array(values), each)).to_pylist()
+    means = aggr.Avg().finish(aggr.Avg().reduce(pa.array(values), each)).to_pylist()
+    exact = [sum(map(Fraction, group)) for group in values.reshape(groups, rows).tolist()]
+    for total, mean, of in zip(sums, means, exact, strict=True):
+        assert (total, mean) == (_rounded(of), _rounded(of / rows))
+
+
+def _rounded(exact: Fraction) -> float:
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
+    monkeypatch.setattr(rounding, "fraction", lambda *_: pytest.fail("decided one by one"))
+    values = values_of("alike", 2000 * rows)
+    assert any(float(a) + float(b) != Fraction(a) + Fraction(b) for a, b in zip(values[::2], values[1::2], strict=True))
+    each = Groups(np.repeat(np.arange(2000), rows), 2000)
+    for function in (aggr.Sum(), aggr.Avg()):
+        function.finish(function.reduce(pa.array(values), each))

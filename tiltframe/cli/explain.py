@@ -1,0 +1,44 @@
+"""tiltframe explain: what a frame will take a day."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tiltframe.capacity import explain as explained
+from tiltframe.cli.options import with_frame
+from tiltframe.cli.rollup import read_retention
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.frame import TiltFrame
+
+
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tiltframe explain sample.parquet --time ts --key host --measure 'p=dds(ms)' --levels 1m,1h "
+    "--rows-per-day 1e9 --key-count 50000\n  "
+    "tiltframe explain day/ --time ts --measure 'n=count()' --levels 1h,1d --retention 1h=30d"
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="SAMPLE…", type=click.Path(path_type=Path))
+@with_frame
+@click.option("--rows-per-day", type=float, metavar="N", help="How many there will be; the sample's rate unless given.")
+@click.option("--key-count", type=float, metavar="N", help="How many there will be; the sample's unless given.")
+@click.option("--retention", metavar="SIZE=TIME,…", help="How long levels are kept: 10s=1d,1m=7d; others a year here.")
+@click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
+def explain(
+    inputs: tuple[Path, ...],
+    frame: TiltFrame,
+    reading: ReadOptions,
+    rows_per_day: float | None,
+    key_count: float | None,
+    retention: str | None,
+    form: str,
+) -> None:
+    """Predict states, bytes, shuffle and work a day, from a sample of rows.
+
+    The sample is a stretch of the data as it comes, or rows drawn from it at random: then say --rows-per-day.
+    """
+    kept = read_retention(retention)
+    keys = None if key_count is None else int(key_count)
+    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, kept, reading)
+    click.echo(capacity.to_json() if form == "json" else repr(capacity))
