@@ -18,7 +18,8 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
-from tiltframe.store import OtherFrame
+from tiltframe.cli.watch import watch as cli_watch
+from tiltframe.store import OtherFrame, copying
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -102,6 +103,23 @@ def retract(path: str, acknowledge, writer: str = "w") -> None:
             number += 1
             assert store.retract(rollup(rows(writer, number), FRAME), "eraser", number)
             acknowledge(number)
+
+
+def backfill(path: str, acknowledge, source: str) -> None:
+    FrameStore(path, FRAME).backfill(source, "10m", newest_first=True, progress=lambda done, of: acknowledge(done))
+    while True:
+        time.sleep(1)
+
+
+def watch(path: str, acknowledge, folder: str) -> None:
+    os.dup2(os.open(f"{folder}/lines", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 1)
+    cli_watch.callback(path, None, Path(folder) / "seen.json", "1s", False)
+
+
+def copy(path: str, acknowledge, to: str) -> None:
+    store, copying._SECONDS = FrameStore(path), 0.0  # it records after each group how far it has come
+    while True:
+        acknowledge(store.copy_to(to))
 
 
 GENERATIONS = 3

@@ -14,7 +14,7 @@ from tiltframe.notebook import load_ipython_extension, show, to_pandas
 from tiltframe.ordered.aggregation import RunningAggregation
 from tiltframe.ordered.chain import OrderedFrame, OrderedRollup, finish_ordered, ordered_rollup
 from tiltframe.ordered.running import running
-from tiltframe.store import FrameStore, Query, StoreError
+from tiltframe.store import FrameStore, Query, StoreError, lookup
 
 
 def __getattr__(name: str) -> str:
@@ -39,6 +39,7 @@ __all__ = [
     "finish",
     "finish_ordered",
     "load_ipython_extension",
+    "lookup",
     "ordered_rollup",
     "rollup",
     "rollup_states",

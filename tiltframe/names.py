@@ -9,6 +9,7 @@ from aggr.arguments import is_name, shown
 LEVEL, START, END, PARTIAL = "level", "window_start", "window_end", "partial"
 BUCKET, RECORD, RECORDED = "bucket", "_record", "_recorded"  # of the table of a store
 REASON, REVISION = "reason", "revision"  # of what a stream emits
+FILLED = "filled"  # of results that are asked for with fill
 COARSE = "__coarse"  # in partial states, the start of the coarsest window
 RESERVED = (LEVEL, START, END, PARTIAL, BUCKET, RECORD, RECORDED, REASON, REVISION, COARSE)
 

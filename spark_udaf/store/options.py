@@ -16,8 +16,8 @@ from tiltframe.store.backends.open import absolute_uri
 from windows import AllTime
 
 STORAGE = "storage."
-_TRUTHS = ("fill", "flat", "latest")
-_ASKED = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", *_TRUTHS)
+_TRUTHS = ("flat", "latest")
+_ASKED = ("per", "within", "where", "keys", "measures", "having", "points", "timezone", "now", "fill", *_TRUTHS)
 _OF_STATES = ("per", "within", "where", "now")  # what may be asked of states
 KNOWN = ("path", *_ASKED, "states", "name", "rows_per_task")
 ROWS_PER_TASK = 50_000  # states of some kilobytes: some hundred megabytes a task
@@ -93,6 +93,8 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
 def _member(name: str, text: str) -> Any:
     """Read a member of a query from an option."""
     if name in _TRUTHS:
+        return _truth(name, text)
+    if name == "fill" and text.strip().lower() in ("true", "false"):
         return _truth(name, text)
     if name == "points":
         return _whole(name, text)

@@ -537,6 +537,14 @@ def test_every_way_to_ask(store, capfd):
     assert [h["requests"] for h in hops] == [2, 3, 1]
     filled = ask("--per", "1m", "--within", "2024-05-01 10:**:**", "--fill", "--no-keys", "--measure", "requests")
     assert len(filled) == 60
+    Path("sites.csv").write_text("host,site\na,berlin\n")
+    told = call(capfd, "query", store, "--per", "all", "--key", "site=lookup(host, sites.csv)", "--format", "json")
+    assert sorted(str(row["site"]) for row in json.loads(told[1])) == ["None", "berlin"]
+    assert "site is null in 1 of 2 results" in told[2]
+    hour = ("--within", "2024-05-01 10:**:**", "--no-keys", "--measure", "requests")
+    before = [row["requests"] for row in ask("--per", "1m", "--fill", "previous", *hour) if row["filled"]]
+    assert before
+    assert 0 not in before
     status, out, _ = call(capfd, "query", store, "--per", "1d")
     assert status == 0
     assert "2024-05-01 " in out

@@ -48,6 +48,22 @@ def in_address(words):
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in written.items()}
 
 
+def test_a_lookup_goes_with_a_posted_query(asked):
+    server, stores = asked
+    words = {
+        "per": "1h",
+        "now": NOW,
+        "keys": {"site": {"lookup": "host", "table": {"host": ["a"], "site": ["berlin"]}}},
+    }
+    answer = server.ask("/v1/query", json.dumps({"store": "web", **words}), headers={"Accept": ARROW})
+    got = pa.ipc.open_stream(answer.body).read_all()
+    expected = stores["web"].ask(Query.from_dict(words)).table()
+    assert all(same_bits(*columns) for columns in zip(got.columns, expected.columns, strict=True))
+    assert set(got["site"].to_pylist()) == {"berlin", None}
+    lookup = {"site": {"lookup": "host", "table": "/etc/passwd"}}
+    assert server.ask("/v1/query", json.dumps({"store": "web", "per": "1h", "keys": lookup})).status == 400
+
+
 @pytest.mark.parametrize("name", ["web", "orders"])
 @pytest.mark.parametrize("words", QUERIES.values(), ids=QUERIES)
 def test_a_stream_of_arrow_is_what_the_store_answers(asked, name, words):

@@ -301,7 +301,7 @@ def test_types_that_spark_lacks_are_as_the_store_keeps_them(tmp_path):
         ({}, "say what results are per, in the option per: 1m, 1h, 1d, a whole multiple of these, or all"),
         ({"per": "1h", "limit": "3"}, "there is no option 'limit'; there are path, per, within, where, keys"),
         ({"per": "1s"}, "1s is not made of whole windows of a level"),
-        ({"per": "1h", "fill": "maybe"}, "fill must be true or false"),
+        ({"per": "1h", "fill": "maybe"}, "fill must be True or False, or one of"),
         ({"per": "1h", "keys": '["host"'}, "as JSON"),
         ({"per": "1h", "rows_per_task": "0"}, "rows_per_task must be a whole number from 1"),
         ({"per": "1h", "name": "other"}, "is called 'frame', not 'other'"),

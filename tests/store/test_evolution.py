@@ -18,14 +18,14 @@ import pytest
 from deltalake import DeltaTable
 
 import aggr
-from tiltframe import FrameStore, StoreError, TiltFrame, rollup
-from tiltframe.store import OtherFrame
+from tiltframe import FrameStore, Query, StoreError, TiltFrame, rollup
+from tiltframe.store import NotKnown, OtherFrame
 from tiltframe.store.backends.postgres.session import session
 from tiltframe.store.evolution import plan_evolution
 from tiltframe.store.testing import MemoryBackend
 from tiltframe.streaming import OpenWindows
 
-pytestmark = pytest.mark.store
+pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.NotKnown")]
 
 BEFORE = {"n": aggr.count(), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5])}
 AFTER = {"n": aggr.count(), "sd": aggr.stdev("x"), "p": aggr.dds("x", [0.5, 0.9]), "high": aggr.count(where="x > 5")}
@@ -117,6 +117,39 @@ def test_what_was_added_is_null_where_it_is_not_known_until_rows_are_rolled_up_a
     for per in SIZES:
         same(results(store, per), expected(per, [], whole))
     assert store.verify().problems == ()
+
+
+def test_since_when_an_added_measure_is_known(anywhere):
+    store = FrameStore(anywhere, OLD)
+    store.append(rollup(table(EARLY), OLD), "w", 1)
+    store.evolve(NEW, row_schema=ROWS)
+    store.append(rollup(table(LATE), store.frame), "w", 2)
+
+    def known() -> dict[str, float]:
+        """Tell it from the results of windows, naively: the end of the last that is null."""
+        report = store.inspect().known_from
+        starts = {row["window_start"] for row in store.query("10s").to_pylist() if row["high"] is None}
+        last = max((start.timestamp() + 10 for start in starts), default=None)
+        assert report == ({"sd": last * 10**6, "high": last * 10**6} if last else {})
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            store.query("10s", measures=["high", "n"])
+        assert [warning.category for warning in caught] == [NotKnown] * bool(last)
+        return last
+
+    assert known() == 700
+    for within, measures in (((700_000, None), ["high"]), (None, ["n", "p"])):
+        assert store.ask(Query("10s", within, measures=measures)).unknown == ()
+    told = "high is known from 1970-01-01T00:11:40Z only, and null in windows before"
+    assert store.ask(Query("10m", measures={"twice": "2 * high"})).unknown == (told,)
+    rest = [row for row in EARLY + LATE if 400_000 <= row["ts"] < 700_000]
+    store.replace(rollup(table(rest), store.frame), (400_000, 700_000))
+    assert known() == 400
+    store.replace(rollup(table(EARLY[:200]), store.frame), (0, 100_000))
+    assert known() == 400
+    store.replace(rollup(table(EARLY[:800]), store.frame), (0, 400_000))
+    assert known() is None
+    same(results(store, "10m"), expected("10m", [], EARLY + LATE))
 
 
 @pytest.mark.parametrize(

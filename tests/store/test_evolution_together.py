@@ -16,7 +16,10 @@ from tiltframe.frame import LEVEL, START
 from tiltframe.store.backends.protocol import EXPIRED
 from tiltframe.store.recorded import held_from
 
-pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
+pytestmark = [
+    pytest.mark.store,
+    *(pytest.mark.filterwarnings(f"ignore::tiltframe.store.{name}") for name in ("Expired", "NotKnown")),
+]
 
 
 @pytest.mark.slow

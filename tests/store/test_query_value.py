@@ -16,7 +16,7 @@ import pytest
 
 import aggr
 from tests.command_line import call
-from tiltframe import FrameStore, Query, TiltFrame, rollup
+from tiltframe import FrameStore, Query, TiltFrame, lookup, rollup
 from tiltframe.store import Expired
 from tiltframe.store.testing import MemoryBackend
 from windows import hopping, window
@@ -26,6 +26,7 @@ UTC = dt.UTC
 START = 1714521600_000  # 2024-05-01
 MEASURES = {"n": aggr.count(), "errors": aggr.count(where="bad"), "ms": aggr.dds("ms", [0.5, 0.99])}
 FRAME = TiltFrame(["1m", "1h", "1d"], "ts", MEASURES, ["host"])
+SITES = lookup("host", pa.table({"host": ["a"], "site": ["berlin"]}))
 
 
 def rows(n: int = 5000) -> pa.Table:
@@ -64,8 +65,8 @@ def drawn(draws: random.Random) -> dict:
         ),
         "where": lambda: "host = 'a'",
         "measures": lambda: draws.choice([["n"], {"p": aggr.dds("ms", [0.9])}, {"rate": "errors / n", "n": "n"}]),
-        "keys": lambda: draws.choice([[], ["host"], ("host",)]),
-        "fill": lambda: True,
+        "keys": lambda: draws.choice([[], ["host"], ("host",), {"site": SITES, "host": "host"}]),
+        "fill": lambda: draws.choice([True, "linear"]),
         "order_by": lambda: draws.choice(["n desc", ["host", "errors / n desc"], "n"]),
         "limit": lambda: draws.randrange(9),
         "now": lambda: draws.choice([m for m in moments if m is not None]),

@@ -73,6 +73,7 @@ def test_what_was_emitted_and_taken_out_is_known_again():
 
 
 @pytest.mark.store
+@pytest.mark.filterwarnings("ignore::tiltframe.store.NotKnown")
 def test_a_stream_into_a_store_says_null_there_too(tmp_path):
     store = FrameStore(str(tmp_path / "store"), frame_of(["10s", "1m"], BEFORE))
     stream = ClosedWindows(store, "s")

@@ -20,7 +20,9 @@ import aggr
 from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
+from tiltframe.cli.backfill import backfill
 from tiltframe.cli.check import check
+from tiltframe.cli.copy import copy
 from tiltframe.cli.doctor import doctor
 from tiltframe.cli.evolve import evolve
 from tiltframe.cli.explain import explain
@@ -31,6 +33,7 @@ from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
 from tiltframe.cli.warm import warm
+from tiltframe.cli.watch import watch
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -105,7 +108,8 @@ def cli() -> None:
     """Keep mergeable aggregates of event data at every resolution, and ask at any."""
 
 
-for _command in (rollup, stream, query, serve, inspect, check, compact, expire, evolve, explain, warm, doctor):
+_OWN = (rollup, backfill, stream, query, watch, serve, inspect, check, compact, expire, evolve, copy, explain, warm)
+for _command in (*_OWN, doctor):
     cli.add_command(_command)
 
 

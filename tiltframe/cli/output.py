@@ -169,6 +169,8 @@ def print_report(report: Report) -> None:
     for level in report.levels:
         if level.expired is not None:
             console.print(f"{level.level}: expired before {as_moment(level.expired)}")
+    for name, known in report.known_from.items():
+        console.print(f"{name}: known from {as_moment(known)}, and null before")
 
 
 def as_moment(micros: int | None) -> str:

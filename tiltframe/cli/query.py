@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +16,8 @@ from aggr.arguments import because, shown
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FrameStore, Query
+from tiltframe.store.query.lookup import asked_keys, noting_unmapped
+from tiltframe.store.query.query import FILLS
 from tiltframe.text.measures import asked_measures
 
 
@@ -49,7 +52,13 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
     "--timezone", metavar="ZONE", help="Read --within in this zone, ask per its windows, and print them in it."
 )
 @click.option("--now", metavar="TIME", help="Count back from this moment; from the clock's unless given.")
-@click.option("--key", "keys", multiple=True, metavar="NAME", help="Keep apart by this key only; may repeat.")
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="NAME[=LOOKUP]",
+    help="Keep apart by this key only, or by what a file has for it: 'site=lookup(device, sites.csv)'; may repeat.",
+)
 @click.option("--no-keys", is_flag=True, help="Merge over all keys.")
 @click.option(
     "--measure",
@@ -59,7 +68,13 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
     help="Only this one, or a new one, or an expression, NAME='errors / n'; may repeat.",
 )
 @click.option("--flat", is_flag=True, help="Plain columns in place of records: latency_p99; CSV always has them.")
-@click.option("--fill", is_flag=True, help="Windows without events too.")
+@click.option(
+    "--fill",
+    is_flag=False,
+    flag_value="null",
+    type=click.Choice(FILLS),
+    help="Windows without events too, with nulls and counts of 0, or what is said.",
+)
 @click.option("--latest", is_flag=True, help="Of each key only the window that begins last.")
 @click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
@@ -78,6 +93,7 @@ def query(
     name: str | None,
     form: str,
     out: Path | None,
+    fill: str | None,
     **asked: Any,
 ) -> None:
     """Ask a store for results: per any window, within any range."""
@@ -90,8 +106,10 @@ def query(
     if out is not None:
         _check_out(out)
     store = FrameStore(uri, name=name)
-    kept = [] if no_keys else list(keys) or None
-    answer = store.ask(Query(list(per) or None, keys=kept, measures=asked_measures(measures), **asked))
+    asked |= {"keys": [] if no_keys else asked_keys(keys), "measures": asked_measures(measures), "fill": fill or False}
+    query = Query(list(per) or None, **asked)
+    answer, said = store.ask(query), list[str]()
+    answer = replace(answer, slices=noting_unmapped(answer.slices, query.lookups, said.append))
     if form != "table":
         with _opened(out) as file:
             write_results(answer.slices, form, len(per) > 1, file)
@@ -100,7 +118,7 @@ def query(
     else:
         with open(out, "w") as text:
             print_table(answer.table(), text)
-    for sentence in answer.expired:
+    for sentence in (*answer.expired, *answer.unknown, *said):
         click.echo(f"tiltframe: {sentence}", err=True)
 
 

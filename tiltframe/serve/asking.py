@@ -26,7 +26,7 @@ from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.ranges import as_text
-from tiltframe.store.recorded import expired_before
+from tiltframe.store.recorded import expired_before, known_from
 from tiltframe.text.results import plain
 
 _KEY_VALUES = 1000  # of a key, to choose from
@@ -63,8 +63,9 @@ class Asking:
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
                 self._budget.spend(name, cost_of(store, snapshot, query))
                 answer = store.ask(query)
-                head = {"store": name, "version": snapshot.version, "warnings": list(answer.expired)}
-                warned = {"warning": ", ".join(f'299 - "{said}"' for said in answer.expired)} if answer.expired else {}
+                told = [*answer.expired, *answer.unknown]
+                head = {"store": name, "version": snapshot.version, "warnings": told}
+                warned = {"warning": ", ".join(f'299 - "{said}"' for said in told)} if told else {}
                 return warned, pieces_of(answer, form, packing, head)
 
             return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
@@ -140,7 +141,7 @@ def _outline(name: str, store: FrameStore) -> dict[str, Any]:
 
 def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, Any]:
     """Describe a store by its manifest and its parts; no states are read."""
-    frame, expired = store.frame, expired_before(snapshot)
+    frame, expired, known = store.frame, expired_before(snapshot), known_from(snapshot)
     levels = []
     for level in frame.levels:
         parts = snapshot.of(level.name)
@@ -170,6 +171,7 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
                 "call": repr(each),
                 "buckets": "buckets" in each.function.accessors,
                 "columns": _columns(name, store, snapshot, measure),
+                "known_from": as_text(known[of]) if (of := frame.state_of(measure)) in known else None,
             }
             for measure, each in frame.measures.items()
         ],

@@ -51,7 +51,7 @@ class Budget:
 def cost_of(store: FrameStore, snapshot: Snapshot, query: Query) -> Cost:
     """Tell what a query costs; raises ``ValueError`` if the store cannot be asked it."""
     now = moment(query.now, query.timezone or store.frame.timezone)
-    return cost_of_plans(plans_of(store.manifest, query, snapshot, now), snapshot, query.fill)
+    return cost_of_plans(plans_of(store.manifest, query, snapshot, now), snapshot, bool(query.fill))
 
 
 def cost_of_plans(plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool = False) -> Cost:

@@ -10,6 +10,7 @@ from typing import Any
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
 from tiltframe.serve.query_words import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.store import Query
+from tiltframe.store.query.query import FILLS
 
 _ERRORS = {
     "400": "What is asked cannot be read, or the store cannot be asked it.",
@@ -123,7 +124,14 @@ def _meanings() -> dict[str, str]:
 
 
 def _schema(word: str, in_body: bool = False) -> dict[str, Any]:
-    kinds = {"per": ["string", "array", "object"], "measures": ["array", "object"], "order_by": ["string", "array"]}
+    kinds = {
+        "per": ["string", "array", "object"],
+        "measures": ["array", "object"],
+        "keys": ["array", "object"],
+        "order_by": ["string", "array"],
+    }
+    if word == "fill":
+        return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
     if in_body and word in kinds:
         return {"type": kinds[word]}
     one = {"type": "integer"} if word in WHOLE else {"type": "boolean"} if word in TRUTHS else {"type": "string"}

@@ -16,7 +16,7 @@ from tiltframe.text.measures import asked_measures
 
 MANY = ("per", "measures", "keys", "order_by")  # words that may stand several times in an address
 WHOLE = ("limit", "points")
-TRUTHS = ("fill", "flat", "latest")
+TRUTHS = ("flat", "latest")
 WORDS = ("store", *(field.name for field in fields(Query)))
 
 
@@ -67,6 +67,8 @@ def _value(word: str, text: str) -> Any:
     if word in TRUTHS:
         if text not in ("true", "false"):
             raise ValueError(f"{word} is true or false; got {shown(text)}")
+        return text == "true"
+    if word == "fill" and text in ("true", "false"):
         return text == "true"
     if word in WHOLE:
         if not re.fullmatch("[0-9]{1,18}", text):

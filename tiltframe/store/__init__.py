@@ -1,5 +1,6 @@
 """The frame store: states that last, in Delta Lake or PostgreSQL, and every way to ask for them."""
 
+from tiltframe.store.changes import Changes, Seen
 from tiltframe.store.errors import (
     CommitConflict,
     DamagedStore,
@@ -9,20 +10,26 @@ from tiltframe.store.errors import (
     UnreachableStore,
 )
 from tiltframe.store.frame_store import FrameStore
-from tiltframe.store.query.execution import Answer, Expired
+from tiltframe.store.query.execution import Answer, Expired, NotKnown
+from tiltframe.store.query.lookup import Unmapped, lookup
 from tiltframe.store.query.partitions import PlannedQuery
 from tiltframe.store.query.query import Query
 
 __all__ = [
     "Answer",
+    "Changes",
     "CommitConflict",
     "DamagedStore",
     "Expired",
     "FrameStore",
     "MissingStore",
+    "NotKnown",
     "OtherFrame",
     "PlannedQuery",
     "Query",
+    "Seen",
     "StoreError",
+    "Unmapped",
     "UnreachableStore",
+    "lookup",
 ]

@@ -19,12 +19,15 @@ from tiltframe.level_chain import labelled, row_batches
 from tiltframe.spilled_states import HELD_BYTES, Slices, spilled
 from tiltframe.store.backends.open import absolute_uri, backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import OWN, Backend
+from tiltframe.store.backfill import follow, plan_backfill
+from tiltframe.store.changes import Changes, Seen, changes
 from tiltframe.store.checked_states import check_readable, checked
 from tiltframe.store.commit import Commit, begin_commit, by_level, check_replacing, check_writer, last_commits
 from tiltframe.store.errors import MissingStore, OtherFrame
 from tiltframe.store.maintenance import Maintenance
 from tiltframe.store.manifest import Manifest, check_levels, check_name, check_types, schema_of
-from tiltframe.store.query.execution import Answer, Expired, ask, read, states_of
+from tiltframe.store.query.execution import Answer, Expired, NotKnown, ask, read, states_of
+from tiltframe.store.query.lookup import Unmapped, noting_unmapped
 from tiltframe.store.query.partitions import PlannedQuery, plan_of
 from tiltframe.store.query.plan import plan_query
 from tiltframe.store.query.query import Query, asking
@@ -32,7 +35,7 @@ from tiltframe.store.recorded import checked_records, expected_texts, snapshot_o
 from tiltframe.store.retention import checked_retention
 from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
-from tiltframe.store.rewrite import evolve, retain
+from tiltframe.store.rewrite import Progress, evolve, retain
 from tiltframe.tabular import table_of
 from windows import TimeWindow
 
@@ -476,6 +479,70 @@ class FrameStore(Maintenance):
         made = self._begin(schema, writer, commit, recorded, replacing)
         return n if made.commit([made.write_checked(slices.levels())]) else None
 
+    def backfill(
+        self,
+        data: Any,
+        chunk: str = "1d",
+        *,
+        within: Any = None,
+        writer: str | None = None,
+        newest_first: bool = False,
+        reading: ReadOptions | None = None,
+        progress: Progress = lambda done, of: None,
+    ) -> int:
+        """Add the past, range by range of time, each in a commit of its own, while others write what comes.
+
+        Parameters
+        ----------
+        data : path, list of paths, or function
+            Files and folders, of which a range reads those that have times in it; or what returns the rows of a range,
+            as `append_rows` takes them, given its start and end as datetimes, end exclusive.
+        chunk : str
+            How long a range is, ``1d``, by the clock of the frame.
+        within : range, optional
+            Of the rows, as for `query`; all that files have unless given.
+        writer : str, optional
+            Whose commits these are; of files, their paths.
+        newest_first : bool
+            Begin with the last range.
+        reading : ReadOptions, optional
+            As `append_rows` takes it.
+        progress : callable of (ranges done, of how many), optional
+
+        Returns
+        -------
+        int
+            How many ranges were added now.
+
+        Raises
+        ------
+        ValueError
+            If the writer's ranges were others before: of another chunk, order or range, or of files that have changed.
+        StoreError
+            As `append_rows`.
+
+        Guarantee
+        ---------
+        Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> def rows(start, end):
+        ...     return pa.table({"ts": [start, start]})
+        >>> past = {"within": "2024-05", "writer": "archive"}
+        >>> store.backfill(rows, "1w", **past), store.backfill(rows, "1w", **past)
+        (5, 0)
+        >>> store.query(per="all").column("n").to_pylist()
+        [10]
+        """
+        plan = plan_backfill(
+            self.frame, data, chunk, within, writer, checked_truth(newest_first, "newest_first"), reading
+        )
+        return follow(self, plan, {}, progress)
+
     def begin(self, writer: str, commit: int, states: pa.Schema, recorded: Mapping[str, Any] | None = None) -> Commit:
         """Begin a commit whose states many processes write.
 
@@ -609,9 +676,10 @@ class FrameStore(Maintenance):
 
         Guarantee
         ---------
-        `Expired` is warned of if a level that is read no longer holds all of the range.
+        `Expired` is warned of if a level that is read no longer holds all of the range, `NotKnown` if a measure was
+        added later, and `Unmapped` if a lookup has nothing for some keys.
         """
-        return self._warned(self.ask(query)).table()
+        return pa.concat_tables(self._noting(self._warned(self.ask(query)), query))
 
     @asking(Query)
     def query_slices(self, query: Query) -> Iterator[pa.Table]:
@@ -644,7 +712,7 @@ class FrameStore(Maintenance):
         >>> sum(table.num_rows for table in store.query_slices(per="1m"))
         3
         """
-        return self._warned(self.ask(query)).slices
+        return self._noting(self._warned(self.ask(query)), query)
 
     def plan(self, query: Query, as_states: bool = False) -> PlannedQuery:
         """Plan a query per one kind of window, so that its parts run in other processes.
@@ -761,10 +829,57 @@ class FrameStore(Maintenance):
         """
         return snapshot_of(self._backend).version
 
+    def changes(self, since: Seen | None = None) -> Changes:
+        """Find the windows that have changed since the store was looked at.
+
+        Parameters
+        ----------
+        since : Seen, optional
+            Of the call before; all windows that there are unless given.
+
+        Returns
+        -------
+        Changes
+            ``windows``, a table of level, window_start, window_end and keys of what came, changed or is gone; and
+            ``seen`` for the next call, which ``to_json`` writes.
+
+        Raises
+        ------
+        ValueError
+            If that was not seen.
+        StoreError
+            For a store that holds nothing or is damaged.
+
+        Guarantee
+        ---------
+        A window whose state, or whose being there, is another than it was is in it. One that only `compact` has
+        rewritten is not, unless what it was before has been vacuumed.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+        True
+        >>> seen = store.changes().seen
+        >>> store.append_rows(pa.table({"ts": [60_000]}), writer="docs", commit=2)
+        True
+        >>> [(row["level"], row["window_start"].minute) for row in store.changes(seen).windows.to_pylist()]
+        [('1m', 1), ('1h', 0)]
+        """
+        return changes(self._backend, self.manifest, None if since is None else checked_type(since, Seen, "since"))
+
+    @staticmethod
+    def _noting(answer: Answer, query: Query) -> Iterator[pa.Table]:
+        return noting_unmapped(answer.slices, query.lookups, lambda said: warnings.warn(said, Unmapped, stacklevel=5))
+
     @staticmethod
     def _warned(answer: Answer) -> Answer:
         for sentence in answer.expired:
             warnings.warn(sentence, Expired, stacklevel=4)
+        for sentence in answer.unknown:
+            warnings.warn(sentence, NotKnown, stacklevel=4)
         return answer
 
     def states(self, per: str | TimeWindow, within: Any = None, where: str | None = None) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,9 +13,11 @@ from aggr.arguments import checked_names, checked_truth, shown
 from aggr.arrow import compute as pc
 from tiltframe.frame import LEVEL, TiltFrame
 from tiltframe.level_chain import instants_of
+from tiltframe.store.backends.open import backend_at, check_options, checked_uri
 from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.checked_states import check_readable, checked
-from tiltframe.store.manifest import Manifest
+from tiltframe.store.copying import copy
+from tiltframe.store.manifest import Manifest, check_name
 from tiltframe.store.query.execution import held_range, moment
 from tiltframe.store.query.time_range import read_time_range
 from tiltframe.store.recorded import checked_records, expected_texts
@@ -245,6 +248,62 @@ class Maintenance:
         """
         _check_progress(progress)
         return verify_store(self._backend, self.manifest, progress)
+
+    def copy_to(
+        self: _Store,
+        uri: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        durable: bool = False,
+        progress: Callable[[int, int], None] = lambda done, of: None,
+    ) -> int:
+        """Copy the store into another place, a folder, object store or database, or bring a copy up to date.
+
+        Parameters
+        ----------
+        uri, storage_options, durable : str or path, mapping and bool
+            Of the copy, as `tiltframe.FrameStore` takes them.
+        name : str, optional
+            Of the copy; that of the store unless given.
+        progress : callable of (states copied, states to copy), optional
+
+        Returns
+        -------
+        int
+            How many states were written: of a copy that is there, those that have changed since.
+
+        Raises
+        ------
+        ValueError, StoreError
+            For a place that cannot be a store; where another store is there, or the copy has been written to since.
+
+        Guarantee
+        ---------
+        The copy is there at once, as of one moment, with the same bits, and with all that is recorded: a writer whose
+        commit is in it may try that again. Killed at any moment, it goes on when it is called again. Others may be at
+        work in the store meanwhile.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import FrameStore, TiltFrame
+        >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}))
+        >>> store.append_rows(pa.table({"ts": [0, 60_000]}), writer="docs", commit=1)
+        True
+        >>> place = tempfile.mkdtemp()
+        >>> store.copy_to(place), store.copy_to(place)
+        (3, 0)
+        >>> FrameStore(place).query("1h").column("n").to_pylist()
+        [2]
+        """
+        _check_progress(progress)
+        name = check_name(self.manifest.name if name is None else name)
+        options = check_options(storage_options)
+        target = backend_at(checked_uri(uri), name, options, checked_truth(durable, "durable")).store_named(name)
+        if (target.display_uri, name) == (self._backend.display_uri, self.manifest.name):
+            raise ValueError(f"the store {target.display_uri} would be copied onto itself; give another place or name")
+        return copy(self._backend, target, name, progress)
 
     def inspect(self: _Store) -> Report:
         """Report what the store holds: for each level its range, rows, bytes, parts, gaps and retention."""

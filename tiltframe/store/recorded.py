@@ -1,6 +1,7 @@
 """What a store records beside its states: names with JSON texts, of its own and of its users.
 
 tiltframe:expired     {"10s": 1714500000000000}       before when levels hold no windows, microseconds UTC
+tiltframe:known       {"high": 1714500000000000}      from when on all rows have an added column of states
 tiltframe:writer W    {"last": 7, "states": {…}}      the last number of a writer, digests of its last commits
 any other name        what was given with a commit
 """
@@ -12,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from aggr.arguments import checked_mapping, is_name, shown
-from tiltframe.store.backends.protocol import EXPIRED, OWN, Backend, Snapshot
+from tiltframe.store.backends.protocol import EXPIRED, KNOWN, OWN, Backend, Snapshot
 from tiltframe.store.errors import MissingStore
 from tiltframe.store.ranges import EVER
 
 
 def snapshot_of(backend: Backend, recorded: Iterable[str] = ()) -> Snapshot:
     """Look at a store that is there, and at what is recorded under names; raises `MissingStore` if there is none."""
-    snapshot = backend.snapshot([EXPIRED, *recorded])
+    snapshot = backend.snapshot([EXPIRED, KNOWN, *recorded])
     if snapshot is None:
         raise MissingStore(f"there is no store {backend.display_uri}")
     return snapshot
@@ -34,6 +35,12 @@ def expired_before(snapshot: Snapshot) -> dict[str, int]:
 def held_from(snapshot: Snapshot, level: str) -> int:
     """Return the time from which on a level holds windows."""
     return expired_before(snapshot).get(level, EVER[0])
+
+
+def known_from(snapshot: Snapshot) -> dict[str, int]:
+    """Read from when on all rows have the columns of states that were added; those that all rows have are not in it."""
+    known: dict[str, int] = json.loads(snapshot.recorded.get(KNOWN, "{}"))
+    return known
 
 
 def checked_records(recorded: Mapping[str, Any] | None) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -12,7 +13,7 @@ from tiltframe.store.backends.protocol import Backend
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import pieces_of
 from tiltframe.store.ranges import EVER, Range
-from tiltframe.store.recorded import expired_before, snapshot_of
+from tiltframe.store.recorded import expired_before, known_from, snapshot_of
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import mergeable
 
@@ -55,11 +56,22 @@ class LevelReport:
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What a store holds."""
+    """What a store holds.
+
+    Parameters
+    ----------
+    uri : str
+    manifest : Manifest
+    levels : tuple of LevelReport
+    known_from : measure -> int
+        From when on a measure that was added is known, microseconds UTC; before, its results are null. Measures that
+        are known in all windows are not in it.
+    """
 
     uri: str
     manifest: Manifest
     levels: tuple[LevelReport, ...]
+    known_from: Mapping[str, int]
 
     def __repr__(self) -> str:
         """Show how much each level holds, in one line."""
@@ -76,12 +88,25 @@ class Report:
     def to_json(self) -> str:
         """Say it as JSON: times in microseconds UTC."""
         described = {key: value for key, value in self.manifest.to_dict().items() if key not in _UNTOLD}
-        return json.dumps({"uri": self.uri, **described, "levels": [asdict(level) for level in self.levels]}, indent=1)
+        return json.dumps(
+            {
+                "uri": self.uri,
+                **described,
+                "known_from": self.known_from,
+                "levels": [asdict(level) for level in self.levels],
+            },
+            indent=1,
+        )
 
 
 def inspect(backend: Backend, manifest: Manifest) -> Report:
     """Look at every level; reads when its windows start, and nothing else."""
-    return Report(backend.display_uri, manifest, retry_on_conflict(lambda: tuple(_levels(backend, manifest))))
+    levels = retry_on_conflict(lambda: tuple(_levels(backend, manifest)))
+    known = known_from(snapshot_of(backend))
+    columns = {name: manifest.frame.state_of(name) for name in manifest.frame.measures}
+    return Report(
+        backend.display_uri, manifest, levels, {name: known[of] for name, of in columns.items() if of in known}
+    )
 
 
 def _levels(backend: Backend, manifest: Manifest) -> list[LevelReport]:

@@ -19,14 +19,14 @@ import pyarrow as pa
 from tiltframe.frame import TiltFrame
 from tiltframe.store import merging
 from tiltframe.store.backends.buckets import bucket_of
-from tiltframe.store.backends.protocol import EXPIRED, Backend, Part, Snapshot
+from tiltframe.store.backends.protocol import EXPIRED, KNOWN, Backend, Part, Snapshot
 from tiltframe.store.commit import check_frame, check_replacing
 from tiltframe.store.errors import Conflict
 from tiltframe.store.evolution import plan_evolution
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import merge_into_parts, pieces_of
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, first_whole, minus
-from tiltframe.store.recorded import expired_before, held_from, snapshot_of
+from tiltframe.store.recorded import expired_before, held_from, known_from, snapshot_of
 from tiltframe.store.retention import horizon_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
@@ -183,9 +183,20 @@ def replace_range(
             left = _without(backend, manifest, level.name, old, wide)
             add, remove = [*add, *anew, *left], [*remove, *old]
             below = [*(part for part in parts if part not in old), *left, *anew]
-        _commit(backend, add, remove, {EXPIRED: json.dumps(expired_before(snapshot)), **texts}, snapshot)
+        own = {EXPIRED: json.dumps(expired_before(snapshot))}
+        if states is not None and known_from(snapshot):
+            own[KNOWN] = json.dumps(_known_after(snapshot, span))
+        _commit(backend, add, remove, {**own, **texts}, snapshot)
 
     retry_on_conflict(attempt)
+
+
+def _known_after(snapshot: Snapshot, replaced: Range) -> dict[str, int]:
+    """Tell from when on added columns are known once rows of a range are rolled up anew."""
+    low, high = replaced
+    first = min((part.first_start for part in snapshot.parts), default=low)
+    known = {name: low if low < at <= high else at for name, at in known_from(snapshot).items()}
+    return {name: at for name, at in known.items() if at > first}
 
 
 def check_whole(span: Range, frame: TiltFrame) -> Range:
@@ -252,10 +263,19 @@ def evolve(backend: Backend, manifest: Manifest, frame: TiltFrame, row_schema: p
         ]
         add = [part for group in derived.values() for part in group]
         texts = {EXPIRED: json.dumps(expired)} if expired != expired_before(snapshot) else {}
+        added = [name for name in following.schema.names if name not in now.columns.names]
+        if added and snapshot.parts:
+            texts[KNOWN] = json.dumps(known_from(snapshot) | dict.fromkeys(added, _end_of_rows(snapshot, now)))
         backend.commit(add, (), texts, snapshot, following.to_dict(), following.columns)
         return following
 
     return retry_on_conflict(attempt)
+
+
+def _end_of_rows(snapshot: Snapshot, manifest: Manifest) -> int:
+    """Find the end of the last window of the finest level that has any."""
+    level, parts = next((level, parts) for level in manifest.frame.levels if (parts := snapshot.of(level.name)))
+    return int(level.ends(np.array([max(part.last_start for part in parts)], np.int64))[0])
 
 
 def retain(backend: Backend, retention: Mapping[str, str]) -> Manifest:

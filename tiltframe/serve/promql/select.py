@@ -174,7 +174,7 @@ def _rows(
     plan = plan_query(metric.store.frame, query)
     evaluation.budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
     answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
-    evaluation.warnings.update(dict.fromkeys(answer.expired))
+    evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
     keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
     return merge_by(made_here(rows), keys, dict([metric.state]), unknown=True)

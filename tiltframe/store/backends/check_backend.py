@@ -160,6 +160,9 @@ def _check_commit(tried: _Tried) -> None:
         tried.add(states.slice(0, 0), **{f"w{i}": str(i)}, **(many if i == 20 else {}))
     every = tried.snapshot(*many, *(f"w{i}" for i in range(40)))
     _expect(every.recorded == {**many, **{f"w{i}": str(i) for i in range(40)}}, "however many names are recorded")
+    whole = tried.backend.snapshot(None)
+    told = set() if whole is None else {*whole.recorded}
+    _expect(told == {*every.recorded, "w", "note"}, "snapshot(None) has all that is recorded")
     _expect(tried.backend.verify() == [], "verify() finds no damage in a whole store")
 
 

@@ -102,13 +102,14 @@ class MemoryBackend:
     def check_values(self, states: pa.Table) -> None:
         """Do nothing: memory holds whatever Arrow does."""
 
-    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Copy what there is."""
         tables = self.tables
         with tables.lock:
             if not tables.manifest:
                 return None
-            texts = {name: tables.recorded[name] for name in recorded if name in tables.recorded}
+            names = tables.recorded if recorded is None else recorded
+            texts = {name: tables.recorded[name] for name in names if name in tables.recorded}
             return Snapshot(tables.version, json.loads(tables.manifest), tuple(tables.parts.values()), texts)
 
     def write(self, level: TimeWindow, states: pa.Table) -> list[Part]:

@@ -22,6 +22,7 @@ from tiltframe.store.ranges import Range
 from windows import TimeWindow
 
 OWN = "tiltframe:"  # recorded names that begin so are the store's own
+KNOWN = f"{OWN}known"  # recorded by evolution, and by replacements that fill in the past
 EXPIRED = f"{OWN}expired"  # recorded by every expiry and replacement: of two at once, one has to try again
 
 
@@ -192,13 +193,13 @@ class Backend(Protocol):
             Says which column cannot be stored.
         """
 
-    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Look at the whole store as of one moment.
 
         Parameters
         ----------
-        recorded : names, optional
-            Whose texts are asked for.
+        recorded : names or None
+            Whose texts are asked for; None for all that are recorded.
 
         Returns
         -------

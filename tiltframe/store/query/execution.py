@@ -18,27 +18,24 @@ from tiltframe.level_chain import labelled
 from tiltframe.store.backends.protocol import Backend, Snapshot
 from tiltframe.store.manifest import Manifest
 from tiltframe.store.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.query.filling import fill_gaps, fill_values, finish_to_edges
 from tiltframe.store.query.plan import QueryPlan, plan_queries
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.resolution import finest_within
-from tiltframe.store.query.results import (
-    fill_gaps,
-    finish,
-    finish_to_edges,
-    latest_of_keys,
-    present,
-    regroup,
-    united,
-)
+from tiltframe.store.query.results import finish, latest_of_keys, present, regroup, united
 from tiltframe.store.query.time_range import closed, read_moment, read_time_range
 from tiltframe.store.ranges import EVER, Range, align_outward, as_text, common, first_whole
-from tiltframe.store.recorded import held_from, snapshot_of
+from tiltframe.store.recorded import held_from, known_from, snapshot_of
 from tiltframe.store.retry import retry_on_conflict
 from windows import TimeWindow
 
 
 class Expired(UserWarning):
     """Windows of a query have expired in the level that is read."""
+
+
+class NotKnown(UserWarning):
+    """A query reads a measure in windows of a time before it was added to the store."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +50,14 @@ class Answer:
         Of the results, once: at least one, perhaps without rows.
     expired : tuple of str
         A sentence for each level that is read and no longer holds all of the range.
+    unknown : tuple of str
+        A sentence if measures that were added later are not known in all of the range.
     """
 
     schema: pa.Schema
     slices: Iterator[pa.Table]
     expired: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
     def table(self) -> pa.Table:
         """Read all results into one table."""
@@ -75,16 +75,21 @@ def ask(backend: Backend, manifest: Manifest, query: Query) -> Answer:
         for plan, (states, held) in zip(plans, readings, strict=True)
         for results in finished(states, plan, query, held, now)
     )
-    expired = [sentence for plan, (_, held) in zip(plans, readings, strict=True) for sentence in _expired(plan, held)]
-    return Answer(schema, present(slices, query, plans[0].timezone), tuple(dict.fromkeys(expired)))
+    held_by = [(plan, held) for plan, (_, held) in zip(plans, readings, strict=True)]
+    expired = dict.fromkeys(sentence for plan, held in held_by for sentence in _expired(plan, held))
+    unknown = dict.fromkeys(sentence for plan, held in held_by for sentence in _unknown(plan, snapshot, held))
+    return Answer(schema, present(slices, query, plans[0].timezone), tuple(expired), tuple(unknown))
 
 
 def states_of(backend: Backend, manifest: Manifest, plan: QueryPlan, snapshot: Snapshot | None = None) -> Answer:
     """Read the merged states of a level, with the labels that a rollup gives them, as of a snapshot or of now."""
+    snapshot = snapshot or snapshot_of(backend)
     tables, held = read(backend, manifest, plan, snapshot)
     nothing = regroup(manifest.schema.empty_table(), plan, (0, 0))
     slices = (labelled(states, plan.frame, plan.window) for states in tables)
-    return Answer(labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held))
+    return Answer(
+        labelled(nothing, plan.frame, plan.window).schema, slices, _expired(plan, held), _unknown(plan, snapshot, held)
+    )
 
 
 def plans_of(manifest: Manifest, query: Query, snapshot: Snapshot, now: int) -> list[QueryPlan]:
@@ -102,7 +107,10 @@ def query_schema(manifest: Manifest, plan: QueryPlan, query: Query) -> pa.Schema
 
     Raises ``ValueError`` for conditions, orders and expressions that do not fit the results.
     """
-    nothing = finish(regroup(manifest.schema.empty_table(), plan, (0, 0)), plan, 0, 0)
+    states = regroup(manifest.schema.empty_table(), plan, (0, 0))
+    nothing = finish(states, plan, 0, 0)
+    if query.fill:
+        nothing = fill_values(nothing, states, plan, query.fill)
     return next(present(iter([nothing]), query, plan.timezone)).schema
 
 
@@ -113,7 +121,8 @@ def finished(slices: Iterator[pa.Table], plan: QueryPlan, query: Query, held: in
     if query.latest:
         slices = iter([reduce(lambda kept, more: latest_of_keys(pa.concat_tables([kept, more]), plan), slices)])
     elif query.fill:
-        slices = iter([fill_gaps(pa.concat_tables(slices), plan, now)])
+        states = pa.concat_tables(slices)
+        return iter([fill_values(finish(fill_gaps(states, plan, now), plan, held, now), states, plan, query.fill)])
     return (finish(states, plan, held, now) for states in slices)
 
 
@@ -200,3 +209,13 @@ def _expired(plan: QueryPlan, held: int) -> tuple[str, ...]:
         return ()
     level = plan.frame.levels[plan.level()].name
     return (f"{level} is held from {as_text(held)} only; ask per a coarser level for what was before",)
+
+
+def _unknown(plan: QueryPlan, snapshot: Snapshot, held: int) -> tuple[str, ...]:
+    known = known_from(snapshot)
+    since = {name: known[column] for name, (column, _) in plan.measures.items() if column in known}
+    return tuple(
+        f"{name} is known from {as_text(at)} only, and null in windows before"
+        for name, at in since.items()
+        if max(plan.within[0], held) < at
+    )

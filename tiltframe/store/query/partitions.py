@@ -57,7 +57,7 @@ class PlannedQuery:
     @property
     def is_indivisible(self) -> bool:
         """Whether one task must see all: there is but one window, or what is given depends on the whole range."""
-        return self.query.fill or self.query.latest or self.plan.whole
+        return bool(self.query.fill) or self.query.latest or self.plan.whole
 
     @property
     def schema(self) -> pa.Schema:

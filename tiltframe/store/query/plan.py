@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from aggr.arguments import listed, nearest, shown
 from aggr.duration import read_length
 from aggr.tables.state_plan import holder
 from tiltframe.frame import TiltFrame, window_in
-from tiltframe.names import END, LEVEL, START, check_names
+from tiltframe.names import END, FILLED, LEVEL, START, check_names
+from tiltframe.store.query.lookup import Lookup
 from tiltframe.store.query.other_zone import is_made_of
 from tiltframe.store.query.query import Query
 from tiltframe.store.query.time_range import read_time_range
@@ -46,6 +48,10 @@ class QueryPlan:
         Of the clock that conditions and orders read times on.
     results : name -> expression, or None for the measure of this name
         What is asked for, in its order.
+    lookups : name -> lookup
+        The keys that a table gives.
+    now : int
+        Microseconds UTC, at which they are looked up.
     edges : int, optional
         How far apart, in microseconds, points of different windows are for measures to count up to edges between them.
     """
@@ -58,6 +64,8 @@ class QueryPlan:
     where: str | None
     timezone: str
     results: Mapping[str, str | None]
+    lookups: Mapping[str, Lookup] = field(default_factory=dict)
+    now: int = 0
     edges: int | None = None
 
     @property
@@ -98,7 +106,8 @@ class QueryPlan:
     def columns(self) -> tuple[str, ...]:
         """The columns that are read: keys, those that the condition names, and states."""
         read = () if self.where is None else sql.columns_of(self.where)
-        return tuple(dict.fromkeys([*self.keys, *read, *self.states]))
+        keys = [self.lookups[name].key if name in self.lookups else name for name in self.keys]
+        return tuple(dict.fromkeys([*keys, *read, *self.states]))
 
     def narrowing(self, schema: pa.Schema) -> str | None:
         """Return the condition, if backends may leave out rows by it: they read times in UTC."""
@@ -152,11 +161,17 @@ def plan_queries(
             names = listed([each.name for each in windows])
             raise ValueError(f"per names a level twice, {names}: {same.name} and {window.name} are one; name each once")
     asked: Mapping[str, Any] = frame.measures if query.measures is None else query.measures  # type: ignore[assignment]
-    check_names(frame.keys, asked)
-    measures, keys = _measures(frame, asked), _keys(frame, query.keys)
+    for key_names in (frame.keys, tuple(query.lookups)):
+        check_names(key_names, [*asked, FILLED] if query.fill else asked)
+    measures, keys = _measures(frame, asked), _keys(frame, query)
     results = {name: str(each) if _is_expression(each, frame) else None for name, each in asked.items()}
+    now = int(time.time() * 1e6) if now is None else now
     edges = None if query.edges is None else read_length(query.edges, "length of edges")
-    plans = [QueryPlan(frame, window, within, keys, measures, query.where, zone, results, edges) for window in windows]
+    looked_up = query.lookups, now
+    plans = [
+        QueryPlan(frame, window, within, keys, measures, query.where, zone, results, *looked_up, edges)
+        for window in windows
+    ]
     if edges is not None:
         for plan in plans:
             _check_edges(plan)
@@ -200,13 +215,14 @@ def _window(frame: TiltFrame, per: str | TimeWindow | None, zone: str, within: R
     )
 
 
-def _keys(frame: TiltFrame, keys: Sequence[str] | None) -> tuple[str, ...]:
-    if keys is None:
+def _keys(frame: TiltFrame, query: Query) -> tuple[str, ...]:
+    if query.keys is None:
         return frame.keys
-    for key in keys:
+    for name in query.keys:
+        key = query.lookups[name].key if name in query.lookups else name
         if key not in frame.keys:
             raise ValueError(f"the frame has no key {shown(key)}; {nearest(key, frame.keys, _there(frame.keys))}")
-    return tuple(keys)
+    return tuple(query.keys)
 
 
 def _measures(frame: TiltFrame, asked: Mapping[str, Measure | str]) -> dict[str, tuple[str, Measure]]:

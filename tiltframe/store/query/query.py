@@ -12,12 +12,14 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from aggr import Measure, from_description, sql
 from aggr.arguments import checked_mapping, checked_names, checked_truth, checked_whole, is_name, nearest, shown
 from aggr.duration import read_length
+from tiltframe.store.query.lookup import Lookup, checked_lookups, described_lookup
 from tiltframe.store.query.time_range import check_time_range, moment_text, range_text
 from windows import TimeWindow, as_window, check_timezone, read_window
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Per: TypeAlias = "str | TimeWindow | Sequence[str | TimeWindow] | None"
+FILLS = ("null", "zero", "previous", "linear")
 Measures: TypeAlias = "Sequence[str] | Mapping[str, Measure | str] | None"
 
 
@@ -40,10 +42,13 @@ class Query:
     measures : names, or name -> measure or expression, optional
         Which; new ones are read from states that are there, such as other quantiles of an old sketch; expressions in
         SQL are computed from results, ``{"rate": "errors / requests"}``.
-    keys : names, optional
-        The keys that results are kept apart by; the others are merged over.
-    fill : bool
-        Give windows without events too, with nulls and counts of 0, for each key that has any event.
+    keys : names, or name -> name or lookup, optional
+        The keys that results are kept apart by; the others are merged over. ``{"site": lookup("device", table)}`` has
+        a table say what a key stands for, see `tiltframe.lookup`.
+    fill : str or bool
+        Give windows without events too, for each key that has any event, marked in a column ``filled``: ``null``, as
+        True is written, with nulls and counts of 0; ``zero`` with 0 for each number; ``previous`` with the key's last
+        results before; ``linear`` with numbers on the line between those before and after, whole ones rounded.
     order_by : str or list of str, optional
         Results, ``latency_p99 desc`` or ``latency.quantiles.0.99``, or expressions of them, ``errors / requests
         desc``; by default window, then keys.
@@ -85,8 +90,8 @@ class Query:
     within: Any = None
     where: str | None = None
     measures: Measures = None
-    keys: Sequence[str] | None = None
-    fill: bool = False
+    keys: Sequence[str] | Mapping[str, str | Lookup] | None = None
+    fill: str | bool = False
     order_by: str | Sequence[str] = ()
     limit: int | None = None
     now: Any = None
@@ -100,7 +105,8 @@ class Query:
     def __post_init__(self) -> None:
         """Check all members, and write each in one way."""
         checked: dict[str, Any] = {
-            name: checked_truth(getattr(self, name), name) for name in ("fill", "flat", "latest")
+            "fill": _checked_fill(self.fill),
+            **{name: checked_truth(getattr(self, name), name) for name in ("flat", "latest")},
         }
         if self.fill and self.latest:
             raise ValueError(
@@ -121,7 +127,7 @@ class Query:
         if self.measures is not None:
             checked["measures"] = _checked_measures(self.measures)
         if self.keys is not None:
-            checked["keys"] = checked_names(self.keys, "keys")
+            checked["keys"] = _checked_keys(self.keys)
         order_by = [self.order_by] if isinstance(self.order_by, str) else self.order_by
         checked["order_by"] = checked_names(order_by, "order_by", "columns to order by")
         if self.limit is not None:
@@ -152,6 +158,12 @@ class Query:
         return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
 
     @property
+    def lookups(self) -> dict[str, Lookup]:
+        """The keys of results that a table gives."""
+        keys = self.keys if isinstance(self.keys, Mapping) else {}
+        return {name: key for name, key in keys.items() if isinstance(key, Lookup)}
+
+    @property
     def order(self) -> list[tuple[str, str]]:
         """What results are ordered by, each ``ascending`` or ``descending``.
 
@@ -177,6 +189,7 @@ class Query:
             "per": self._described_per,
             "within": self._described_within,
             "measures": self._described_measures,
+            "keys": self._described_keys,
         }
         described = {}
         for f in fields(self):
@@ -206,6 +219,12 @@ class Query:
         if all(name == text for name, text in measures.items()):
             return list(measures)
         return {name: m if isinstance(m, str) else m.describe() for name, m in measures.items()}
+
+    @staticmethod
+    def _described_keys(keys: Any) -> Any:
+        if not isinstance(keys, Mapping):
+            return keys
+        return {name: key.describe() if isinstance(key, Lookup) else key for name, key in keys.items()}
 
     def to_json(self) -> str:
         """Write it as JSON; `from_json` reads it back."""
@@ -238,6 +257,8 @@ class Query:
         members["per"] = [_read_per(each) for each in per] if isinstance(per, list) else _read_per(per)
         if isinstance(members.get("measures"), Mapping):
             members["measures"] = {name: _read_measure(name, each) for name, each in members["measures"].items()}
+        if isinstance(members.get("keys"), Mapping):
+            members["keys"] = {name: described_lookup(key) for name, key in members["keys"].items()}
         defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
         return cls(**{name: defaults[name] if value is None else value for name, value in members.items()})
 
@@ -288,6 +309,23 @@ def asking(make: Callable[P, Query]) -> Callable[[Callable[[Any, Query], T]], Ca
         return ask
 
     return of
+
+
+def _checked_keys(keys: Any) -> Any:
+    """Check keys: names, or, if some are looked up, a dict."""
+    if isinstance(keys, Mapping):
+        keys = checked_lookups(keys)
+        if any(isinstance(key, Lookup) for key in keys.values()):
+            return keys
+    return checked_names(keys, "keys")
+
+
+def _checked_fill(fill: object) -> str | bool:
+    if not isinstance(fill, str):
+        return "null" if checked_truth(fill, "fill") else False
+    if fill not in FILLS:
+        raise ValueError(f"fill must be True or False, or one of {', '.join(FILLS)}; got {shown(fill)}")
+    return fill
 
 
 def _check_condition(what: str, example: str, condition: object) -> None:

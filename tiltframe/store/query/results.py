@@ -13,7 +13,7 @@ import pyarrow as pa
 from aggr import sql
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
-from aggr.groups.groups import Groups, group_by
+from aggr.groups.groups import group_by
 from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of, made_here
 from aggr.tables.by_key import finish_by, key_column, merge_by
@@ -25,26 +25,27 @@ from tiltframe.names import PARTIAL
 from tiltframe.store.query.other_zone import check_parts
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.time_range import closed
 from tiltframe.store.ranges import Range
 from windows import MIN_INSTANT
 from windows.timezone import Instants
 
-_MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
+MOST_ROWS = 10_000_000  # a result of more is a mistake, and would not fit into memory
 
 
 def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     """Merge states of a level into the windows and keys of a plan: window_start, window_end, keys, states."""
     if plan.where is not None:
         rows = rows.filter(pa.array(sql.rows_where(plan.where, rows, plan.timezone)))
+    looked_up = {name: each.keys_of(rows, name, plan.now) for name, each in plan.lookups.items()}
+    rows = pa.table({name: rows.column(name) for name in rows.column_names} | looked_up)
     if plan.whole:
         starts, ends = (np.full(rows.num_rows, at) for at in span)
-        return _merged(rows, starts, ends, plan)
+        return merge_windows(rows, starts, ends, plan)
     check_parts(instants_of(rows), plan.frame.levels[plan.level()], plan.window)
     if plan.window.max_overlap > 1:
         panes = plan.window.pane.assign(instants_of(rows))
-        rows = _merged(rows, panes.starts, panes.ends, plan)
-        if rows.num_rows * plan.window.max_overlap > _MOST_ROWS:
+        rows = merge_windows(rows, panes.starts, panes.ends, plan)
+        if rows.num_rows * plan.window.max_overlap > MOST_ROWS:
             raise ValueError(
                 f"{plan.per} would put {rows.num_rows:,} states into {plan.window.max_overlap:,} windows each; "
                 "ask for a shorter range, fewer keys or longer hops"
@@ -52,7 +53,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
     windows = plan.window.assign(instants_of(rows))
     rows = taken(rows, windows.rows)
     states = made_here(rows) if plan.window.max_overlap > 1 else rows  # merged above
-    merged = _merged(states, windows.starts, windows.ends, plan)
+    merged = merge_windows(states, windows.starts, windows.ends, plan)
     begun = instants_of(merged)
     return merged.filter(pa.array((begun >= plan.within[0]) & (begun < plan.within[1])))
 
@@ -60,7 +61,7 @@ def regroup(rows: pa.Table, plan: QueryPlan, span: Range) -> pa.Table:
 def united(parts: Sequence[pa.Table], plan: QueryPlan) -> pa.Table:
     """Merge the states of the whole range, as `regroup` gives them of parts of it."""
     states = pa.concat_tables(parts)
-    return _merged(made_here(states), instants_of(states), instants_of(states, END), plan)
+    return merge_windows(made_here(states), instants_of(states), instants_of(states, END), plan)
 
 
 def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
@@ -69,39 +70,6 @@ def latest_of_keys(states: pa.Table, plan: QueryPlan) -> pa.Table:
     starts, last = instants_of(states), np.full(groups.n, MIN_INSTANT)
     np.maximum.at(last, groups.ids, starts)
     return states.filter(pa.array(starts == last[groups.ids]))
-
-
-def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
-    """Add the windows without events of every key that has any, up to now; their states are of nothing.
-
-    Raises ``ValueError`` for more rows than anyone can want.
-    """
-    if plan.whole:
-        return states
-    starts = instants_of(states)
-    ends = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
-    low, high = closed(plan.within, ends)
-    high = min(high, now + 1)
-    wanted = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
-    keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
-    each = 1 if keys is None else keys.num_rows
-    if len(wanted) * each > _MOST_ROWS:
-        raise ValueError(
-            f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
-        )
-    grid = {
-        name: pa.array(np.repeat(at, each)).cast(INSTANT)
-        for name, at in ((START, wanted), (END, plan.window.ends(wanted)))
-    }
-    for name in plan.keys:
-        assert keys is not None
-        grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
-    functions = {column.name: column.measure.function for column in plan.frame.states}
-    for name in plan.states:  # of nothing, where null would be of what is not known
-        nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
-        grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
-    both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
-    return _merged(made_here(both), instants_of(both), instants_of(both, END), plan)
 
 
 def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.Table:
@@ -123,17 +91,6 @@ def finish(states: pa.Table, plan: QueryPlan, known_from: int, now: int) -> pa.T
     results = results.add_column(0, LEVEL, pa.repeat(pa.scalar(plan.per), states.num_rows))
     partial = (instants_of(states, END) > now) | (instants_of(states) < known_from)
     return results.append_column(PARTIAL, pa.array(partial))
-
-
-def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
-    """Read results of the windows that are asked for, with the points of all others that were read."""
-    begun = instants_of(states)
-    asked = (begun >= plan.within[0]) & (begun < plan.within[1])
-    inside, outside = (states.filter(pa.array(rows)) for rows in (asked, ~asked))
-    if query.fill:
-        inside = fill_gaps(inside, plan, now)
-    results = finish(pa.concat_tables([inside, outside]), plan, known_from, now).slice(0, inside.num_rows)
-    return latest_of_keys(results, plan) if query.latest else results
 
 
 def present(slices: Iterator[pa.Table], query: Query, timezone: str) -> Iterator[pa.Table]:
@@ -184,7 +141,7 @@ def _limited(slices: Iterable[pa.Table], limit: int) -> Iterator[pa.Table]:
             return
 
 
-def _merged(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
+def merge_windows(states: pa.Table | CheckedStates, starts: Instants, ends: Instants, plan: QueryPlan) -> pa.Table:
     """Merge states into windows; those that a store has just been read for are checked, those merged here are not."""
     columns = {name: key_column(arrow_of(states).column(name)) for name in plan.keys}
     keys = {START: pa.array(starts).cast(INSTANT)} | columns

@@ -159,13 +159,14 @@ class DeltaBackend:
     def check_values(self, states: pa.Table) -> None:
         """Do nothing: whatever Arrow holds in the types of a store, Delta Lake keeps."""
 
-    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Look at the table as it is now."""
-        names = tuple(recorded)
+        names = None if recorded is None else tuple(recorded)
         try:
             with self._updated() as now:
                 records = self._recorded(now, names)
-                texts = {name: records[name][1] for name in names if name in records}
+                asked = records if names is None else names
+                texts = {name: records[name][1] for name in asked if name in records}
                 return Snapshot(now.version, now.manifest, now.parts, texts)
         except MissingStore:
             self._check_nothing_there()
@@ -264,10 +265,10 @@ class DeltaBackend:
         now.read[name] = records
         return [RecordFile(name, min(records), max(records), len(records), size)], outdated
 
-    def _recorded(self, now: _Opened, names: Iterable[str]) -> Records:
-        """Read the files that may have names; a name that is in none is not in it, others may be."""
-        wanted = tuple(names)
-        return latest(self._load(now, file) for file in now.records if file.may_have(wanted))
+    def _recorded(self, now: _Opened, names: Iterable[str] | None) -> Records:
+        """Read the files that may have names, None for all; a name that is in none is not in it, others may be."""
+        wanted = None if names is None else tuple(names)
+        return latest(self._load(now, file) for file in now.records if wanted is None or file.may_have(wanted))
 
     def _load(self, now: _Opened, file: RecordFile) -> Records:
         if file.name not in now.read:

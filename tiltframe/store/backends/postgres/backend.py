@@ -94,7 +94,7 @@ class PostgresBackend:
         """Raise `StoreError` for values that PostgreSQL cannot hold."""
         check_values(states)
 
-    def snapshot(self, recorded: Iterable[str] = ()) -> Snapshot | None:
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
         """Read parts and records in one transaction, which sees one moment."""
         with session(self.uri, snapshot=True) as db:
             store = find(db, self.name)
@@ -245,16 +245,15 @@ class PostgresBackend:
         return f"PostgresBackend({shown(self.uri)}, {self.name!r})"
 
 
-def _recorded(db: Session, layout: Layout, names: Iterable[str]) -> dict[str, str]:
-    """Read the texts of those names that are recorded."""
-    wanted = list(names)
-    if not wanted:
+def _recorded(db: Session, layout: Layout, names: Iterable[str] | None) -> dict[str, str]:
+    """Read the texts of those names that are recorded; None for all."""
+    every, wanted = f"SELECT name, text FROM {layout.recorded}", names if names is None else list(names)
+    if wanted == []:
         return {}
-    rows = db.rows(
-        f"SELECT name, text FROM {layout.recorded} WHERE digest IN "
-        "(SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n)",
-        json.dumps(wanted),
+    chosen = (
+        f"{every} WHERE digest IN (SELECT sha256(convert_to(n, 'UTF8')) FROM json_array_elements_text($1::json) AS n)"
     )
+    rows = db.rows(every) if wanted is None else db.rows(chosen, json.dumps(wanted))
     return {row["name"]: row["text"] for row in rows}
 
 

@@ -1,0 +1,99 @@
+"""Fills: values that a query gives to windows without events, against pandas, key by key."""
+
+from __future__ import annotations
+
+import os
+import random
+from decimal import Decimal
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import aggr
+from tiltframe import FrameStore, Query, TiltFrame
+
+FRAME = TiltFrame(
+    ["1m", "1h"],
+    "ts",
+    {"n": aggr.count(), "s": aggr.sum("x"), "mean": aggr.avg("x"), "p": aggr.dds("x", [0.5]), "word": aggr.last("w")},
+    ["host"],
+)
+TRIALS = int(os.environ.get("TRIALS", "3"))
+MINUTE, RANGE = 60_000, (0, 30 * 60_000)
+
+
+def expected(values: pd.Series, fill: str) -> pd.Series:
+    """Fill the windows of a key as pandas does; the series is by the minute, missing where there are no events."""
+    if fill == "zero":
+        return values.fillna(0)
+    return values.ffill() if fill == "previous" else values.interpolate("index", limit_area="inside")
+
+
+@pytest.mark.parametrize("fill", ["zero", "previous", "linear"])
+def test_fills_are_those_of_pandas(tmp_path, fill):
+    draws = random.Random(fill)
+    for trial in range(TRIALS):
+        rows = [
+            {"ts": draws.randrange(30) * MINUTE, "host": draws.choice(["a", "b", None]), "x": draws.randrange(-99, 99)}
+            for _ in range(40)
+        ]
+        store = FrameStore(str(tmp_path / f"{trial}"), FRAME)
+        store.append_rows(pa.Table.from_pylist([row | {"w": "x"} for row in rows]), "w", 1)
+        asked = {"n": "n", "s": "s", "mean": "mean", "twice": "2 * s", "p": FRAME.measures["p"]}
+        got = store.query("1m", RANGE, measures=asked, fill=fill, flat=True).to_pandas()
+        frame = pd.DataFrame(rows)
+        hosts = frame.host.unique()
+        assert len(got) == 30 * len(hosts)
+        for host in hosts:
+            mine = got[got.host.isna() if host is None else got.host == host].reset_index(drop=True)
+            events = frame[frame.host.isna() if host is None else frame.host == host]
+            by = events.groupby(events.ts // MINUTE).x.agg(["count", "sum", "mean"]).reindex(range(30))
+            assert mine.filled.tolist() == by["sum"].isna().tolist()
+            wanted = {"n": by["count"], "s": by["sum"], "mean": by["mean"], "twice": 2 * by["sum"], "p_sum": by["sum"]}
+            for name, values in wanted.items():
+                want = expected(values, fill)
+                if name in ("n", "s", "twice") and fill == "linear":
+                    want = want.round()
+                pd.testing.assert_series_equal(mine[name].astype(float), want, check_names=False, check_index=False)
+
+
+def test_what_is_no_number_is_null_or_that_before(tmp_path):
+    store = FrameStore(str(tmp_path), FRAME)
+    store.append_rows(pa.table({"ts": [0, 2 * MINUTE], "host": ["a", "a"], "x": [1, 2], "w": ["p", "q"]}), "w", 1)
+    words = {fill: store.query("1m", (0, 4 * MINUTE), fill=fill)["word"].to_pylist() for fill in ("linear", "previous")}
+    assert words == {"linear": ["p", None, "q", None], "previous": ["p", "p", "q", "q"]}
+    assert store.query("1m", (0, 4 * MINUTE), fill="linear")["p"].to_pylist()[3] is None
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.int8(), pa.decimal128(38, 2), pa.float32()])
+def test_values_of_every_type_are_filled_in_their_type(tmp_path, kind):
+    most = {"int64": 2**63 - 1, "uint64": 2**64 - 1, "int8": 127}.get(str(kind), 3)
+    frame = TiltFrame(["1m"], "ts", {"last": aggr.last("x")})
+    store = FrameStore(str(tmp_path), frame)
+    store.append_rows(pa.table({"ts": [0, 2 * MINUTE], "x": pa.array([Decimal(most)] * 2).cast(kind)}), "w", 1)
+    got = store.query("1m", fill="linear")["last"]
+    assert got.type == store.query_schema(Query("1m", fill="linear")).field("last").type
+    assert float(got[1].as_py()) == pytest.approx(float(most), rel=1e-15)
+    assert store.query("1m", fill="zero", within=(0, 4 * MINUTE))["last"].to_pylist()[1] == 0
+
+
+def test_the_mark_is_a_name_of_its_own(tmp_path):
+    store = FrameStore(str(tmp_path), TiltFrame(["1m"], "ts", {"filled": aggr.count()}))
+    store.append_rows(pa.table({"ts": [0, 120_000]}), "w", 1)
+    assert store.query("1m")["filled"].to_pylist() == [1, 1]
+    with pytest.raises(ValueError, match="the name 'filled' is taken twice"):
+        store.query("1m", fill="zero")
+    assert Query("1m", fill=True) == Query("1m", fill="null")
+    with pytest.raises(ValueError, match="True or False, or one of null, zero, previous, linear; got 'next'"):
+        Query("1m", fill="next")
+
+
+def test_what_is_read_up_to_edges_is_known_in_windows_without_points(tmp_path):
+    frame = TiltFrame(["1m"], "ts", {"seconds": aggr.duration_in("on", True), "n": aggr.count()})
+    store = FrameStore(str(tmp_path), frame)
+    times = pa.array([0, 50, 80, 200], pa.timestamp("s", "UTC"))
+    store.append_rows(pa.table({"ts": times, "on": [True, False, True, False]}), "w", 1)
+    got = store.query("1m", edges="5m", fill="previous")
+    assert got["filled"].to_pylist() == [False, False, True, False]
+    assert (got["seconds"].to_pylist(), got["n"].to_pylist()) == ([50.0, 40.0, 60.0, 20.0], [2, 1, 1, 1])

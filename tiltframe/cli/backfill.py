@@ -1,0 +1,70 @@
+"""tiltframe backfill: the past into a store, range by range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tiltframe.cli.ingested_files import look_up, to_record
+from tiltframe.cli.interrupts import STEPS, from_now
+from tiltframe.cli.options import with_frame, with_store
+from tiltframe.cli.progress import progress_bar
+from tiltframe.files.inputs import open_source
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.frame import TiltFrame
+from tiltframe.store import FrameStore
+from tiltframe.store.backfill import follow, plan_backfill, ranges_left
+from tiltframe.store.ranges import align_outward, as_text
+
+
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tiltframe backfill archive/ --time ts --key host --measure 'n=count()' "
+    "--levels 1m,1h --store web --chunk 1d --newest-first\n  "
+    "tiltframe backfill archive/ --time ts --measure 'n=count()' --levels 1h --store web --within 2024 --plan"
+)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
+@with_frame
+@with_store(required=True)
+@click.option("--chunk", default="1d", show_default=True, metavar="SIZE", help="A commit has rows of so long a time.")
+@click.option("--newest-first", is_flag=True, help="Begin with the last range.")
+@click.option("--within", metavar="START,END", help="Only rows of these times.")
+@click.option("--plan", "only_plan", is_flag=True, help="Say what is left, and read no more than times.")
+def backfill(
+    inputs: tuple[Path, ...],
+    frame: TiltFrame,
+    reading: ReadOptions,
+    uri: str,
+    name: str | None,
+    durable: bool,
+    chunk: str,
+    newest_first: bool,
+    within: str | None,
+    only_plan: bool,
+) -> None:
+    """Roll up files of the past into a store, a range of time after the other, beside those who write what comes.
+
+    Each range is one commit. A backfill that was interrupted goes on when it is called again.
+    """
+    store = FrameStore(uri, frame, name=name, durable=durable)
+    plan = plan_backfill(store.frame, inputs, chunk, within, None, newest_first, reading)
+    left = ranges_left(store, plan)
+    if only_plan:
+        for low, high in left:
+            click.echo(f"{as_text(low)},{as_text(high)}")
+        return
+    filed = look_up(open_source(inputs, frame.time).files, store)
+    if len(left) == len(plan.ranges) and (held := [one.file for one in filed if one.held]):
+        raise ValueError(f"the store {store.display_uri} has the rows of {held[0]} already, and they would count twice")
+    finest, times = store.frame.levels[0], {path: span for path, (_, span) in plan.record["files"].items() if span}
+    ranges = {
+        one.file: align_outward((span[0], span[1] + 1), finest)
+        for one in filed
+        if (span := times.get(str(one.file.resolve())))
+    }
+    recorded, _ = to_record(filed, [one for one in filed if not one.held], ranges)
+    from_now(STEPS)
+    with progress_bar("ranges", 0) as progress:
+        done = follow(store, plan, recorded, progress)
+    click.echo(f"{store.display_uri}: {done:,} of {len(plan.ranges):,} ranges added now, none is left", err=True)

@@ -1,0 +1,218 @@
+"""Backfills: the past, range by range of time, each a commit of its own, beside those who write what comes.
+
+source ──▶ ranges of a chunk, oldest or newest first ──▶ commit 0, 1, 2, …
+
+A range's number is its place in the plan, which the first commit records. So a backfill that was killed goes on behind
+the last number of its writer, and one of another plan under the same name is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import checked_type, shown
+from aggr.tables.keys import columns_keys_may_read
+from tiltframe.event_time import event_times
+from tiltframe.files.inputs import Source, open_source
+from tiltframe.files.read_options import ReadOptions
+from tiltframe.frame import TiltFrame
+from tiltframe.level_chain import row_batches
+from tiltframe.spilled_states import Slices, spilled
+from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.ranges import EVER, Range, as_text
+from tiltframe.store.rewrite import Progress
+from windows import window
+
+Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
+Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
+
+
+class Appendable(Protocol):
+    """What a backfill needs of a `tiltframe.FrameStore`."""
+
+    frame: TiltFrame
+
+    def recorded(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return what is recorded."""
+
+    def last_commit(self, writer: str) -> int | None:
+        """Return the last number of a writer."""
+
+    def append_spilled(
+        self, slices: Slices, writer: str, commit: int, recorded: Mapping[str, Any] | None = None
+    ) -> int | None:
+        """Add states."""
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """A plan: what is committed under which number; `tiltframe.FrameStore.backfill` follows it.
+
+    Parameters
+    ----------
+    writer : str
+    ranges : list of (start, end)
+        Microseconds UTC, in the order of their numbers.
+    record : dict
+        What the plan is told by.
+    batches : function of a range
+        Reads its rows: at least one batch; None where there are none.
+    """
+
+    writer: str
+    ranges: Sequence[Range]
+    record: Mapping[str, Any]
+    batches: Batches
+
+    @property
+    def recorded_as(self) -> str:
+        """The name that the plan is recorded by."""
+        return f"backfill {self.writer}"
+
+    def check_same(self, recorded: Any) -> None:
+        """Raise ``ValueError`` unless what is recorded, if anything, is this plan."""
+        if recorded is None or recorded == self.record:
+            return
+        other = [name for name in self.record if recorded[name] != self.record[name]]
+        raise ValueError(
+            f"the backfill {shown(self.writer)} was begun with other {' and '.join(other)}, and its ranges are others; "
+            "call it as before, or give another writer for what the store does not have"
+        )
+
+
+def ranges_left(store: Appendable, plan: Backfill) -> list[Range]:
+    """List the ranges of a plan that are not in a store, in their order; raises as `follow`."""
+    plan.check_same(store.recorded([plan.recorded_as]).get(plan.recorded_as))
+    last = store.last_commit(plan.writer)
+    return list(plan.ranges[0 if last is None else last + 1 :])
+
+
+def follow(store: Appendable, plan: Backfill, recorded: Mapping[str, Any], progress: Progress) -> int:
+    """Add the ranges of a plan that are left.
+
+    Parameters
+    ----------
+    store : FrameStore
+    plan : Backfill
+    recorded : name -> plain data
+        What is recorded with the first range, beside the plan.
+    progress : called with how many ranges are done, and of how many
+
+    Returns
+    -------
+    int
+        How many were added now.
+
+    Raises
+    ------
+    ValueError, StoreError
+        As `tiltframe.FrameStore.backfill`.
+    """
+    left, added = ranges_left(store, plan), 0
+    with_first = {plan.recorded_as: dict(plan.record), **recorded}
+    for number, span in enumerate(left, len(plan.ranges) - len(left)):
+        batches = plan.batches(span)
+        if batches is not None:
+            with spilled(batches, store.frame) as slices:
+                is_first = not store.recorded([plan.recorded_as])
+                new = store.append_spilled(slices, plan.writer, number, with_first if is_first else None)
+            added += new is not None
+        progress(number + 1, len(plan.ranges))
+    return added
+
+
+def plan_backfill(
+    frame: TiltFrame,
+    data: Any,
+    chunk: str,
+    within: Any = None,
+    writer: str | None = None,
+    newest_first: bool = False,
+    reading: ReadOptions | None = None,
+) -> Backfill:
+    """Plan a backfill as `tiltframe.FrameStore.backfill` takes it; of files, the times are read."""
+    options = checked_type(ReadOptions() if reading is None else reading, ReadOptions, "reading")
+    span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
+    asked = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
+    if callable(data):
+        if writer is None or set(EVER) & set(span):
+            raise ValueError("what a function gives needs a writer, and a range with both ends: within=(start, end)")
+        return Backfill(writer, _ranges(frame, span, chunk, newest_first), asked, _of_function(data, frame, options))
+    paths = [path.resolve() for path in _paths(data)]
+    keys = columns_keys_may_read(frame.keyed_by)
+    source = open_source(paths, frame.time, keys, options, frame.timezone)
+    source.check(frame.check)
+    times = {file: _times(source, file) for file in source.files}
+    held = [each for each in times.values() if each is not None]
+    low, high = (min(first for first, _ in held), max(last for _, last in held) + 1) if held else (0, 0)
+    ranges = _ranges(frame, (max(span[0], low), min(span[1], high)), chunk, newest_first)
+    files = {str(file.resolve()): [file.stat().st_size, each and list(each)] for file, each in times.items()}
+    name = " ".join(map(str, paths)) if writer is None else writer
+    return Backfill(name, ranges, {**asked, "files": files}, _of_files(source, times, frame))
+
+
+def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> list[Range]:
+    """Cut a range at the windows of a chunk."""
+    size = window(chunk, frame.timezone)
+    low, high = span
+    if low >= high:
+        return []
+    starts = size.starts_between(int(size.starts(np.array([low]))[0]), high)
+    ranges = [(max(low, a), min(high, b)) for a, b in zip(starts.tolist(), size.ends(starts).tolist(), strict=True)]
+    return ranges[::-1] if newest_first else ranges
+
+
+def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Batches:
+    def batches(span: Range) -> Iterator[pa.RecordBatch]:
+        begin = dt.datetime.fromtimestamp(0, dt.UTC)
+        data = rows(*(begin + dt.timedelta(microseconds=at) for at in span))
+        for batch in row_batches(data, frame, reading):
+            if not _inside(batch, frame, span).all():
+                raise ValueError(
+                    f"the rows of {as_text(span[0])} to {as_text(span[1])} have times outside, which would count in "
+                    "another range too; give those in the range alone"
+                )
+            yield batch
+
+    return batches
+
+
+def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFrame) -> Batches:
+    columns = list(frame.columns_in(source.schema.names))
+
+    def batches(span: Range) -> Iterator[pa.RecordBatch] | None:
+        files = [file for file, own in times.items() if own is not None and own[0] < span[1] and own[1] >= span[0]]
+        if not files:
+            return None
+        rows = replace(source, files=tuple(files)).batches(columns)
+        return (batch.filter(pa.array(_inside(batch, frame, span))) for batch in rows)
+
+    return batches
+
+
+def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.bool_]:
+    times = event_times(batch.column(frame.time), frame.time)
+    return (times >= span[0]) & (times < span[1])
+
+
+def _times(source: Source, file: Path) -> Range | None:
+    """Read the first and the last time of a file; None if it has no rows."""
+    batches = replace(source, files=(file,)).batches([source.time])
+    each = [event_times(batch.column(source.time), source.time) for batch in batches if batch.num_rows]
+    return (int(min(map(np.min, each))), int(max(map(np.max, each)))) if each else None
+
+
+def _paths(data: Any) -> list[Path]:
+    given = list(data) if isinstance(data, list | tuple) else [data]
+    try:
+        return [Path(path) for path in given]
+    except TypeError:
+        raise ValueError(f"a backfill is of files, or of a function of start and end; got {shown(data)}") from None

@@ -1,0 +1,155 @@
+"""Changes: the windows of a store that are not what they were, for caches, alerts and copies elsewhere.
+
+parts then, parts now ──▶ those that are gone, those that came ──▶ merge each side ──▶ windows whose states differ
+
+A store is a set of parts that never change. So what is read is what came and went; a compaction, which changes parts
+and no state, is no change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from aggr.arguments import shown
+from aggr.arrow.row_hash import row_hashes
+from aggr.tables.by_key import key_column, merge_by
+from tiltframe.frame import INSTANT
+from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.names import END, LEVEL, START
+from tiltframe.store.backends.protocol import Backend, Part, Snapshot
+from tiltframe.store.errors import Conflict
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import PartRanges, by_windows, pieces_of
+from tiltframe.store.ranges import EVER
+from tiltframe.store.recorded import snapshot_of
+from tiltframe.store.retry import retry_on_conflict
+from windows import TimeWindow
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a store held at a moment: what `tiltframe.FrameStore.changes` goes on from.
+
+    Parameters
+    ----------
+    version : int
+        Of the store.
+    parts : tuple of Part
+    """
+
+    version: int
+    parts: tuple[Part, ...]
+
+    def to_json(self) -> str:
+        """Write it as JSON; `from_json` reads it back."""
+        return json.dumps({"version": self.version, "parts": [asdict(part) for part in self.parts]})
+
+    @classmethod
+    def from_json(cls, text: str) -> Seen:
+        """Read it back.
+
+        Parameters
+        ----------
+        text : str
+            As `to_json` wrote it.
+
+        Returns
+        -------
+        Seen
+
+        Raises
+        ------
+        ValueError
+            For anything else.
+        """
+        try:
+            described = json.loads(text)
+            return cls(described["version"], tuple(Part(**part) for part in described["parts"]))
+        except (ValueError, TypeError, KeyError):
+            raise ValueError(
+                f"cannot read {shown(text)} as what was seen of a store, as Seen.to_json writes it"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Windows that changed, and what was seen when they were looked for.
+
+    Parameters
+    ----------
+    seen : Seen
+        For the next call.
+    windows : table
+        level, window_start, window_end and keys of those that changed, came or are gone, each once.
+    """
+
+    seen: Seen
+    windows: pa.Table
+
+
+def changes(backend: Backend, manifest: Manifest, since: Seen | None) -> Changes:
+    """Find the windows that have changed since something was seen; all that there are, if nothing was."""
+
+    def attempt() -> Changes:
+        snapshot = snapshot_of(backend)
+        tables = [_nothing(manifest)]
+        for level in manifest.frame.levels if since is None or since.version != snapshot.version else ():
+            tables += _changed(backend, manifest, level, since, snapshot)
+        return Changes(Seen(snapshot.version, snapshot.parts), pa.concat_tables(tables))
+
+    return retry_on_conflict(attempt)
+
+
+def _changed(
+    backend: Backend, manifest: Manifest, level: TimeWindow, since: Seen | None, snapshot: Snapshot
+) -> list[pa.Table]:
+    """Compare what came to a level with what is gone, some windows at a time."""
+    before = {part.name for part in since.parts} if since else set()
+    now = {part.name for part in snapshot.parts}
+    gone = [part for part in (since.parts if since else ()) if part.level == level.name and part.name not in now]
+    came = [part for part in snapshot.of(level.name) if part.name not in before]
+    tables = []
+    for some in by_windows(pieces_of([*gone, *came], [EVER]), level):
+        old = [(part, span) for part, span in some if part.name not in now]
+        new = [(part, span) for part, span in some if part.name in now]
+        compared = manifest.schema.names[1:] if old and new else list(manifest.frame.keys)
+        after = _merged(backend, manifest, level, new, compared)
+        try:
+            rows = _different(_merged(backend, manifest, level, old, compared), after)
+        except Conflict:  # a vacuum has removed the old ones: whatever came may have changed
+            if {part.name for part, _ in new} - {part.name for part in snapshot_of(backend).parts}:
+                raise
+            rows = after
+        keys = {name: key_column(rows.column(name)) for name in (START, END, *manifest.frame.keys)}
+        windows = merge_by(rows, keys, {})
+        tables.append(windows.add_column(0, LEVEL, pa.repeat(pa.scalar(level.name), windows.num_rows)))
+    return tables
+
+
+def _merged(
+    backend: Backend, manifest: Manifest, level: TimeWindow, pieces: PartRanges, columns: Sequence[str]
+) -> pa.Table:
+    """Read pieces: the merged states of their windows, or their windows and keys alone."""
+    rows = backend.read(pieces, columns)
+    if len(columns) > len(manifest.frame.keys):
+        return merge_level(rows, manifest.frame, level, unknown=True)
+    return rows.add_column(1, END, pa.array(level.ends(instants_of(rows))).cast(INSTANT))
+
+
+def _different(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Choose the rows that only one side has."""
+    mine, theirs = (row_hashes(table.columns)[0] for table in (before, after))
+    sides = ((before, ~np.isin(mine, theirs)), (after, ~np.isin(theirs, mine)))
+    return pa.concat_tables([table.filter(pa.array(alone)) for table, alone in sides])
+
+
+def _nothing(manifest: Manifest) -> pa.Table:
+    """Return the table of no windows."""
+    fields = [manifest.schema.field(name) for name in manifest.frame.keys]
+    at = manifest.schema.field(START).type
+    return pa.schema([(LEVEL, pa.string()), (START, at), (END, at), *fields]).empty_table()

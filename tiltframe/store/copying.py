@@ -1,0 +1,154 @@
+"""Copying: a store into another place, whatever keeps either; again, and what has changed since is brought there.
+
+source ── parts of a bucket at a time ──▶ written to the target, unreadable; the target records which it has
+                            at the end ──▶ one commit: adds them, removes those whose sources are gone, records all
+
+So whoever opens the target sees nothing or a whole store as of one moment, and a copy that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from tiltframe.store import merging
+from tiltframe.store.backends.buckets import bucket_of
+from tiltframe.store.backends.open import absolute_uri
+from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
+from tiltframe.store.errors import MissingStore, StoreError
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.merging import pieces_of
+from tiltframe.store.ranges import EVER
+from tiltframe.store.retry import retry_on_conflict
+from windows import TimeWindow
+
+COPY = f"{OWN}copy"  # recorded by the target: of which store it is, and which parts it has for which
+
+_SECONDS = 1.0  # of writing, after which it is recorded how far a copy has come
+
+
+@dataclass(frozen=True)
+class _Copied:
+    """Parts of the target, for some of the source's; ``added`` once they are readable."""
+
+    sources: list[str]
+    parts: list[Part]
+    added: bool = False
+
+
+def copy(
+    source: Backend, target: Backend, name: str, progress: Callable[[int, int], None] = lambda done, of: None
+) -> int:
+    """Copy a store, or bring a copy up to date.
+
+    Parameters
+    ----------
+    source, target : Backend
+    name : str
+        Of the copy.
+    progress : called with how many states have been copied, and of how many
+
+    Returns
+    -------
+    int
+        How many states were written now.
+
+    Raises
+    ------
+    MissingStore
+        If there is no source.
+    StoreError
+        If the target is another store, or has been written to since it was copied.
+    """
+    written = 0
+
+    def attempt() -> int:
+        nonlocal written
+        now = source.snapshot(None)
+        if now is None:
+            raise MissingStore(f"there is no store {source.display_uri}")
+        manifest = Manifest.from_dict(now.manifest, source.display_uri)
+        origin = f"{absolute_uri(source.display_uri)} {manifest.name}"
+        manifest = replace(manifest, name=name)
+        mine = _described(target, manifest)
+        copied, wanted = _copied(mine, origin, target), {part.name for part in now.parts}
+        fresh = [each for each in copied if wanted.issuperset(each.sources)]
+        gone = [each for each in copied if not wanted.issuperset(each.sources)]
+        readable = [each for each in gone if each.added]  # until the end
+        target.discard([part for each in gone if not each.added for part in each.parts])
+        there = {name for each in fresh for name in each.sources}
+        missing, noted = [part for part in now.parts if part.name not in there], time.monotonic()
+        states = sum(part.rows for part in missing)
+        for level, parts in _groups(missing, manifest):
+            rows = source.read(pieces_of(parts, [EVER]), manifest.schema.names[1:])
+            fresh.append(_Copied([part.name for part in parts], target.write(level, rows)))
+            written += rows.num_rows
+            progress(written, states)
+            if time.monotonic() - noted > _SECONDS:
+                target.commit((), (), {COPY: _text(origin, [*readable, *fresh])}, mine)
+                mine, noted = _seen(target, [COPY]), time.monotonic()
+        mine = _seen(target, [COPY, *now.recorded])
+        names = {part.name for each in fresh for part in each.parts}
+        add = [part for each in fresh if not each.added for part in each.parts]
+        remove = [part for part in mine.parts if part.name not in names]
+        records = {COPY: _text(origin, [replace(each, added=True) for each in fresh])}
+        target.commit(add, remove, {**now.recorded, **records}, mine)
+        return written
+
+    return retry_on_conflict(attempt)
+
+
+def _described(target: Backend, manifest: Manifest) -> Snapshot:
+    """Make the target, or have it be described as the source is now."""
+    described = json.loads(json.dumps(manifest.to_dict()))
+    there = target.snapshot([COPY])
+    if there is None:
+        target.create(described, manifest.columns)
+    elif COPY in there.recorded and there.manifest != described:
+        target.commit((), (), {}, there, described, manifest.columns)
+    return _seen(target, [COPY])
+
+
+def _seen(target: Backend, recorded: Sequence[str]) -> Snapshot:
+    snapshot = target.snapshot(recorded)
+    assert snapshot is not None
+    return snapshot
+
+
+def _copied(mine: Snapshot, origin: str, target: Backend) -> list[_Copied]:
+    """Read what the target has of the source; raises `StoreError` where that is not all that it has."""
+    held = json.loads(mine.recorded.get(COPY, "{}"))
+    if held.get("origin", origin) != origin or (mine.parts and not held):
+        raise StoreError(f"the store {target.display_uri} is there, and is no copy of {origin}; give another place")
+    copied = [
+        _Copied(each["sources"], [Part(**part) for part in each["parts"]], each["added"])
+        for each in held.get("copied", ())
+    ]
+    if {part.name for each in copied if each.added for part in each.parts} != {part.name for part in mine.parts}:
+        raise StoreError(
+            f"the store {target.display_uri} has been written to, or compacted, since it was copied from {origin}; it "
+            "is a store of its own now: copy into another place"
+        )
+    return copied
+
+
+def _groups(parts: Sequence[Part], manifest: Manifest) -> Iterator[tuple[TimeWindow, list[Part]]]:
+    """Put parts of a level's bucket together, as many as are held at once."""
+    for level in manifest.frame.levels:
+        mine = sorted((part for part in parts if part.level == level.name), key=lambda part: part.first_start)
+        buckets = bucket_of(level).starts(np.array([part.first_start for part in mine], np.int64)).tolist()
+        group: list[Part] = []
+        for i, part in enumerate(mine):
+            group.append(part)
+            ends = i + 1 == len(mine) or buckets[i] != buckets[i + 1]
+            if ends or sum(each.rows for each in group) + mine[i + 1].rows > merging.ROWS_AT_ONCE:
+                yield level, group
+                group = []
+
+
+def _text(origin: str, copied: Sequence[_Copied]) -> str:
+    return json.dumps({"origin": origin, "copied": [asdict(each) for each in copied]})

@@ -1,0 +1,154 @@
+"""Filling: windows without events, and what is shown in them; states are never touched.
+
+states ──▶ + states of nothing for each window and key that has none ──▶ finish ──▶ null, zero, previous or linear
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, reduce
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import one_array
+from aggr.groups.groups import Groups, group_by
+from aggr.state_checks import made_here
+from aggr.tables.by_key import key_column, merge_by
+from tiltframe.frame import END, INSTANT, START
+from tiltframe.level_chain import instants_of
+from tiltframe.names import FILLED
+from tiltframe.store.query.plan import QueryPlan
+from tiltframe.store.query.query import Query
+from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, merge_windows
+from tiltframe.store.query.time_range import closed
+from windows.timezone import Instants
+
+Rows = NDArray[np.intp]
+Marks = NDArray[np.bool_]
+
+
+def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
+    """Add the windows without events of every key that has any, up to now; their states are of nothing.
+
+    Raises ``ValueError`` for more rows than anyone can want.
+    """
+    if plan.whole:
+        return states
+    starts = instants_of(states)
+    ends = (int(starts.min()), int(starts.max()) + 1) if len(starts) else (0, 0)
+    low, high = closed(plan.within, ends)
+    high = min(high, now + 1)
+    wanted = plan.window.starts_between(low, high) if low < high else np.array([], np.int64)
+    keys = merge_by(states, {name: key_column(states.column(name)) for name in plan.keys}, {}) if plan.keys else None
+    each = 1 if keys is None else keys.num_rows
+    if len(wanted) * each > MOST_ROWS:
+        raise ValueError(
+            f"filling would give {len(wanted) * each:,} rows; ask for a shorter range, fewer keys or coarser windows"
+        )
+    grid = {
+        name: pa.array(np.repeat(at, each)).cast(INSTANT)
+        for name, at in ((START, wanted), (END, plan.window.ends(wanted)))
+    }
+    for name in plan.keys:
+        assert keys is not None
+        grid[name] = keys.column(name).take(pa.array(np.tile(np.arange(each), len(wanted))))
+    functions = {column.name: column.measure.function for column in plan.frame.states}
+    for name in plan.states:  # of nothing, where null would be of what is not known
+        nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
+        grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
+    both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
+    return merge_windows(made_here(both), instants_of(both), instants_of(both, END), plan)
+
+
+def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:
+    """Mark the windows that have no events, and give them values, each key by itself.
+
+    Parameters
+    ----------
+    results : table
+        Of all windows.
+    with_events : table
+        With the starts and keys of the windows that have events.
+    fill : str
+        As `Query` has it.
+    """
+    both = pa.concat_tables([table.select([START, *plan.keys]) for table in (with_events, results)])
+    windows, _ = group_by([key_column(both.column(name)) for name in (START, *plan.keys)], both.num_rows)
+    ids = windows.ids[with_events.num_rows :]
+    filled = np.bincount(windows.ids[: with_events.num_rows], minlength=windows.n)[ids] == 0
+    keys, _ = group_by([key_column(results.column(name)) for name in plan.keys], results.num_rows)
+    near = {"starts": instants_of(results), "keys": keys.ids, "filled": filled}
+    value: dict[object, Callable[[pa.Array], pa.Array]] = {
+        "zero": partial(_each_number, fill=_zero, filled=filled),
+        "previous": partial(_previous, **near),
+        "linear": partial(_each_number, fill=partial(_linear, **near), filled=filled),
+    }
+    known = plan.read_to_edges if plan.edges is not None else ()  # in windows without points as well
+    for name in [name for name in plan.results if name not in known] if fill in value else ():
+        values = value[fill](one_array(results.column(name)))
+        results = results.set_column(results.column_names.index(name), name, values)
+    return results.append_column(FILLED, pa.array(filled))
+
+
+def finish_to_edges(states: pa.Table, plan: QueryPlan, query: Query, known_from: int, now: int) -> pa.Table:
+    """Read results of the windows that are asked for, with the points of all others that were read."""
+    begun = instants_of(states)
+    asked = (begun >= plan.within[0]) & (begun < plan.within[1])
+    inside, outside = (states.filter(pa.array(rows)) for rows in (asked, ~asked))
+    windows = fill_gaps(inside, plan, now) if query.fill else inside
+    results = finish(pa.concat_tables([windows, outside]), plan, known_from, now).slice(0, windows.num_rows)
+    if query.fill:
+        results = fill_values(results, inside, plan, query.fill)
+    return latest_of_keys(results, plan) if query.latest else results
+
+
+def _each_number(values: pa.Array, fill: Callable[..., pa.Array], filled: Marks) -> pa.Array:
+    """Fill numbers, in records as well; what is no number stays."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        children = [_each_number(child, fill, filled) for child in values.flatten()]
+        nothing = reduce(pc.and_, [child.is_null() for child in children], values.is_null())
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=nothing)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return pc.if_else(pa.array(filled), fill(values), values)
+    return values
+
+
+def _zero(values: pa.Array) -> pa.Array:
+    return values.fill_null(pa.scalar(0).cast(values.type))
+
+
+def _previous(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> pa.Array:
+    before, _ = _neighbours(values, starts, keys, filled)
+    return pc.if_else(pa.array(filled), values.take(pa.array(before, mask=before < 0)), values)
+
+
+def _linear(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> pa.Array:
+    before, after = _neighbours(values, starts, keys, filled)
+    between = np.flatnonzero(filled & (before >= 0) & (after >= 0))
+    low, high = before[between], after[between]
+    share = (starts[between] - starts[low]) / (starts[high] - starts[low])
+    numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    line = numbers[low] + (numbers[high] - numbers[low]) * share
+    if pa.types.is_integer(values.type):
+        bits = values.type.bit_width - pa.types.is_signed_integer(values.type)
+        line = np.minimum(np.rint(line), np.nextafter(2.0**bits, 0))
+    place = np.full(len(values), -1)
+    place[between] = np.arange(len(between))
+    return pa.array(line).cast(values.type).take(pa.array(place, mask=place < 0))
+
+
+def _neighbours(values: pa.Array, starts: Instants, keys: Rows, filled: Marks) -> tuple[Rows, Rows]:
+    """Find, for each row, the last row of its key before that has a value of events, and the next one; -1 for none."""
+    order, places = np.lexsort((starts, keys)), np.arange(len(values))
+    has_value = (values.is_valid().to_numpy(zero_copy_only=False) & ~filled)[order]
+    last = np.maximum.accumulate(np.where(has_value, places, 0))
+    following = np.minimum.accumulate(np.where(has_value, places, len(values) - 1)[::-1])[::-1]
+    before, after = np.empty_like(order), np.empty_like(order)
+    for neighbour, at in ((before, last), (after, following)):
+        usable = has_value[at] & (keys[order][at] == keys[order])
+        neighbour[order] = np.where(usable, order[at], -1)
+    return before, after

@@ -1,0 +1,242 @@
+"""Lookups: keys of results that a table gives for a key of the frame, when it is asked; states have the key alone.
+
+    device   site   valid_from                window 09:00, device d1 ──▶ berlin
+    d1       berlin                           window 10:00, device d1 ──▶ paris
+    d1       paris  2024-05-01T10:00Z         any window,   device d9 ──▶ null, and told
+
+Several keys become one, so states are merged, and results are those of rows that had the other key from the start:
+dimensions that change slowly, type 1 (``now``) and type 2 (``as_of``), as Kimball's data warehouses have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from aggr.arguments import is_name, nearest, shown
+from aggr.arrow import compute as pc
+from aggr.arrow.normalize import one_array
+from aggr.call_text import read_as
+from aggr.tables.keys import key_column
+from tiltframe.event_time import INSTANT, event_times
+from tiltframe.level_chain import instants_of
+from tiltframe.tabular import rows_of
+from windows import MIN_INSTANT
+
+VALID = ("now", "as_of")
+SINCE = "valid_from"
+
+
+class Unmapped(UserWarning):
+    """Results have a null key, because a lookup has none for a key of the frame."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A key of results that a table gives for a key of the frame; `lookup` makes it.
+
+    Parameters
+    ----------
+    key : str
+        Of the frame.
+    table : pa.Table
+        With a column of the key, others of what it stands for, and perhaps ``valid_from``.
+    valid : str
+        ``now`` or ``as_of``.
+    """
+
+    key: str
+    table: pa.Table
+    valid: str = "now"
+
+    def __post_init__(self) -> None:
+        """Check that the columns are there, and that each row says something of its own."""
+        if not is_name(self.key) or self.key not in self.table.column_names:
+            raise ValueError(
+                f"the table of a lookup needs a column of the frame's key; got {shown(self.key)} and the columns "
+                f"{', '.join(self.table.column_names)}"
+            )
+        if self.valid not in VALID:
+            raise ValueError(f"valid must be now or as_of; got {shown(self.valid)}")
+        if self.valid == "as_of" and SINCE not in self.table.column_names:
+            raise ValueError(f"as_of needs a column {SINCE}: from when on each row holds, null for ever before")
+        if len(np.unique(self._order[:2], axis=1).T) < self.table.num_rows:
+            raise ValueError(
+                f"the table of a lookup says twice what a {self.key} is; give each once, or once for each {SINCE}"
+            )
+
+    @cached_property
+    def _order(self) -> NDArray[np.int64]:
+        """Number the key of each row, and say since when the row holds, and its place, in this order."""
+        ids = one_array(self.table.column(self.key)).dictionary_encode("encode").indices.to_numpy()
+        since = np.full(len(ids), MIN_INSTANT)
+        if SINCE in self.table.column_names:
+            begins = one_array(self.table.column(SINCE))
+            since[begins.is_valid().to_numpy(zero_copy_only=False)] = event_times(begins.drop_null(), SINCE)
+        order = np.lexsort((since, ids))
+        return np.array([ids[order], since[order], order])
+
+    def keys_of(self, rows: pa.Table, name: str, now: int) -> pa.Array:
+        """Look up a column of the table for rows of states; null for what it does not have.
+
+        Parameters
+        ----------
+        rows : table
+            With window_start and the key.
+        name : str
+            The column.
+        now : int
+            Microseconds UTC.
+        """
+        mine, theirs = one_array(rows.column(self.key)), self._keys_as(rows.schema.field(self.key).type)
+        wanted = pc.index_in(mine, value_set=theirs).fill_null(-1).to_numpy().astype(np.int64)
+        at = instants_of(rows) if self.valid == "as_of" else np.full(rows.num_rows, now)
+        ids, since, places = self._order
+        moments = np.unique(np.concatenate([since, at]))
+        last = np.searchsorted(_ranks(ids, since, moments), _ranks(wanted, at, moments), side="right") - 1
+        known = (last >= 0) & (ids[np.maximum(last, 0)] == wanted) if len(ids) else np.zeros(len(wanted), np.bool_)
+        chosen = np.where(known, places[last] if len(ids) else 0, 0)
+        return key_column(self.table.column(name)).take(pa.array(chosen, mask=~known))
+
+    def _keys_as(self, dtype: pa.DataType) -> pa.Array:
+        """Give each key of the table once, in the type of the store's key."""
+        keys = one_array(self.table.column(self.key)).dictionary_encode("encode").dictionary
+        try:
+            same = keys.cast(dtype)
+        except pa.ArrowException as error:
+            raise ValueError(f"a lookup by {self.key}, of type {dtype} in the store, cannot read it: {error}") from None
+        if len(pc.unique(same)) < len(keys):
+            raise ValueError(f"a lookup by {self.key} has two that are one as {dtype}, the type in the store")
+        return same
+
+    def describe(self) -> dict[str, Any]:
+        """Describe it as plain data, the table by columns; raises ``ValueError`` for values that JSON does not have."""
+        table = self.table
+        if SINCE in table.column_names:
+            begins = pa.array(self._order[1], mask=self._order[1] == MIN_INSTANT).cast(INSTANT)
+            table = table.take(pa.array(self._order[2])).drop_columns([SINCE])
+            table = table.append_column(SINCE, pc.strftime(begins, "%Y-%m-%dT%H:%M:%SZ"))
+        for field in table.schema:
+            if not (pa.types.is_string(field.type) or pa.types.is_int64(field.type) or pa.types.is_boolean(field.type)):
+                raise ValueError(f"a lookup of {field.name}, {field.type}, has no JSON; cast it to text or int64")
+        return {"lookup": self.key, "table": table.to_pydict(), "valid": self.valid}
+
+    def __repr__(self) -> str:
+        """Show how it is called, without the table's rows."""
+        return f"lookup({self.key!r}, {self.table.num_rows} rows, valid={self.valid!r})"
+
+
+def lookup(key: str, table: Any, valid: str = "now") -> Lookup:
+    """Name a key of results by what a table has for a key of the frame: ``keys={"site": lookup("device", table)}``.
+
+    Parameters
+    ----------
+    key : str
+        Of the frame.
+    table : table, DataFrame, stream or path
+        With a column called as the key, and one called as the results' key. Where a column ``valid_from`` says from
+        when on a row holds (null for ever before), a key may have several rows.
+    valid : str
+        ``now``: the row that holds at the query's ``now``, for all windows. ``as_of``: the one that holds as each
+        window starts, of the level that is read.
+
+    Returns
+    -------
+    Lookup
+
+    Raises
+    ------
+    ValueError
+        For a table without the key, or that says twice what it is.
+
+    Guarantee
+    ---------
+    States of keys that become one are merged: the bits of rows that had the other key from the start. What the table
+    does not have is null, and `tiltframe.store.Unmapped` is warned of.
+
+    Examples
+    --------
+    >>> import aggr, tempfile
+    >>> from tiltframe import FrameStore, TiltFrame
+    >>> store = FrameStore(tempfile.mkdtemp(), TiltFrame(["1m", "1h"], "ts", {"n": aggr.count()}, ["device"]))
+    >>> store.append_rows(pa.table({"ts": [0, 0, 0], "device": ["d1", "d2", "d3"]}), writer="docs", commit=1)
+    True
+    >>> sites = pa.table({"device": ["d1", "d2", "d3"], "site": ["berlin", "paris", "berlin"]})
+    >>> store.query("1h", keys={"site": lookup("device", sites)}, flat=True).select(["site", "n"]).to_pylist()
+    [{'site': 'berlin', 'n': 2}, {'site': 'paris', 'n': 1}]
+    """
+    schema, batches = rows_of(table, "the table of a lookup", None, SINCE, [key])
+    return Lookup(key, pa.Table.from_batches(batches, schema), valid)
+
+
+def asked_keys(texts: Iterable[str]) -> dict[str, str | Lookup] | None:
+    """Read the keys that a command line asks for: ``NAME``, or ``NAME=lookup(KEY, FILE, valid=as_of)``; None if none.
+
+    >>> asked_keys(["host"])
+    {'host': 'host'}
+    """
+    keys: dict[str, str | Lookup] = {}
+    for text in texts:
+        name, equals, call = (part.strip() for part in text.partition("="))
+        if name in keys:
+            raise ValueError(f"the key {shown(name)} is asked for twice; ask once")
+        what = "a lookup", "lookup(device, sites.csv, valid=as_of)"
+        keys[name] = read_as({"lookup": lookup}, call, *what) if equals else name
+    return keys or None
+
+
+def described_lookup(described: Any) -> Any:
+    """Read what `Lookup.describe` wrote; a name stays."""
+    if not isinstance(described, Mapping):
+        return described
+    try:
+        return Lookup(described["lookup"], pa.table({**described["table"]}), described.get("valid", "now"))
+    except (KeyError, TypeError, pa.ArrowException):
+        raise ValueError(
+            f'cannot read {shown(described)} as a key; write {{"lookup": KEY, "table": {{KEY: [...], NAME: [...]}}}}'
+        ) from None
+
+
+def checked_lookups(keys: Mapping[Any, Any]) -> dict[str, str | Lookup]:
+    """Check keys that are given by name: each a key of the frame, by its own name, or a lookup with such a column."""
+    for name, key in keys.items():
+        if not is_name(name) or (not isinstance(key, Lookup) and key != name):
+            raise ValueError(
+                f"a key is a name of the frame's, or NAME: lookup(KEY, table); got {shown(name)}: {shown(key)}"
+            )
+        if isinstance(key, Lookup) and name not in key.table.column_names:
+            raise ValueError(
+                f"the table of a lookup has no column {shown(name)}; {nearest(name, key.table.column_names)}"
+            )
+        if isinstance(key, Lookup) and pa.types.is_nested(kind := key.table.schema.field(name).type):
+            raise ValueError(f"{shown(name)} cannot be a key, for its values are {kind}; name a column of plain values")
+    return dict(keys)
+
+
+def noting_unmapped(
+    slices: Iterator[pa.Table], names: Mapping[str, Lookup], tell: Callable[[str], None]
+) -> Iterator[pa.Table]:
+    """Pass results on, and tell at their end for how many the table of a lookup has nothing."""
+    missing, rows = dict.fromkeys(names, 0), 0
+    for results in slices:
+        rows += results.num_rows
+        missing = {name: count + results.column(name).null_count for name, count in missing.items()}
+        yield results
+    for name, count in missing.items():
+        if count:
+            tell(
+                f"{name} is null in {count:,} of {rows:,} results: its table has no {name} for their "
+                f"{names[name].key}; ask for both keys to see which"
+            )
+
+
+def _ranks(ids: NDArray[np.int64], at: NDArray[np.int64], moments: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number pairs of a key and a moment in their order."""
+    ranks: NDArray[np.int64] = ids * len(moments) + np.searchsorted(moments, at)
+    return ranks
