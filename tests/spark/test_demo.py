@@ -5,11 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -125,29 +122,3 @@ def test_the_demo_leaves_a_folder_of_others_alone(tmp_path):
     assert done.returncode == 2
     assert "is no store of an earlier demo, and stays as it is" in done.stderr
     assert (tmp_path / "flights" / "mine.txt").read_text() == "keep me"
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_ctrl_c_while_spark_starts_leaves_no_jvm_and_says_no_more_than_a_sentence(tmp_path):
-    def processes(session: int) -> str:
-        return subprocess.run(["ps", "-o", "comm=", "-s", str(session)], capture_output=True, text=True).stdout
-
-    command = [sys.executable, "-m", "tiltframe.cli", "demo"]
-    pipe, root = subprocess.PIPE, Path(__file__).parents[2]
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, cwd=tmp_path, start_new_session=True,
-        env=os.environ | {"PYTHONPATH": str(root)},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as demo:  # fmt: skip
-        while "java" not in processes(demo.pid):
-            assert demo.poll() is None, demo.stderr.read()
-            time.sleep(0.02)
-        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
-        _, said = demo.communicate()
-    assert (demo.returncode, said.splitlines()[-1]) == (130, "tiltframe: interrupted; nothing was written")
-    assert "at org.apache.spark" not in said
-    until = time.monotonic() + 120
-    while left := processes(demo.pid):
-        assert time.monotonic() < until, left
-        time.sleep(0.1)
