@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
-from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
+from aggr.distinct.item_hashes import HASHES, INTEGERS, item_hash, words_by_group
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
 from aggr.histograms.leb128 import Whole, of_arrow, to_arrow
@@ -35,6 +35,7 @@ BOUNDS_TYPE = pa.struct(
     [*((name, pa.float64()) for name in ("estimate", "lower", "upper", "theta")), ("retained", pa.int64())]
 )
 _SIZE = 8  # bytes of a hash
+_BLOCK = 256  # hashes that are computed before any is put into a table
 _SPARSE = 2  # slots of a table a hash
 
 
@@ -154,25 +155,40 @@ def least(words: Whole, kind: Int, starts: Whole, thetas: Whole, k: Int) -> tupl
         size = starts[group + 1] - starts[group]
         room, most = room + min(size, k), max(most, size)
     table = np.zeros((_SPARSE + 1) * min(most, 2 * k) + 4, np.int64)
+    block = np.empty(_BLOCK, np.int64)
     kept, places, left = np.empty(room, np.int64), np.zeros(n + 1, np.int64), np.empty(n, np.int64)
     for group in range(n):
         at, theta = places[group], thetas[group]
         limit = min(starts[group + 1] - starts[group], 2 * k)
         scale = _SPARSE * limit / theta
         count, used = np.int64(0), np.int64(0)
-        for i in range(starts[group], starts[group + 1]):
-            hashed = item_hash(words[np.uint64(i)], kind)
-            if 0 < hashed < theta:
-                slot = _put(table, hashed, scale)
-                count, used = count + (slot > 0), max(used, slot)
-                if count == limit and limit > k:
-                    theta = _drain(table, used, kept, at, k, theta)[1]
-                    scale, count, used = _SPARSE * limit / theta, np.int64(k), np.int64(0)
-                    for j in range(k):
-                        used = max(used, _put(table, kept[at + j], scale))
+        for begin in range(starts[group], starts[group + 1], _BLOCK):
+            size = min(starts[group + 1] - begin, _BLOCK)
+            _hash_block(words, kind, begin, size, block)
+            for i in range(size):
+                hashed = block[np.uint64(i)]
+                if 0 < hashed < theta:
+                    slot = _put(table, hashed, scale)
+                    count, used = count + (slot > 0), max(used, slot)
+                    if count == limit and limit > k:
+                        theta = _drain(table, used, kept, at, k, theta)[1]
+                        scale, count, used = _SPARSE * limit / theta, np.int64(k), np.int64(0)
+                        for j in range(k):
+                            used = max(used, _put(table, kept[at + j], scale))
         count, left[group] = _drain(table, used, kept, at, k, theta)
         places[group + 1] = at + count
     return left, kept[: places[n]].copy(), places
+
+
+@compiled
+def _hash_block(words: Whole, kind: Int, begin: Int, size: Int, block: Whole) -> None:
+    """Hash some words: in loops by themselves, so that the compiler takes several at once."""
+    if kind == INTEGERS:
+        for i in range(size):
+            block[i] = item_hash(words[np.uint64(begin + i)], INTEGERS)
+    else:
+        for i in range(size):
+            block[i] = item_hash(words[np.uint64(begin + i)], kind)
 
 
 @compiled

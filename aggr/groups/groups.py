@@ -270,6 +270,8 @@ def _shown(given: Any) -> str:
 
 def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
     """Count the rows of each group."""
+    if n == 1:
+        return np.array([len(ids)])
     return np.bincount(ids, minlength=n) if len(ids) < _LITTLE else _many_counts(ids, n)
 
 
