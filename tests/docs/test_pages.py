@@ -250,3 +250,29 @@ def test_figures_of_a_query_are_those_of_the_results():
     assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened anew"][0])
     said = "Spark's count, avg and percentile_approx over the rows"
     assert shown(seconds["Spark over the rows"] * 1000, table[said][0])
+
+
+def test_the_capacity_page_says_what_the_run_at_scale_gave():
+    figures = json.loads((RESULTS / "scale.json").read_text())
+    levels = figures["predicted a day"]["levels"]
+    bytes_per_day = sum(level["states_per_day"] * sum(level["bytes_per_state"].values()) for level in levels)
+    predicted = [
+        f"{sum(level['states_per_day'] for level in levels):,.0f}",
+        f"{bytes_per_day / 1e6:.1f}",
+        f"{figures['predicted a day']['core_seconds_per_day']:.1f}",
+    ]
+    columns = [
+        [
+            f"{sum(run['states'].values()) / int(days):,.0f}",
+            f"{sum(run['bytes'].values()) / 1e6 / int(days):.1f}",
+            f"{run['core_seconds'] / int(days):.1f}",
+        ]
+        for days, run in figures["days"].items()
+    ]
+    page = (DOCS / "capacity.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| ") and line.count("|") == 5][1:4]
+    assert [line.split(" | ")[1].strip() for line in table] == predicted
+    assert [[line.strip("| ").split(" | ")[at] for line in table] for at in (2, 3)] == columns
+    for days, run in figures["days"].items():  # what must hold: within 20 %
+        for ours, measured in zip(predicted, columns[list(figures["days"]).index(days)], strict=True):
+            assert 0.8 <= float(measured.replace(",", "")) / float(ours.replace(",", "")) <= 1.2, (days, run)
