@@ -273,6 +273,6 @@ def test_the_capacity_page_says_what_the_run_at_scale_gave():
     table = [line for line in page.splitlines() if line.startswith("| ") and line.count("|") == 5][1:4]
     assert [line.split(" | ")[1].strip() for line in table] == predicted
     assert [[line.strip("| ").split(" | ")[at] for line in table] for at in (2, 3)] == columns
-    for days, run in figures["days"].items():  # what must hold: within 20 %
-        for ours, measured in zip(predicted, columns[list(figures["days"]).index(days)], strict=True):
-            assert 0.8 <= float(measured.replace(",", "")) / float(ours.replace(",", "")) <= 1.2, (days, run)
+    for column in columns:
+        for ours, measured, most in zip(predicted, column, (0.1, 0.1, 0.25), strict=True):
+            assert abs(float(measured.replace(",", "")) / float(ours.replace(",", "")) - 1) <= most, (ours, measured)
