@@ -43,6 +43,8 @@ def measures(where: str | None) -> dict[str, aggr.Measure]:
         "duration_in": aggr.duration_in("s", "a", where=where),
         "frequent": aggr.frequent("s", 0.1, where=where),
         "funnel": aggr.funnel("s", ["a", "b"], "1h", where=where),
+        "geometric_mean": aggr.geometric_mean("u8", where=where),
+        "harmonic_mean": aggr.harmonic_mean("u8", where=where),
         "hdr": aggr.hdr("u16", [0.5], where=where),
         "histogram": aggr.histogram("i16", [-5, 0, 5], where=where),
         "lttb": aggr.lttb("finite", 3, where=where),
