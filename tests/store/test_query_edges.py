@@ -158,7 +158,7 @@ def test_random_windows_are_cut_out_of_the_whole_series():
                 for name in ("increase", "rate", "delta"):
                     assert close(row[name], naive[window][name]), (*where, window, name)
                 bridged += row["step"] != without["step"]
-    assert bridged > 2 * TRIALS
+    assert bridged > TRIALS // 2
 
 
 def test_partitions_of_a_plan_give_what_the_query_gives():
