@@ -47,7 +47,7 @@ LISTS = {  # of structs, which PostgreSQL does not keep
     "decayed": aggr.decayed_avg("i", "1h"),
     "best": aggr.top_k("word", by="i", k=3),
 }
-FRAME = TiltFrame(
+FLAT_FRAME = TiltFrame(
     levels=["1m", "1h", "1d", "1mo"],
     time="ts",
     keys=["host", "shelf"],
@@ -69,9 +69,9 @@ FRAME = TiltFrame(
         "last": aggr.last("x"),
         "some": aggr.count(where="i > 5 AND host = 'a'"),
         **FLAT,
-        **LISTS,
     },
 )
+FRAME = FLAT_FRAME.with_measures(LISTS)
 OTHERS = {"d": aggr.dds("price", [0.5]), "sd": aggr.stdev("i")}
 ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascending"), ("shelf", "ascending")]
 

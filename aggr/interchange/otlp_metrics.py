@@ -1,5 +1,7 @@
 """OTLP metrics as rows: a request of OpenTelemetry's exporters, each data point a row, or a row for each bucket.
 
+::
+
     sum (delta), gauge        metric, time, value, weight 1, and attributes of the resource and the point
     exponential histogram     the same for each bucket: its value, and as weight how many values it holds
 

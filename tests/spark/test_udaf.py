@@ -165,7 +165,7 @@ def test_every_function_and_type_gives_the_local_answer(name, df):
     hosts = answers["host"].to_pylist()
     for column in columns:
         wanted = expected(name, column, parameters)
-        assert answers[column].equals(answers[f"{column} known"])
+        assert all(map(same, answers[column].to_pylist(), answers[f"{column} known"].to_pylist()))
         found = dict(zip(hosts, answers[column].to_pylist(), strict=True))
         assert found.keys() == wanted.keys()
         for host in wanted:

@@ -24,7 +24,8 @@ import pytest
 
 import aggr
 from aggr.arrow.bit_equality import digest
-from tests.engines import FRAME, ORDER, rows
+from tests.engines import FLAT_FRAME as FRAME
+from tests.engines import ORDER, rows
 from tiltframe import FrameStore, TiltFrame, finish, rollup
 from tiltframe.frame import END, LEVEL, START
 from tiltframe.level_chain import labelled, merge_level

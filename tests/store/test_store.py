@@ -13,7 +13,7 @@ import pytest
 import aggr
 from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
-from tests.engines import FRAME as UGLY
+from tests.engines import FLAT_FRAME as UGLY
 from tests.engines import rows as ugly_rows
 from tiltframe import FrameStore, StoreError, TiltFrame, finish, rollup
 from tiltframe.frame import LEVEL, START

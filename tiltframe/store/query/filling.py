@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import one_array
 from aggr.groups.groups import Groups, group_by
-from aggr.state_checks import made_here
 from aggr.tables.by_key import key_column, merge_by
 from tiltframe.frame import END, INSTANT, START
 from tiltframe.level_chain import instants_of
 from tiltframe.names import FILLED
 from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.query import Query
-from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, merge_windows
+from tiltframe.store.query.results import MOST_ROWS, finish, latest_of_keys, united
 from tiltframe.store.query.time_range import closed
 from windows.timezone import Instants
 
@@ -59,8 +58,7 @@ def fill_gaps(states: pa.Table, plan: QueryPlan, now: int) -> pa.Table:
     for name in plan.states:  # of nothing, where null would be of what is not known
         nothing = functions[name].merge(pa.nulls(1, states.column(name).type), Groups.each(1))
         grid[name] = nothing.take(pa.array(np.zeros(len(wanted) * each, np.int64)))
-    both = pa.concat_tables([states, pa.table(grid, schema=states.schema)])
-    return merge_windows(made_here(both), instants_of(both), instants_of(both, END), plan)
+    return united([states, pa.table(grid, schema=states.schema)], plan)
 
 
 def fill_values(results: pa.Table, with_events: pa.Table, plan: QueryPlan, fill: str | bool) -> pa.Table:

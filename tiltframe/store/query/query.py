@@ -317,6 +317,7 @@ def _checked_keys(keys: Any) -> Any:
         keys = checked_lookups(keys)
         if any(isinstance(key, Lookup) for key in keys.values()):
             return keys
+        keys = list(keys)
     return checked_names(keys, "keys")
 
 
