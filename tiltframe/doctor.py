@@ -55,11 +55,13 @@ def _packages() -> Iterator[Finding]:
     )
     seen = set()
     for text in requires("tiltframe") or []:
-        match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)(?:;\s*extra == [\"']([^\"']+)[\"'])?", text)
-        if match is None or match[1] == "tiltframe" or match[3] in ("bench", "dev", "docs", "test") or match[1] in seen:
+        match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)
+        marked = re.search(r"extra == [\"']([^\"']+)[\"']", text)
+        extra = marked[1] if marked else None
+        if match is None or match[1] == "tiltframe" or extra in ("bench", "dev", "docs", "test") or match[1] in seen:
             continue
         seen.add(match[1])
-        yield _package(match[1], match[2].strip(), match[3])
+        yield _package(match[1], match[2].strip(), extra)
 
 
 def _package(name: str, bounds: str, extra: str | None) -> Finding:

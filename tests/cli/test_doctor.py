@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
+from importlib.metadata import metadata, requires
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.command_line import call
 from tiltframe.doctor import examine
@@ -32,6 +34,25 @@ def test_every_finding_has_the_same_parts(capfd, monkeypatch):
     out = call(capfd, "doctor")[1]
     assert "NO  Spark's Python workers: /nowhere/python does not run" in out
     assert "    set PYSPARK_PYTHON=" in out
+
+
+def test_packages_are_those_of_the_extras_that_users_install():
+    """By the standard reader of requirements: what only tests, benchmarks and docs need is not asked for."""
+    named = {
+        requirement.name
+        for requirement in map(Requirement, requires("tiltframe"))
+        if requirement.name != "tiltframe"
+        and (
+            requirement.marker is None
+            or any(
+                requirement.marker.evaluate({"extra": extra})
+                for extra in metadata("tiltframe").get_all("Provides-Extra")
+                if extra not in ("bench", "dev", "docs", "test")
+            )
+        )
+    }
+    others = {"Python", "Java", "Spark's Python workers", "memory", "cache of compiled loops"}
+    assert {each.about for each in examine()} - others == named
 
 
 @pytest.mark.slow
