@@ -1,6 +1,6 @@
-"""Distinct counts: approx_count_distinct beside DuckDB's on one core, and on two beside Spark's own sketches.
+"""Distinct counts: approx_count_distinct beside DuckDB's on one core; beside Spark's see benchmarks.builtins.
 
-    python -m benchmarks.distinct [--quick] [--on-spark]
+    python -m benchmarks.distinct [--quick]
 
 All sides alternate in one process; ratios of medians are compared. DuckDB and "tiltframe" go from an integer key to
 counts; "tiltframe, reduce" is our kernel alone, with groups that are known.
@@ -8,16 +8,13 @@ counts; "tiltframe, reduce" is our kernel alone, with groups that are known.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import aggr
 from aggr.groups.groups import Groups, group_by
@@ -28,7 +25,6 @@ from benchmarks.timing import alternate, one_core
 GROUPS = 36_000
 ONE, MANY = "one group", f"{GROUPS:,} groups"
 REDUCE, ANSWERS, DUCKDB = "tiltframe, reduce", "tiltframe", "DuckDB"
-THETA, APPROX = "theta_sketch_agg", "approx_count_distinct"
 SKETCH = aggr.approx_count_distinct("x")
 
 
@@ -72,45 +68,16 @@ def _asked(db: Any, query: str) -> None:
     db.execute(query).fetchnumpy()
 
 
-def spark(table: pa.Table, rounds: int) -> list[Cost]:
-    """Time answers from files by key, of our sketch and of Spark's own."""
-    from pyspark.sql import functions as F
-
-    import spark_udaf as su
-    from benchmarks.jobs import session, throw_away
-
-    with tempfile.TemporaryDirectory() as folder, session() as running:
-        quarter = -(-len(table) // 4)
-        for start in range(0, len(table), quarter):
-            pq.write_table(table.slice(start, quarter), Path(folder) / f"{start}.parquet")
-        df = running.read.parquet(folder)
-        theta = F.theta_sketch_estimate(F.theta_sketch_agg("x"))
-        calls: dict[str, Callable[[], object]] = {
-            ANSWERS: lambda: throw_away(su.group_by(df, "g").agg(SKETCH)),
-            THETA: lambda: throw_away(df.groupBy("g").agg(theta)),
-            APPROX: lambda: throw_away(df.groupBy("g").agg(F.approx_count_distinct("x"))),
-        }
-        for call in calls.values():
-            call()
-        seconds = alternate(list(calls.values()), rounds)
-    return [Cost(MANY, who, "", 2 * s / len(table) * 1e9) for who, s in zip(calls, seconds, strict=True)]
-
-
 @click.command()
 @click.option("--quick", is_flag=True, help="A fifth of the rows, fewer rounds.")
-@click.option("--on-spark", is_flag=True, help="Spark, on two cores; otherwise DuckDB, on one.")
-def command(quick: bool, on_spark: bool) -> None:
-    """Compare with others' approximate distinct counts; exit status 1 if something that must hold does not."""
+def command(quick: bool) -> None:
+    """Compare with DuckDB's approximate distinct count; exit status 1 if something that must hold does not."""
     table = sample(2_000_000 if quick else 10_000_000).combine_chunks()
     rounds = 3 if quick else 5
-    if on_spark:
-        costs = spark(table, rounds)
-        limits = [(MANY, ANSWERS, THETA, 0.5), (MANY, ANSWERS, APPROX, 1.0)]
-    else:
-        one_core()
-        costs = local(table, rounds)
-        limits = [(MANY, REDUCE, DUCKDB, 1.0), (ONE, REDUCE, DUCKDB, 1.0)]
-    show_grid(f"{len(table):,} rows, ns a row and core", costs, limits[0][2])
+    one_core()
+    costs = local(table, rounds)
+    limits = [(MANY, REDUCE, DUCKDB, 1.0), (ONE, REDUCE, DUCKDB, 1.0)]
+    show_grid(f"{len(table):,} rows, ns a row", costs, DUCKDB)
     ns = {(cost.who, cost.what): cost.ns for cost in costs}
     lines = [
         MustHold(f"{ours} / {theirs}, {case}", most, ns[ours, case] / ns[theirs, case])
