@@ -6,7 +6,7 @@ import math
 import os
 import random
 from collections.abc import Callable
-from decimal import Decimal, getcontext
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +20,7 @@ from aggr.exact.rounding import fraction
 from aggr.exact.row_sums import sum_powers
 from aggr.exact.superaccumulator import Limbs
 from aggr.groups.numbers import Numbers
+from benchmarks.by_fractions import of_one, of_two
 
 SEED = int(os.environ.get("TILTFRAME_SEED", random.randrange(10**6)))
 DATA_SETS = int(os.environ.get("TILTFRAME_TRIALS", 60))
@@ -37,48 +38,6 @@ COLUMNS: dict[str, tuple[pa.DataType, Draw]] = {
     "the smallest and the greatest": (pa.float64(), lambda r: r.choice([5e-324, -5e-324, 0.0, 1.7e308, 1e-320])),
     "constant": (pa.float64(), lambda r: 7.25),
 }
-
-
-def rounded(x: Fraction) -> float:
-    try:
-        return x.numerator / x.denominator
-    except OverflowError:
-        return math.inf if x > 0 else -math.inf
-
-
-def root(x: Fraction, sign: Fraction) -> float:
-    """Round the root of a fraction, by 400 decimal digits of it."""
-    getcontext().prec = 400
-    return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
-
-
-def of_two(name: str, ys: list, xs: list, ddof: int = 1) -> float | None:
-    n, y, x = len(ys), [Fraction(v) for v in ys], [Fraction(v) for v in xs]
-    my, mx = sum(y) / n, sum(x) / n
-    yx = sum((a - my) * (b - mx) for a, b in zip(y, x, strict=True))
-    yy, xx = sum((a - my) ** 2 for a in y), sum((b - mx) ** 2 for b in x)
-    if name == "covar":
-        return rounded(yx / (n - ddof)) if n > ddof else None
-    if name == "corr":
-        return root(yx * yx / (yy * xx), yx) if yy and xx else None
-    if not xx:
-        return None
-    if name == "r2":
-        return rounded(yx * yx / (yy * xx)) if yy else 1.0
-    return rounded(yx / xx if name == "slope" else my - yx / xx * mx)
-
-
-def of_one(name: str, xs: list, sample: bool) -> float | None:
-    n, x = len(xs), [Fraction(v) for v in xs]
-    mean = sum(x) / n
-    second, third, fourth = (sum((v - mean) ** power for v in x) / n for power in (2, 3, 4))
-    if not second or (sample and n < (3 if name == "skewness" else 4)):
-        return None
-    if name == "skewness":
-        square = third**2 / second**3 * (Fraction(n * (n - 1), (n - 2) ** 2) if sample else 1)
-        return root(square, third)
-    excess = fourth / second**2 - 3
-    return rounded(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * excess + 6) if sample else excess)
 
 
 CASES = [

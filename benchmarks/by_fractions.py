@@ -1,0 +1,63 @@
+"""Statistics by fractions, rounded once: what is right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import Decimal, getcontext
+from fractions import Fraction
+
+
+def rounded(x: Fraction) -> float:
+    """Return the nearest double."""
+    try:
+        return x.numerator / x.denominator
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf
+
+
+def root(x: Fraction, sign: Fraction) -> float:
+    """Round the root of a fraction, by 400 decimal digits of it."""
+    getcontext().prec = 400
+    return math.copysign(float((Decimal(x.numerator) / Decimal(x.denominator)).sqrt()), 1 if sign >= 0 else -1)
+
+
+def mean_of(values: Sequence[float]) -> Fraction:
+    """Return the mean."""
+    return sum(map(Fraction, values), Fraction()) / len(values)
+
+
+def centred(values: Sequence[float]) -> list[Fraction]:
+    """Return the differences from the mean."""
+    mean = mean_of(values)
+    return [value - mean for value in map(Fraction, values)]
+
+
+def of_two(name: str, ys: Sequence[float], xs: Sequence[float], ddof: int = 1) -> float | None:
+    """Compute the covariance, the correlation or a part of the line of y by x."""
+    n = len(ys)
+    y, x = centred(ys), centred(xs)
+    yx = sum((a * b for a, b in zip(y, x, strict=True)), Fraction())
+    yy, xx = sum((a * a for a in y), Fraction()), sum((b * b for b in x), Fraction())
+    if name == "covar":
+        return rounded(yx / (n - ddof)) if n > ddof else None
+    if name == "corr":
+        return root(yx * yx / (yy * xx), yx) if yy and xx else None
+    if not xx:
+        return None
+    if name == "r2":
+        return rounded(yx * yx / (yy * xx)) if yy else 1.0
+    return rounded(yx / xx if name == "slope" else mean_of(ys) - yx / xx * mean_of(xs))
+
+
+def of_one(name: str, xs: Sequence[float], sample: bool) -> float | None:
+    """Compute the skewness or the kurtosis."""
+    n, x = len(xs), centred(xs)
+    second, third, fourth = (sum((v**power for v in x), Fraction()) / n for power in (2, 3, 4))
+    if not second or (sample and n < (3 if name == "skewness" else 4)):
+        return None
+    if name == "skewness":
+        square = third**2 / second**3 * (Fraction(n * (n - 1), (n - 2) ** 2) if sample else 1)
+        return root(square, third)
+    excess = fourth / second**2 - 3
+    return rounded(Fraction(n - 1, (n - 2) * (n - 3)) * ((n + 1) * excess + 6) if sample else excess)

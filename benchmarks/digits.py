@@ -1,0 +1,165 @@
+"""Digits: how many decimal digits of statistics are right, of NIST's sets and of random pairs far from 0.
+
+python -m benchmarks.digits [--out benchmarks/results/digits.json]
+
+Each pair of columns of a set is asked for; the worst is told, as NIST does: the logarithm of the relative error, or
+"all" if every result is the double nearest to what fractions give.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+
+import aggr
+from aggr import Groups
+from benchmarks.by_fractions import of_one, of_two
+from benchmarks.costs import heading, show
+from benchmarks.nist import SETS
+from benchmarks.timing import circumstances
+
+OF_TWO = ("covar", "corr", "slope", "intercept", "r2")
+OF_ONE = ("skewness", "kurtosis")
+SQL = {  # ours -> Spark's and DuckDB's for the same
+    "covar": "covar_samp(y, x)",
+    "corr": "corr(y, x)",
+    "slope": "regr_slope(y, x)",
+    "intercept": "regr_intercept(y, x)",
+    "r2": "regr_r2(y, x)",
+    "skewness": "skewness(y)",
+    "kurtosis": "kurtosis(y)",
+}
+Pair = tuple[str, list[float], list[float]]  # of a set: y and x
+Results = dict[str, list[float | None]]
+Digits = dict[str, float | str | None]  # by function; "all" if each is the nearest double
+
+
+def pairs() -> list[Pair]:
+    """Pair the columns of each set."""
+    draws = np.random.default_rng(5)
+    far = [[*map(str, (1e9 + draws.normal(size=1000)).tolist())] for _ in range(4)]
+    sets = {**SETS, "1e9 + normal": far}
+    return [
+        (name, [*map(float, y)], [*map(float, x)])
+        for name, columns in sets.items()
+        for y, x in combinations(columns, 2)
+    ]
+
+
+def table_of(rows: Sequence[Pair]) -> pa.Table:
+    """Return y and x of all pairs with their numbers, in order."""
+    numbers = np.repeat(np.arange(len(rows)), [len(y) for _, y, _ in rows])
+    y, x = (np.concatenate([pair[side] for pair in rows]) for side in (1, 2))
+    return pa.table({"pair": numbers, "y": y, "x": x})
+
+
+def expected(rows: Sequence[Pair]) -> Results:
+    """Compute by fractions, rounded once."""
+    two: Results = {name: [of_two(name, y, x) for _, y, x in rows] for name in OF_TWO}
+    return two | {name: [of_one(name, y, sample=False) for _, y, _ in rows] for name in OF_ONE}
+
+
+def tiltframe(rows: Sequence[Pair]) -> Results:
+    """Ask ours."""
+    table = table_of(rows)
+    groups = Groups.of(table["pair"].to_numpy(), len(rows))
+    found = {}
+    for name in SQL:
+        function = aggr.get(name)()
+        inputs = [table["y"], table["x"]] if name in OF_TWO else table["y"]
+        found[name] = function.finish(function.reduce(inputs, groups)).to_pylist()
+    return found
+
+
+def scipy(rows: Sequence[Pair]) -> Results:
+    """Ask SciPy, and NumPy for the covariance."""
+    from scipy import stats
+
+    found: Results = {name: [] for name in SQL}
+    for _, y, x in rows:
+        line = stats.linregress(x, y)
+        correlation = float(stats.pearsonr(x, y).statistic)
+        values = (np.cov(y, x)[0, 1], correlation, line.slope, line.intercept, line.rvalue**2)
+        moments = (stats.skew(y), stats.kurtosis(y))
+        for name, value in zip(SQL, (*values, *moments), strict=True):
+            found[name].append(float(value))
+    return found
+
+
+def spark(rows: Sequence[Pair]) -> Results:
+    """Ask Spark."""
+    from benchmarks.jobs import session
+
+    with session() as running:
+        running.createDataFrame(table_of(rows).to_pandas()).createOrReplaceTempView("pairs")
+        asked = running.sql(f"SELECT {', '.join(SQL.values())} FROM pairs GROUP BY pair ORDER BY pair").collect()
+    return {name: list(column) for name, column in zip(SQL, zip(*asked, strict=True), strict=True)}
+
+
+def duckdb(rows: Sequence[Pair]) -> Results:
+    """Ask DuckDB, whose skewness is the one of samples: left out."""
+    import duckdb as engine
+
+    asked = {**SQL, "skewness": "NULL", "kurtosis": "kurtosis_pop(y)"}
+    with engine.connect() as db:
+        db.register("pairs", table_of(rows))
+        found = db.execute(f"SELECT {', '.join(asked.values())} FROM pairs GROUP BY pair ORDER BY pair").fetchall()
+    return {name: list(column) for name, column in zip(asked, zip(*found, strict=True), strict=True)}
+
+
+def digits(value: float | None, right: float | None) -> float:
+    """Count the digits that are right; infinitely many of the nearest double, none of no number."""
+    if value == right:
+        return math.inf
+    if value is None or right is None or not math.isfinite(value):
+        return 0.0
+    return max(0.0, -math.log10(abs(value - right) / abs(right))) if right else 0.0
+
+
+def worst(rows: Sequence[Pair], found: Results, right: Results) -> dict[str, Digits]:
+    """Tell the worst of each set and function; None if it was not asked."""
+    told: dict[str, Digits] = {}
+    for name in SQL:
+        for each in dict.fromkeys(of for of, *_ in rows):
+            at = [index for index, (of, *_) in enumerate(rows) if of == each]
+            least = min(digits(found[name][index], right[name][index]) for index in at)
+            missing = all(found[name][index] is None for index in at)
+            told.setdefault(each, {})[name] = None if missing else "all" if least == math.inf else round(least, 1)
+    return told
+
+
+def show_digits(by_engine: dict[str, dict[str, Digits]]) -> None:
+    """Print a line for each set and function, a column for each engine."""
+    table = heading("Digits that are right, the worst pair of columns", ["", "", *by_engine])
+    for name in next(iter(by_engine.values())):
+        for function in SQL:
+            cells: Sequence[object] = [by_engine[engine][name][function] for engine in by_engine]
+            table.add_row(name, function, *("" if cell is None else str(cell) for cell in cells))
+    show(table)
+
+
+@click.command()
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(out: Path | None) -> None:
+    """Compare with fractions; exit status 1 unless all of ours are the nearest doubles."""
+    warnings.simplefilter("ignore")
+    rows = pairs()
+    right = expected(rows)
+    engines = {"tiltframe": tiltframe, "Spark": spark, "DuckDB": duckdb, "SciPy": scipy}
+    found = {name: worst(rows, ask(rows), right) for name, ask in engines.items()}
+    show_digits(found)
+    if out is not None:
+        out.write_text(json.dumps({**circumstances(("pyspark", "duckdb", "scipy")), "digits": found}, indent=1) + "\n")
+    raise SystemExit(any(cell != "all" for cells in found["tiltframe"].values() for cell in cells.values()))
+
+
+if __name__ == "__main__":
+    main()
