@@ -252,6 +252,17 @@ def test_figures_of_a_query_are_those_of_the_results():
     assert shown(seconds["Spark over the rows"] * 1000, table[said][0])
 
 
+def test_digits_are_those_of_the_results():
+    by_engine = json.loads((RESULTS / "digits.json").read_text())["digits"]
+    for name, functions in by_engine["tiltframe"].items():
+        for function in functions:
+            cells = [by_engine[engine][name][function] for engine in by_engine]
+            assert cells[0] == "all"
+            assert (
+                f"| {name}: {function} | {' | '.join('' if cell is None else str(cell) for cell in cells)} |" in FIGURES
+            )
+
+
 def test_the_capacity_page_says_what_the_run_at_scale_gave():
     figures = json.loads((RESULTS / "scale.json").read_text())
     levels = figures["predicted a day"]["levels"]
