@@ -113,7 +113,8 @@ def test_scale_and_buckets_are_those_of_opentelemetry(max_buckets, scale):
         values[rng.random(n) < 0.1] = 0.0
         values[rng.random(n) < 0.2] = np.ldexp(1.0, rng.integers(-900, 900))
         theirs, states = by_the_sdk(values.tolist(), max_buckets, scale), one(function, values)
-        assert states.field("kept_scale").to_pylist() == [theirs.scale]
+        if values.any():  # the SDK says scale 0 of a histogram without buckets
+            assert states.field("kept_scale").to_pylist() == [theirs.scale]
         assert buckets_of(states, "positive") == dense(theirs.positive)
         assert states.field("zero").to_pylist() == [theirs.zero_count]
         result = function.finish(states)[0].as_py()
