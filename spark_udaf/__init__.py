@@ -37,6 +37,7 @@ from spark_udaf.batch.finish import finish
 from spark_udaf.batch.rollup import rollup
 from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
+from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
@@ -86,6 +87,7 @@ __all__ = [
     "rollup",
     "rollup_into",
     "running",
+    "scan_of",
     "scan_parquet",
     "scan_parquet_stream",
     "stdev",

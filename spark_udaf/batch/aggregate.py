@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +54,7 @@ def aggregate(
     measures: Mapping[str, Measure],
     window: str | TimeWindow | None = None,
     time: str | None = None,
+    scan: Literal["auto"] | None = None,
 ) -> DataFrame:
     """Aggregate rows to states, one row per group: the first of two steps.
 
@@ -71,6 +72,9 @@ def aggregate(
         `windows.read_window` reads it.
     time : str, optional
         The column of event times; with ``window``.
+    scan : "auto", optional
+        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
+        `scan_of`; a line in the log says so, or why not.
 
     Returns
     -------
@@ -96,9 +100,9 @@ def aggregate(
     keys, measures = _keys_given(by), checked_measures(measures)
     check_names(keys, measures)
     if window is not None and time is not None:
-        return _by_window(df, keys, measures, window, time)
+        return _by_window(df, keys, measures, window, time, scan)
     states = plan(measures)
-    source, input_schema = source_of(df, lambda names: columns_read(keys, states, names))
+    source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
     schema = pa.schema(states_fields(input_schema, keys, states))
     functions = {c.name: c.measure.function for c in states}
@@ -135,11 +139,12 @@ def _by_window(
     measures: Mapping[str, Measure],
     window: str | TimeWindow,
     time: str,
+    scan: Literal["auto"] | None,
 ) -> DataFrame:
     """Roll up to one level, whose name is left out."""
     level = as_window(window)
     frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
-    source, rows = source_of(df, frame.columns_in)
+    source, rows = source_of(df, frame.columns_in, scan)
     frame.check(rows)
     schema = frame.states_schema(rows)
     result = schema.remove(schema.get_field_index(LEVEL))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,7 +55,12 @@ if TYPE_CHECKING:
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 
 
-def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str | Observation = "fail") -> DataFrame:
+def rollup(
+    df: DataFrame | ParquetScan,
+    frame: TiltFrame,
+    on_null_time: str | Observation = "fail",
+    scan: Literal["auto"] | None = None,
+) -> DataFrame:
     """Roll up a DataFrame: the states of every level of a tilt frame.
 
     Parameters
@@ -66,6 +71,9 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str | Ob
     on_null_time : str or `pyspark.sql.Observation`
         What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
         observation skips them, and counts them as its ``rows``.
+    scan : "auto", optional
+        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
+        `scan_of`; a line in the log says so, or why not.
 
     Returns
     -------
@@ -85,7 +93,7 @@ def rollup(df: DataFrame | ParquetScan, frame: TiltFrame, on_null_time: str | Ob
         states = su.rollup(df, frame)
         su.finish(states, frame).where("level = '1h'").show()
     """
-    source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in)
+    source, input_schema = source_of(with_times(df, check_frame(frame).time, on_null_time), frame.columns_in, scan)
     frame.check(input_schema)
     result = frame.states_schema(input_schema)
     return plan_rollup(source, input_schema, frame, lambda levels: joined(levels, frame), result).run()

@@ -29,6 +29,7 @@ from spark_udaf.plan.attachments import attach, attached
 from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
 from spark_udaf.plan.conservation import Message, Received, with_receipts
 from spark_udaf.plan.exclusive_times import Span
+from spark_udaf.plan.plain_scan import plain_or_none
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import is_sail, prepare, shuffle_partitions
@@ -105,12 +106,15 @@ class Rows:
 
 
 def source_of(
-    rows: DataFrame | ParquetScan, read: Callable[[Sequence[str]], Sequence[str]] | None = None
+    rows: DataFrame | ParquetScan,
+    read: Callable[[Sequence[str]], Sequence[str]] | None = None,
+    scan: str | None = None,
 ) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
     ``read`` names, of the columns that there are, those that are going to be read, as for
-    `spark_udaf.plan.columns.arrow_schema`.
+    `spark_udaf.plan.columns.arrow_schema`. With ``scan="auto"`` the files of a DataFrame that is a plain scan of them
+    are the source.
     """
     if isinstance(rows, ParquetScan):
         prepare(rows.spark)
@@ -123,7 +127,9 @@ def source_of(
             "foreachBatch each batch is an ordinary one"
         )
     prepare(rows.sparkSession)
-    return Rows(rows), arrow_schema(rows, None if read is None else read(rows.columns))
+    schema = arrow_schema(rows, None if read is None else read(rows.columns))
+    plain = plain_or_none(rows, scan)
+    return (Rows(rows), schema) if plain is None else (plain, plain.schema)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -119,6 +119,7 @@ def rollup_into(
     commit: int,
     recorded: Mapping[str, Any] | None = None,
     on_null_time: str | Observation = "fail",
+    scan: Literal["auto"] | None = None,
 ) -> bool:
     """Roll up rows into a frame store: `append` of `rollup`, whose states never pass through the JVM.
 
@@ -137,6 +138,9 @@ def rollup_into(
     on_null_time : str or `pyspark.sql.Observation`
         What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
         observation skips them, and counts them as its ``rows``.
+    scan : "auto", optional
+        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
+        `scan_of`; a line in the log says so, or why not.
 
     Returns
     -------
@@ -159,7 +163,7 @@ def rollup_into(
         su.rollup_into(df, store, writer="nightly", commit=20240501)
     """
     check_store(store)
-    source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in)
+    source, schema = source_of(with_times(rows, store.frame.time, on_null_time), store.frame.columns_in, scan)
     store.frame.check(schema)
     made = store.begin(writer, commit, store.frame.states_schema(schema), recorded)
 

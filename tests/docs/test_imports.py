@@ -316,8 +316,8 @@ def test_no_pyspark_without_spark(package):
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_nothing_touches_the_jvm():
-    for file in (ROOT / "spark_udaf").rglob("*.py"):
+def test_nothing_but_the_reader_of_plans_touches_the_jvm():
+    for file in {*(ROOT / "spark_udaf").rglob("*.py")} - {ROOT / "spark_udaf" / "plan" / "plain_scan.py"}:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in ("_jvm", "_jdf", "_jsparkSession", "sparkContext", "rdd"), file

@@ -1,0 +1,230 @@
+"""scan_of: the files that a DataFrame reads, if all it does is to choose rows and columns of Parquet files.
+
+Classic Spark tells its plan; each part of it is known here, or the DataFrame is no plain scan.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import math
+import operator
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from spark_udaf.plan.scan import ParquetScan, scan_parquet
+from spark_udaf.plan.schema import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OPTIONS = {"path", "paths", "basepath", "mergeschema", "recursivefilelookup", "pathglobfilter"}
+_SETTINGS = ("spark.sql.files.ignoreCorruptFiles", "spark.sql.files.ignoreMissingFiles")
+_COMPARED = {
+    "EqualTo": operator.eq,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+}
+_TURNED = {operator.lt: operator.gt, operator.le: operator.ge, operator.gt: operator.lt, operator.ge: operator.le}
+_MOST_VALUES = 100  # of an IN
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
+
+
+class NotPlain(ValueError):
+    """A DataFrame does more than to choose rows and columns of Parquet files; the message says what."""
+
+
+def scan_of(df: DataFrame) -> ParquetScan:
+    """Scan the Parquet files that a DataFrame reads, if all that it does is to choose some of their rows and columns.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Of classic Spark: `spark.read.parquet` of local files, columns that are selected by name, and conditions that
+        compare columns with values: ``=``, ``<``, ``<=``, ``>``, ``>=``, ``IN``, ``IS NULL``, ``AND``, ``OR``, ``NOT``.
+
+    Returns
+    -------
+    ParquetScan
+        The same files, and the same rows, to be read by the tasks themselves.
+
+    Raises
+    ------
+    NotPlain
+        A ``ValueError`` that names the part of the plan that is anything else; nothing is guessed.
+    TypeError
+        For what is no DataFrame.
+
+    Guarantee
+    ---------
+    What the scan reads is what the DataFrame reads, NaN as Spark compares it.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        states = su.rollup(su.scan_of(spark.read.parquet("logs/requests").where("day >= '2024-05-01'")), frame)
+    """
+    if not hasattr(df, "mapInArrow") or isinstance(df, type):
+        raise TypeError(f"give a Spark DataFrame; got {df!r}")
+    if not hasattr(df, "_jdf"):
+        raise NotPlain("Spark Connect does not tell the plan of a DataFrame; name its files to su.scan_parquet")
+    if df.isStreaming or df.storageLevel.useMemory or df.storageLevel.useDisk:
+        raise NotPlain("it is streaming" if df.isStreaming else "it is cached")
+    for setting in _SETTINGS:
+        if df.sparkSession.conf.get(setting) != "false":
+            raise NotPlain(f"{setting} is set")
+    conditions, relation = _taken_apart(df._jdf.queryExecution().optimizedPlan())
+    schema = StructType.fromJson(json.loads(relation.schema().json()))
+    files = df.inputFiles()
+    if not files or not all(file.startswith("file:") for file in files):
+        raise NotPlain("it reads no local files; give a filesystem to su.scan_parquet")
+    scan = scan_parquet(df.sparkSession, files)
+    _check_schema(schema, scan.schema)
+    if not conditions:
+        return scan
+    chosen = [_condition(each, scan.schema) for each in conditions]
+    return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
+
+
+def plain_or_none(df: DataFrame, scan: str | None) -> ParquetScan | None:
+    """Scan the files of a DataFrame if that is asked for and it is plain; the log says so, or why not.
+
+    Raises ``ValueError`` for a ``scan`` that is neither None nor ``"auto"``.
+    """
+    if scan not in (None, "auto"):
+        raise ValueError(f"scan must be 'auto' or None; got {scan!r}")
+    if scan is None:
+        return None
+    log = logging.getLogger("spark_udaf")
+    try:
+        found = scan_of(df)
+    except NotPlain as reason:
+        log.warning("scan='auto': the rows of the DataFrame pass through the JVM: %s", reason)
+        return None
+    log.info("scan='auto': tasks read %r", found)
+    return found
+
+
+def _taken_apart(plan: Any) -> tuple[list[Any], Any]:
+    """Take a plan apart into the conditions of its filters and the relation that it reads."""
+    conditions, names = [], set()
+    while (kind := _kind(plan)) != "LogicalRelation":
+        if kind == "Filter":
+            conditions.append(plan.condition())
+        elif kind == "Project" and all(_kind(each) == "AttributeReference" for each in _listed(plan.projectList())):
+            names |= {each.name() for each in _listed(plan.projectList())}
+        else:
+            raise NotPlain(f"its plan has a {kind} that is no choice of rows and columns")
+        plan = plan.children().apply(0)
+    relation = plan.relation()
+    if _kind(relation) != "HadoopFsRelation" or relation.fileFormat().getClass().getName() != _PARQUET:
+        raise NotPlain("it does not read Parquet files")
+    if relation.location().getClass().getName() != _LISTED:
+        raise NotPlain(f"its files are listed by a {_kind(relation.location())}")
+    options = {pair._1().lower() for pair in _listed(relation.options().toSeq())}
+    if options - _OPTIONS:
+        raise NotPlain(f"it reads with the option {min(options - _OPTIONS)}")
+    if not names <= set(relation.schema().fieldNames()):
+        raise NotPlain("it renames columns")
+    return conditions, relation
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _listed(sequence: Any) -> Iterator[Any]:
+    return (sequence.apply(at) for at in range(sequence.size()))
+
+
+def _check_schema(of_spark: StructType, of_files: pa.Schema) -> None:
+    """Raise `NotPlain` unless Spark and the scan read the same columns as the same types."""
+    try:
+        scanned = {field.name: field.dataType for field in spark_schema(pa.schema([*map(_in_microseconds, of_files)]))}
+    except TypeError as error:
+        raise NotPlain(f"of its files: {error}") from None
+    read = {field.name: field.dataType for field in of_spark}
+    differing = sorted(name for name in scanned.keys() | read.keys() if scanned.get(name) != read.get(name))
+    if differing:
+        name = differing[0]
+        raise NotPlain(
+            f"Spark reads {name!r} as {_simple(read.get(name))}, and the files have {_simple(scanned.get(name))}"
+        )
+
+
+def _simple(kind: Any) -> str:
+    return "no such column" if kind is None else str(kind.simpleString())
+
+
+def _in_microseconds(field: pa.Field) -> pa.Field:
+    """Take milliseconds as what Spark makes of them."""
+    if pa.types.is_timestamp(field.type) and field.type.unit == "ms":
+        return field.with_type(pa.timestamp("us", field.type.tz))
+    return field
+
+
+def _condition(node: Any, schema: pa.Schema) -> pc.Expression:
+    """Say a condition of Spark's as one of Arrow's that is true, false and null of the same rows."""
+    kind, parts = _kind(node), list(_listed(node.children()))
+    if kind in ("And", "Or"):
+        join: Callable[[Any, Any], Any] = operator.and_ if kind == "And" else operator.or_
+        return join(*(_condition(part, schema) for part in parts))
+    if kind == "Not":
+        return ~_condition(parts[0], schema)
+    if kind == "AttributeReference" and pa.types.is_boolean(schema.field(node.name()).type):
+        return pc.field(node.name())
+    if kind in ("IsNull", "IsNotNull") and _kind(parts[0]) == "AttributeReference":
+        column = pc.field(parts[0].name())
+        return column.is_null() if kind == "IsNull" else column.is_valid()
+    if kind in _COMPARED:
+        compare, (left, right) = _COMPARED[kind], parts
+        if _kind(left) == "Literal":
+            compare, left, right = _TURNED.get(compare, compare), right, left
+        if _kind(left) == "AttributeReference" and _kind(right) == "Literal":
+            return _compared(compare, left.name(), right.value(), schema)
+    if kind in ("In", "InSet") and _kind(parts[0]) == "AttributeReference":
+        values = _values_of(node, parts)
+        if values is not None and 0 < len(values) <= _MOST_VALUES:
+            each = [_compared(operator.eq, parts[0].name(), value, schema) for value in values]
+            return functools.reduce(operator.or_, each)
+    raise NotPlain(f"its condition {str(node.toString())[:80]} is none of those that are known here")
+
+
+def _values_of(node: Any, parts: list[Any]) -> list[Any] | None:
+    """List the values of an IN; None if one is no written value."""
+    if _kind(node) == "In":
+        return [part.value() for part in parts[1:]] if all(_kind(part) == "Literal" for part in parts[1:]) else None
+    return list(_listed(node.hset().toSeq()))
+
+
+def _compared(compare: Any, name: str, value: Any, schema: pa.Schema) -> pc.Expression:
+    """Compare a column with a value; NaN is greater than all numbers, as in Spark."""
+    kind, column = schema.field(name).type, pc.field(name)
+    result = compare(column, _scalar(value, kind, name))
+    greater = compare in (operator.gt, operator.ge)
+    return result | pc.is_nan(column) if greater and pa.types.is_floating(kind) else result
+
+
+def _scalar(value: Any, kind: pa.DataType, name: str) -> pa.Scalar:
+    """Read a value of Spark's own, of the type of a column."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        raise NotPlain(f"its condition compares {name!r} with {'null' if value is None else 'NaN'}")
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(value, pa.timestamp("us", kind.tz))
+    if pa.types.is_decimal(kind):
+        return pa.scalar(Decimal(str(value.toString())), kind)
+    if pa.types.is_string(kind):
+        return pa.scalar(str(value.toString()), kind)
+    if any(of(kind) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_date32)):
+        return pa.scalar(value, kind)
+    raise NotPlain(f"its condition compares {name!r}, which is of {kind}")
