@@ -23,6 +23,7 @@ from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
 from spark_udaf.plan.session import has_java, is_client_only, local_session, sail_session
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
 
@@ -77,6 +78,7 @@ def demo(out: Path) -> None:
         begin = time.perf_counter()
         with started_engine(engine) as spark:
             started = time.perf_counter()
+            from_now(STEPS)
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
@@ -181,5 +183,14 @@ def started_engine(engine: str) -> Iterator[SparkSession]:
     spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
     try:
         yield spark
+    except Exception as error:
+        if _is_of_interrupt(error):  # PySpark waits for the job that Ctrl-C has cancelled, and raises how that ended
+            raise KeyboardInterrupt from None
+        raise
     finally:
         spark.stop()
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    """Say whether an error was raised while Ctrl-C was handled."""
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_of_interrupt(error.__context__))
