@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
-from spark_udaf.plan.session import has_java, is_client_only, local_session, sail_session
+from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session, sail_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
@@ -179,18 +178,9 @@ def started_engine(engine: str) -> Iterator[SparkSession]:
         with sail_session() as spark:
             yield spark
         return
-    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback of Ctrl-C
-    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
-    try:
-        yield spark
-    except Exception as error:
-        if _is_of_interrupt(error):  # PySpark waits for the job that Ctrl-C has cancelled, and raises how that ended
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        spark.stop()
-
-
-def _is_of_interrupt(error: BaseException | None) -> bool:
-    """Say whether an error was raised while Ctrl-C was handled."""
-    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_of_interrupt(error.__context__))
+    with interruptible():
+        spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
+        try:
+            yield spark
+        finally:
+            spark.stop()
