@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
-from spark_udaf.plan.session import PARTITIONS, parallelism
+from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
 from spark_udaf.streaming.checkpoint import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
@@ -29,6 +29,7 @@ _OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys"
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
 
+@interruptible()
 def run(
     folder: Path | None,
     source: str | None,
@@ -89,7 +90,7 @@ def run(
             )
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.appName("tiltframe stream").getOrCreate()
+    spark = started(SparkSession.builder.appName("tiltframe stream"))
     _shuffle(spark, others["shards"], state)
     arriving = _loaded(spark, source, settings, folder)
     if reading.where is not None:

@@ -24,10 +24,15 @@ def hold_interrupts() -> Iterator[None]:
         yield  # Python runs handlers in the main thread only
         return
     held: list[FrameType | None] = []
-    signal.signal(signal.SIGINT, lambda _, frame: held.append(frame))
+
+    def hold(_: int, frame: FrameType | None) -> None:
+        held.append(frame)
+
+    signal.signal(signal.SIGINT, hold)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        if signal.getsignal(signal.SIGINT) is hold:  # otherwise the block has set one that stays, as Spark does
+            signal.signal(signal.SIGINT, handler)
         if held:
             handler(signal.SIGINT, held[0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import logging
 import shutil
 import subprocess
 import sys
@@ -21,8 +20,9 @@ import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
 from spark_udaf.demo.flights import flights
-from spark_udaf.plan.session import has_java, is_client_only, local_session, sail_session
+from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session, sail_session
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
 
@@ -77,6 +77,7 @@ def demo(out: Path) -> None:
         begin = time.perf_counter()
         with started_engine(engine) as spark:
             started = time.perf_counter()
+            from_now(STEPS)
             shutil.rmtree(folder, ignore_errors=True)
             store = FrameStore(folder, FRAME, name="flights")
             su.rollup_into(spark.createDataFrame(rows), store, "demo", 1)
@@ -177,9 +178,9 @@ def started_engine(engine: str) -> Iterator[SparkSession]:
         with sail_session() as spark:
             yield spark
         return
-    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback of Ctrl-C
-    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    with interruptible():
+        spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
+        try:
+            yield spark
+        finally:
+            spark.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -97,6 +98,22 @@ def has_java() -> bool:
         return False
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within, have Ctrl-C raise ``KeyboardInterrupt`` and say nothing, whatever PySpark is waiting for."""
+    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback of it
+    try:
+        yield
+    except Exception as error:
+        if _is_of_interrupt(error):  # PySpark waits for the job that Ctrl-C has cancelled, and raises how it ended
+            raise KeyboardInterrupt from None
+        raise
+
+
+def _is_of_interrupt(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, KeyboardInterrupt) or _is_of_interrupt(error.__context__))
+
+
 def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     """Start Spark in this process, on two cores, quietly; Java must be there."""
     from pyspark.sql import SparkSession
@@ -112,7 +129,12 @@ def local_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.master("local[2]").appName(name)
     for setting, value in {**quiet, **settings}.items():
         builder = builder.config(setting, value)
-    with hold_interrupts():  # PySpark that is interrupted while it waits for its JVM leaves that running
+    return started(builder)
+
+
+def started(builder: SparkSession.Builder) -> SparkSession:
+    """Start a session; Ctrl-C waits, for PySpark that is interrupted while it waits for its JVM leaves that running."""
+    with hold_interrupts():
         return builder.getOrCreate()
 
 

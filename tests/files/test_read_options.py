@@ -210,6 +210,14 @@ def test_a_value_that_is_no_number_is_named_with_its_line_and_a_way_out_that_wor
     assert "--" not in str(told.value)
 
 
+def test_another_delimiter_is_advised(tmp_path, capfd):
+    path = tmp_path / "a.csv"
+    path.write_text("ts;host;ms\n01.05.2024 10:00;a;1.234,5\n")
+    status, _, err = call(capfd, "rollup", str(path), *ARGUMENTS, "--store", str(tmp_path / "st"))
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.endswith("a.csv: fields seem to be parted by ';', not by ','; say --delimiter ';'\n")
+
+
 def test_a_value_that_comes_late_is_named_too(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("ts,host,ms\n" + "2024-05-01T10:00:00,a,10\n" * 800_000 + "2024-05-01T10:00:00,a,x\n")

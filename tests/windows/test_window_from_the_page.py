@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import os
 import re
@@ -28,10 +27,9 @@ def blocks(language: str) -> list[str]:
 def installed(tmp_path_factory):
     """Put the class into the file, and the entry point into a distribution, that the page says."""
     site = tmp_path_factory.mktemp("site")
-    examples = [example.source for example in doctest.DocTestParser().get_examples(PAGE)]
-    last = next(number for number, source in enumerate(examples) if "class HalfMonth" in source)
-    (site / "wages.py").write_text("".join(examples[: last + 1]))
-    assert len((site / "wages.py").read_text().splitlines()) <= 30
+    (source,) = (block for block in blocks("python") if block.startswith("# wages.py"))
+    (site / "wages.py").write_text(source)
+    assert len(source.splitlines()) <= 30
     project = tomllib.loads(blocks("toml")[0])["project"]
     folder = site / f"{project['name']}-{project['version']}.dist-info"
     folder.mkdir()
@@ -57,9 +55,10 @@ def test_the_commands_of_the_page(installed, tmp_path):
     (tmp_path / "sales.csv").write_text(
         "ts,shop,price\n" + "".join(f"{time},a,{2**n}\n" for n, time in enumerate(TIMES))
     )
-    commands = [shlex.split(line[2:]) for block in blocks("console") for line in block.splitlines()]
-    rolled, asked = (command[1:] for command in commands if command[0] == "tiltframe")
+    lines = "".join(blocks("console")).splitlines()
+    rolled, asked = (shlex.split(line)[2:] for line in lines if line.startswith("$ tiltframe "))
     run(rolled, tmp_path, installed)
+    asked = asked[: asked.index("--format")]
     out = run([*asked, "--format", "json"], tmp_path, installed).stdout
     got = {row["window_start"][:10]: row["sold"] for row in map(json.loads, out.splitlines())}
     wanted: dict[str, int] = {}

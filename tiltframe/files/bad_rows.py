@@ -107,6 +107,7 @@ def reason(error: Exception) -> str:
     """Say in one line why a row cannot be read, without where, and without what to do."""
     said = re.sub(r"^cannot read standard input as JSON lines: ", "", str(error))
     said = re.sub(r"^(cannot read )?\S*piece\.\w+(, line [0-9,]+)?(:| is) ?(in line [0-9,]+,? )?", "", said)
+    said = re.sub(r" in line [0-9,]+(?=, in the column )", "", said)
     return said.split("\n")[0].split("; ")[0][:_LONGEST] or type(error).__name__
 
 

@@ -20,7 +20,7 @@ from tiltframe.files.formats import ENDINGS, delimiter_of, kind_of, own_schema, 
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.files.rows import prepared, rows_before, times_in, with_time
 from tiltframe.files.soundness import check_text
-from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_json, wrong_value
+from tiltframe.files.wrong_values import first_unread, no_numbers, wrong_form, wrong_value
 from tiltframe.store_folders import is_store
 
 _CODES = pa.dictionary(pa.int32(), pa.string())
@@ -203,7 +203,7 @@ def open_source(
             own = _schema(file, written[file], time, reading)
         except (pa.ArrowException, OSError, UnicodeError) as error:
             _check_sound(file, reading)
-            raise _explained(file, error, partial(wrong_json, file, error, reading)) from None
+            raise _explained(file, error, partial(wrong_form, file, error, reading)) from None
         try:
             schema = own if schema is None else pa.unify_schemas([schema, own], promote_options="permissive")
         except pa.ArrowException as error:

@@ -18,6 +18,7 @@ from tiltframe.files.digits import from_text
 from tiltframe.files.formats import delimiter_of, kind_of, open_csv, open_text
 from tiltframe.files.read_options import ReadOptions
 
+_HEADER_BYTES = 1 << 16
 _NOTHING = re.compile(r"(?i)[-–—.?*_]*|n\.?/?a\.?|none|nil|unknown|missing|undefined|keine?|#n/a")
 _COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+")
 _GROUPED = re.compile(r"[+-]?[0-9]{1,3}(?:(?P<sign>[., '_])[0-9]{3})+(?P<fraction>[.,][0-9]+)?")
@@ -38,10 +39,18 @@ def wrong_value(
     return None if found is None else _said(file, *found, wanted[found[1]], reading, found[1] in keys)
 
 
-def wrong_json(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
-    """Find the line of a JSON file at which Arrow fails while it infers types."""
-    if kind_of(file) != "json":
-        return None
+def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
+    """Find the line of a JSON file at which Arrow fails while it infers types, or another delimiter in a CSV header."""
+    if assumed := delimiter_of(file, reading):
+        with open_text(file) as stream:
+            header = stream.read(_HEADER_BYTES).partition(b"\n")[0].decode(reading.encoding)
+        other = next((sign for sign in ";\t|" if sign in header), None)
+        if other is None or assumed in header:
+            return None
+        way_out = reading.say_option("delimiter", other)
+        return ValueError(
+            f"cannot read {file}: fields seem to be parted by {other!r}, not by {assumed!r}; say {way_out}"
+        )
     found = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
     kinds = {found[1]: _KINDS[found[2]]} if found and found[2] in _KINDS else {}
     return _in_json(file, kinds, reading)
