@@ -119,3 +119,10 @@ def serving(folder: Path, *words):
             yield Server(process, log)
         finally:
             process.kill()
+
+
+def settled(tab):
+    """Wait until the page in a browser's tab shows what its address asks for, and return what it says of it."""
+    tab.locator("#status:not(:empty)").wait_for()
+    tab.locator("#results:not(.busy)").wait_for()
+    return tab.locator("#status").inner_text()
