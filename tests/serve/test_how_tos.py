@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -14,7 +13,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tests.serve.servers import make_store, serving
+from tests.serve.servers import free_port, make_store, serving
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -27,12 +26,6 @@ def block(page, begins):
     return next(
         text for text in re.findall(r"```text\n(.*?)```", (DOCS / page).read_text(), re.S) if text.startswith(begins)
     )
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx is installed")
