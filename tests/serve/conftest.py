@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
+from playwright.sync_api import sync_playwright
 
 from tests.serve.servers import make_store, serving
 
@@ -14,3 +17,24 @@ def asked(tmp_path_factory, postgres_server):
     stores = {"web": make_store(folder / "web"), "orders": make_store(postgres_server, "orders")}
     with serving(folder, folder / "web", f"orders={postgres_server}") as server:
         yield server, stores
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium, as it is installed on this machine."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium is installed")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+
+
+@pytest.fixture
+def tab(browser):
+    """A tab of a window of its own, in which no script may fail."""
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as window:
+        failed = []
+        tab = window.new_page()
+        tab.on("pageerror", lambda error: failed.append(error))
+        yield tab
+        assert failed == []

@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -119,3 +120,17 @@ def serving(folder: Path, *words):
             yield Server(process, log)
         finally:
             process.kill()
+
+
+def free_port():
+    """Find a port that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def settled(tab):
+    """Wait until the page in a browser's tab shows what its address asks for, and return what it says of it."""
+    tab.locator("#status:not(:empty)").wait_for()
+    tab.locator("#results:not(.busy)").wait_for()
+    return tab.locator("#status").inner_text()

@@ -1,12 +1,13 @@
-"""What the how-tos say of other programs is followed with them: nginx as it is on the page, JavaScript in Node."""
+"""What the how-tos say of other programs is followed with them: nginx, systemd, Node, promtool."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-import socket
 import ssl
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -14,7 +15,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from tests.serve.servers import make_store, serving
+from tests.serve.servers import free_port, make_store, serving
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -27,12 +28,6 @@ def block(page, begins):
     return next(
         text for text in re.findall(r"```text\n(.*?)```", (DOCS / page).read_text(), re.S) if text.startswith(begins)
     )
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx is installed")
@@ -96,3 +91,55 @@ def test_javascript_reads_a_store(asked, tmp_path):
     printed = subprocess.run(["node", tmp_path / "read.mjs"], check=True, capture_output=True, text=True).stdout
     assert len(printed.splitlines()) == stores["web"].query("1h").num_rows
     assert "2024-05-01T10:00:00.000Z" in printed
+
+
+def test_what_r_and_excel_ask_for_is_answered(asked):
+    """Neither is at hand: of both, what they ask for has the columns that they read."""
+    server, _ = asked
+    in_r, in_excel = block("serve.md", "address <-"), block("serve.md", "let\n")
+    address = re.search(r'http://[^/]*(/[^"]*)', in_r)[1]
+    for accept in re.findall('Accept = "(.*?)"', in_r + in_excel):
+        answer = server.ask(address, headers={"Accept": accept})
+        assert (answer.status, answer.headers["content-type"].partition(";")[0]) == (200, accept)
+    words = dict(re.findall(r'(\w+) = "(\w+)"', in_excel.partition("Query = [")[2].partition("]")[0]))
+    names = server.query(**words, headers={"Accept": "text/csv"}).body.decode().split("\n")[0]
+    read = re.findall(r'{"(\w+)", ', in_excel)
+    assert {f'"{name}"' for name in read} - {'"requests"'} <= set(names.split(","))  # the page's store counts requests
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd is installed")
+def test_systemd_takes_the_unit(tmp_path):
+    unit = tmp_path / "tiltframe.service"
+    text = block("how-to/serve-in-production.md", "[Unit]")
+    assert "/opt/tiltframe/env/bin/tiltframe" in text
+    unit.write_text(text.replace("/opt/tiltframe/env/bin/tiltframe", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool is installed")
+def test_promtool_takes_the_alert_rules():
+    subprocess.run(["promtool", "check", "rules", DOCS.parent / "examples/grafana/alerts.yaml"], check=True)
+
+
+def test_grafana_is_given_what_it_provisions():
+    """Without Grafana: the dashboard asks the data source that is provisioned, and no panel lies on another."""
+    folder = DOCS.parent / "examples/grafana"
+    source, dashboard = (folder / "datasource.yaml").read_text(), json.loads((folder / "dashboard.json").read_text())
+    assert re.search(r"^apiVersion: 1$", source, re.M)
+    assert re.search(r"^ +type: prometheus$", source, re.M)
+    assert isinstance(dashboard["schemaVersion"], int)
+    assert dashboard["title"]
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in dashboard["panels"])
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24  # columns of Grafana's grid
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    for asks in [*dashboard["panels"], *dashboard["templating"]["list"]]:
+        assert asks["type"]
+        assert asks["datasource"]["type"] == "prometheus"
+        assert re.search(rf"^ +uid: {asks['datasource']['uid']}\b", source, re.M)

@@ -6,7 +6,6 @@ import html
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -14,12 +13,10 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.serve.servers import RUN, rows
+from tests.serve.servers import RUN, rows, settled
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-in_a_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 QUOTED = 'c"d'
 VIEWS = {
     "quantiles": "?store=web&measure=latency&from=2024-05-01T10:30:00Z&to=2024-05-01T11:30:00Z",
@@ -43,23 +40,21 @@ def test_files_are_there_and_lead_nowhere_else(asked, path):
         assert text.startswith("The MIT License")
 
 
-def rendered(server, view, tmp_path):
+def rendered(tab, server, view):
     """Load a view in a browser, and return what is on the page then."""
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}"]
-    command += ["--virtual-time-budget=10000", "--dump-dom", f"http://{server.host}:{server.port}/{view}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout
+    tab.goto(f"http://{server.host}:{server.port}/{view}")
+    settled(tab)
+    return tab.content()
 
 
 def inner(page, name):
     return html.unescape(re.search(rf'id="{name}"[^>]*>(.*?)</', page, re.S)[1])
 
 
-@in_a_browser
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
-def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tmp_path, view):
+def test_the_table_and_the_copied_queries_are_what_the_store_answers(asked, tab, view):
     server, stores = asked
-    page = rendered(server, view, tmp_path / "browser")
+    page = rendered(tab, server, view)
     name = re.search("store=([a-z]+)", view)[1]
     said = re.fullmatch(r"Windows of (\w+): (\d+), each from its start.*", inner(page, "status"))
     assert said, inner(page, "status")
@@ -107,9 +102,8 @@ def assert_promql_gives(server, text, note, expected):
         assert values == dict(zip(zip(hosts, [end.timestamp() for end in ends], strict=True), numbers, strict=True))
 
 
-@in_a_browser
-def test_promql_is_given_of_merges_alone(asked, tmp_path):
-    page = rendered(asked[0], "?store=web&measure=latency&column=latency_relative_accuracy", tmp_path)
+def test_promql_is_given_of_merges_alone(asked, tab):
+    page = rendered(tab, asked[0], "?store=web&measure=latency&column=latency_relative_accuracy")
     assert (inner(page, "promql"), inner(page, "promql-note")) == ("", "— has no merge of latency_relative_accuracy")
 
 
@@ -121,12 +115,11 @@ def run_python(text, store):
     return eval(lines[-1], names)
 
 
-@in_a_browser
 @pytest.mark.parametrize(("compare", "by", "windows"), [("period", 900, 15), ("day", 86400, 0)])
-def test_an_earlier_range_stands_beside(asked, tmp_path, compare, by, windows):
+def test_an_earlier_range_stands_beside(asked, tab, compare, by, windows):
     server, stores = asked
     view = "?store=web&measure=n&by=host&from=2024-05-01T11:00:00Z&to=2024-05-01T11:15:00Z"
-    page = rendered(server, f"{view}&compare={compare}", tmp_path)
+    page = rendered(tab, server, f"{view}&compare={compare}")
     ending = "15m earlier." if windows else "of which there are no windows."
     assert inner(page, "status").endswith(f" Dashed: the previous {compare}, {ending}")
     head, *windows_shown = table_of(page)
@@ -151,11 +144,10 @@ def table_of(page):
     return [[html.unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
 
 
-@in_a_browser
 @pytest.mark.parametrize("host", [None, "a"])
-def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tmp_path, host):
+def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tab, host):
     chosen = "" if host is None else f"&key.host={quote(json.dumps(host))}"
-    page = rendered(asked[0], f"?store=web&measure=latency&drawn=heat{chosen}", tmp_path)
+    page = rendered(tab, asked[0], f"?store=web&measure=latency&drawn=heat{chosen}")
     assert re.search('id="colours">Rows:<span>', page)
     head, *windows = table_of(page)
     ranges = [tuple(map(float, text.split(" – "))) for text in head[1:]]
@@ -173,17 +165,15 @@ def test_a_heat_map_counts_the_rows_of_each_range_of_values(asked, tmp_path, hos
             assert least <= count <= most
 
 
-@in_a_browser
-def test_a_measure_without_buckets_is_drawn_as_lines(asked, tmp_path):
-    page = rendered(asked[0], "?store=web&measure=n&drawn=heat", tmp_path)
+def test_a_measure_without_buckets_is_drawn_as_lines(asked, tab):
+    page = rendered(tab, asked[0], "?store=web&measure=n&drawn=heat")
     assert table_of(page)[0] == ["start, UTC", "n"]
     assert re.search(r'<select id="drawn" disabled', page)
 
 
-@in_a_browser
-def test_what_cannot_be_shown_is_said(asked, tmp_path):
+def test_what_cannot_be_shown_is_said(asked, tab):
     server = asked[0]
-    page = rendered(server, "?store=web&from=x", tmp_path / "one")
+    page = rendered(tab, server, "?store=web&from=x")
     assert "cannot read 'x' as a time" in inner(page, "status")
-    page = rendered(server, "?store=web&range=-1h", tmp_path / "two")
+    page = rendered(tab, server, "?store=web&range=-1h")
     assert inner(page, "status").startswith("There are no windows in this range; the store has 2024-05-01 10:00:00 to")

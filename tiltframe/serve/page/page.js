@@ -304,6 +304,7 @@ function drawChart(store, query, words, rows, lines) {
     width: line.before ? 1.5 : isBand && suffix(line.name) !== "p50" ? 0.8 : 2,
     dash: line.before ? [7, 4] : isBand && !["p5", "p50", "p95"].includes(suffix(line.name)) ? [2, 3] : undefined,
     paths: uPlot.paths.stepped({ align: 1 }),
+    gaps: (u, i, from, to, gaps) => gaps.map(([left, right]) => [left, right + 2]), // px: with the edge of the step after
     points: { show: rows.length < 3 },
     value: (_, value) => (value === null ? "·" : compact(value)),
   }));
@@ -372,7 +373,8 @@ function drawTable(store, words, rows, names) {
     tr.classList.toggle("partial", Boolean(partial));
     return tr;
   };
-  table.caption.textContent = rows.length > TABLE_ROWS ? `The last ${TABLE_ROWS} of ${rows.length} rows; … is partial` : `${rows.length} rows; … is partial`;
+  const some = rows.length > TABLE_ROWS ? `The last ${TABLE_ROWS} of ${rows.length} rows` : `${rows.length} rows`;
+  table.caption.textContent = rows.some((each) => each.partial) ? `${some}; … is partial` : some;
   table.tHead.replaceChildren(row(heads.map((text) => cell("th", text, "col"))));
   table.tBodies[0].replaceChildren(...rows.slice(-TABLE_ROWS).map((each) => row([
     cell("th", wall(store, each.at) + (each.partial ? " …" : ""), "row"),

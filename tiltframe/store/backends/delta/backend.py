@@ -47,7 +47,7 @@ from tiltframe.store.backends.delta.files import (
     write_states,
 )
 from tiltframe.store.backends.delta.fsync import sync_commit
-from tiltframe.store.backends.delta.head import Head, log_problem, note_head
+from tiltframe.store.backends.delta.head import Head, is_last, log_problem, note_head
 from tiltframe.store.backends.delta.log import added, as_store_errors, files_in, manifest_in, one_line, removed
 from tiltframe.store.backends.delta.records import (
     FOLD_AT,
@@ -349,7 +349,7 @@ class DeltaBackend:
                         self._check_files(now)
                     if now.table is None:
                         now.table = self._open()
-                    else:
+                    elif not (self._in_folder and is_last(self._path, now.table.version())):
                         now.table.update_incremental()
                     if self._in_folder:
                         self._check_head(now, now.table)

@@ -47,8 +47,10 @@ class Head:
     def damaged(self, table: str, verified: dict[str, str]) -> Iterator[str]:
         """Name the files of a log that have other bytes than were noted, among those that were not verified before."""
         for name, noted in self.digests.items():
+            if verified.get(name) == noted:
+                continue
             path = Path(table, LOG, name)
-            if verified.get(name) != noted and path.exists():  # a checkpoint stands for those that are gone
+            if path.exists():  # a checkpoint stands for those that are gone
                 if _digest(path) != noted:
                     yield name
                 verified[name] = noted
@@ -82,7 +84,7 @@ def log_problem(table: str, version: int | None = None) -> str | None:
         That is open.
     """
     if version is not None:
-        entry = f"{table}/{LOG}/{version + 1:020d}.json"
+        entry = _entry(table, version + 1)
         problem = not_a_file(entry) if os.path.lexists(entry) else None
         return problem and f"{entry} is {problem}, not a file"
     for folder in (table, f"{table}/{LOG}"):
@@ -94,6 +96,15 @@ def log_problem(table: str, version: int | None = None) -> str | None:
                 if each.name.endswith(_READ) and (problem := not_a_file(each.path)):
                     return f"{each.path} is {problem}, not a file"
     return None
+
+
+def is_last(table: str, version: int) -> bool:
+    """Say whether a version is in the log of a table and none follows it, without reading the log."""
+    return os.path.lexists(_entry(table, version)) and not os.path.lexists(_entry(table, version + 1))
+
+
+def _entry(table: str, version: int) -> str:
+    return f"{table}/{LOG}/{version:020d}.json"
 
 
 def _digest(path: Path) -> str:

@@ -1,0 +1,189 @@
+"""A walk through the page in a real browser, by mouse and by keyboard, in the light and the dark; axe-core goes along.
+
+The store has forty days until now, so that the newest windows are not over. With SCREENSHOTS=FOLDER each view is saved.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from datetime import datetime
+
+import pyarrow as pa
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+import aggr
+from tests.serve.servers import make_store, serving, settled
+from tiltframe import TiltFrame
+
+pytestmark = [pytest.mark.store, pytest.mark.slow]
+
+DAYS, EVERY = 40, 900  # s between rows
+FRAME = TiltFrame(
+    ["1m", "1h", "1d"], "ts", {"requests": aggr.count(), "latency": aggr.dds("ms", [0.5, 0.99])}, ["host"]
+)
+SECONDS = {"1m": 60, "1h": 3600, "1d": 86_400}
+SEES = {"light": {}, "dark": {"color_scheme": "dark"}, "narrow": {"viewport": {"width": 390, "height": 844}}}
+VIEWS = {  # the first three in the dark and on a phone, too
+    "hosts": "?store=shop&measure=latency&by=host",
+    "heat map": "?store=shop&measure=latency&drawn=heat",
+    "compared": "?store=shop&measure=latency&compare=week",
+    "lines": "?store=shop&range=-7d",
+    "nothing": "?store=shop&from=2001-01-01&to=2001-01-02",
+    "an error": "?store=shop&from=x",
+    "the API": "api",
+}
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A server of the store, and the times of its rows, s."""
+    folder = tmp_path_factory.mktemp("walk")
+    end = int(time.time())
+    times = list(range(end - DAYS * 86_400, end, EVERY))
+    data = pa.table(
+        {
+            "ts": pa.array([at * 1000 for at in times], pa.timestamp("ms", "UTC")),
+            "host": [("a", "b")[at // EVERY % 2] for at in times],
+            "ms": [float(at % 97 + 1) for at in times],
+        }
+    )
+    make_store(folder / "shop", frame=FRAME, data=data)
+    with serving(folder, folder / "shop") as server:
+        yield f"http://{server.host}:{server.port}/", times
+
+
+def look(tab, name):
+    """Save what is seen, if that is wanted."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        tab.screenshot(path=f"{folder}/{name}.png", full_page=True)
+
+
+def windows_of(tab, times):
+    """Read the level, and check that the windows that are said are those that have rows in the range of the address."""
+    said = settled(tab)
+    level, count = re.match(r"Windows of (\w+): (\d+),", said).groups()
+    given = [re.search(rf"[?&]{word}=([^&]*)", tab.url) for word in ("from", "to")]
+    ends = [datetime.fromisoformat(each[1].replace("%3A", ":")).timestamp() for each in given if each]
+    low, high = ends or (0, float("inf"))
+    length = SECONDS[level]
+    starts = {at // length * length for at in times}
+    assert int(count) == sum(low <= start < high for start in starts)
+    return level, said
+
+
+def test_by_mouse(shop, tab):
+    address, times = shop
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.goto(address)
+    level, said = windows_of(tab, times)
+    assert level == "1d"
+    assert re.search("[12] of them partial: not over yet", said)
+    assert re.search(r" …$", tab.locator("tbody tr").last.locator("th").inner_text())
+
+    tab.get_by_label("Measure").select_option("latency")
+    windows_of(tab, times)
+    assert "measure=latency" in tab.url
+    for finer in ("1d", "1h"):
+        tab.get_by_role("button", name="Zoom in").click()
+        assert windows_of(tab, times)[0] == finer
+    tab.get_by_role("button", name="Earlier").click()
+    earlier = windows_of(tab, times), tab.url
+    chart = tab.locator("#chart .u-over").bounding_box()
+    middle = chart["y"] + chart["height"] / 2
+    tab.mouse.move(chart["x"] + chart["width"] * 0.5, middle)
+    tab.mouse.down()
+    tab.mouse.move(chart["x"] + chart["width"] * 0.51, middle, steps=5)
+    tab.mouse.up()
+    tab.wait_for_url(lambda url: url != earlier[1])
+    assert windows_of(tab, times)[0] == "1m"
+    look(tab, "marked")
+    shown = tab.locator("#numbers").inner_text(), settled(tab)
+    tab.reload()
+    assert (settled(tab), tab.locator("#numbers").inner_text()) == (shown[1], shown[0])
+
+    tab.go_back()
+    tab.wait_for_url(earlier[1])
+    assert windows_of(tab, times) == earlier[0]
+    for _ in range(3):
+        tab.get_by_role("button", name="Zoom out").click()
+        level, _ = windows_of(tab, times)
+    assert level == "1d"
+    tab.get_by_role("button", name="All").click()
+    assert "from" not in tab.url
+
+    tab.locator("#filters select").select_option("a")
+    settled(tab)
+    tab.get_by_label("Range").select_option("last 7 days")
+    tab.get_by_label("Compare with").select_option("previous day")
+    assert "Dashed: the previous day, 1d earlier." in settled(tab)
+    tab.get_by_text("This query in Python").click()
+    copied = {}
+    for name in ("Python", "command", "curl", "PromQL"):
+        tab.get_by_role("button", name=f"Copy {name}").click()
+        tab.get_by_text(f"Copied: {name}.").wait_for()
+        copied[name] = tab.evaluate("navigator.clipboard.readText()")
+    assert "where=\"host = 'a'\"" in copied["Python"]
+    assert copied["command"].startswith("tiltframe query 'shop'")
+    assert copied["curl"].startswith(f"curl -s '{address}v1/query?")
+    assert 'latency{store="shop", host="a"}' in copied["PromQL"]
+    look(tab, "compared by mouse")
+
+    tab.get_by_label("Drawn as").select_option("heat map")
+    assert "The stronger the colour, the more rows" in settled(tab)
+    assert tab.locator("#colours").is_visible()
+
+
+def test_by_keyboard(shop, tab):
+    address, times = shop
+    tab.goto(address)
+    assert windows_of(tab, times)[0] == "1d"
+    seen = Counter()
+    active = "document.activeElement.id || document.activeElement.textContent"
+    for _ in range(40):
+        tab.keyboard.press("Tab")
+        seen[name := tab.evaluate(active)] += 1
+        outlined = "getComputedStyle(document.activeElement).outlineStyle"
+        assert name.startswith("tiltframe") or tab.evaluate(outlined) != "none", name
+        if name == "measure":
+            tab.keyboard.press("ArrowDown")
+            tab.wait_for_url("**measure=latency**")
+            settled(tab)
+            assert tab.evaluate(active) == "measure"  # not lost while the form is written anew
+        if name == "chart":
+            for key, level in (("+", "1d"), ("+", "1h"), ("-", "1d"), ("0", "1d"), ("ArrowLeft", "1d")):
+                before = tab.url
+                tab.keyboard.press(key)
+                tab.wait_for_url(lambda url, before=before: url != before)
+                assert windows_of(tab, times)[0] == level
+            look(tab, "by keyboard")
+        if name.startswith("This query"):
+            tab.keyboard.press("Enter")
+            assert tab.locator("#python").is_visible()
+        if name == "Copy PromQL":
+            break
+    assert {"store", "measure", "column", "drawn", "by", "range", "compare", "from", "to", "chart", "numbers"} <= set(
+        seen
+    )
+    assert {"Zoom in", "Zoom out", "All", "Copy Python", "Copy command", "Copy curl", "Copy PromQL"} <= set(seen)
+
+
+@pytest.mark.parametrize("sight", SEES)
+def test_axe_finds_nothing(shop, browser, sight):
+    with browser.new_context(**SEES[sight]) as window:
+        tab = window.new_page()
+        for name, view in list(VIEWS.items())[: None if sight == "light" else 3]:
+            tab.goto(shop[0] + view)
+            if name != "the API":
+                settled(tab)
+                tab.get_by_text("This query in Python").click()
+            found = Axe().run(tab).response["violations"]
+            assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == [], name
+            look(tab, f"{sight} {name}")
+            width = tab.evaluate("document.documentElement.scrollWidth")
+            assert width <= tab.viewport_size["width"], name
+        paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (max(map(int, re.findall(r"\d+", paper)[:3])) < 64) == (sight == "dark")
