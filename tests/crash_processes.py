@@ -18,8 +18,11 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.stream_sinks import save
 from tiltframe.cli.watch import watch as cli_watch
 from tiltframe.store import OtherFrame, copying
+from tiltframe.store.closed_windows import ClosedWindows
+from tiltframe.streaming.saved import extension
 
 FRAME = TiltFrame(["10s", "1m", "10m"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 BEGIN = 1_714_500_000_000  # milliseconds
@@ -109,6 +112,25 @@ def backfill(path: str, acknowledge, source: str) -> None:
     FrameStore(path, FRAME).backfill(source, "10m", newest_first=True, progress=lambda done, of: acknowledge(done))
     while True:
         time.sleep(1)
+
+
+def stream(path: str, acknowledge, file: str) -> None:
+    """Batches one after the other into a store, their state in a file; every other one closes windows."""
+    store, saved = FrameStore(path, FRAME), Path(file)
+    data = saved.read_bytes() if saved.exists() else None
+    closed = ClosedWindows(store, "s", compact_every=7)
+    if data:
+        closed = ClosedWindows.from_ipc(data, store, "s", compact_every=7)
+        closed.commit()
+    number = extension(data)[0]["notes"]["batches"] if data else 0
+    while True:
+        closed.add_rows(rows("s", number))
+        number += 1
+        if number % 2:
+            closed.advance((BEGIN + number * 20_000) * 1000)
+        save(saved, closed.to_ipc({"batches": number}))
+        closed.commit()
+        acknowledge(number)
 
 
 def watch(path: str, acknowledge, folder: str) -> None:

@@ -517,6 +517,11 @@ def _remade(
     return frame if kept is None else frame.keeping(kept)
 
 
+def finest_frame(frame: TiltFrame) -> TiltFrame:
+    """Return the frame of the finest level alone, with the same columns of states."""
+    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone).keeping(frame.states)
+
+
 def window_in(window: str | TimeWindow, timezone: str) -> TimeWindow:
     """Read a window by its name in a zone, or take it as it is; raises ``ValueError`` for one of another zone."""
     window = as_window(window, timezone)

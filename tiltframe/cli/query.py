@@ -79,6 +79,13 @@ def _whole(context: click.Context, option: click.Parameter, given: str | None) -
 @click.option("--edges", metavar="LENGTH", help="Points of other windows count up to edges if no further apart: 1h.")
 @click.option("--order-by", multiple=True, metavar="COL [desc]", help="Such as 'latency_p99 desc'; may repeat.")
 @click.option("--limit", callback=_whole, metavar="N", help="At most so many rows.")
+@click.option(
+    "--with-open",
+    "saved",
+    multiple=True,
+    metavar="STATE",
+    help="With the newest windows, which a stream that saves its --state here still holds; may repeat.",
+)
 @click.option("--name", metavar="NAME", help="Which store of a database.")
 @click.option("--format", "form", type=Form(), default="table", show_default=True)
 @click.option(
@@ -94,6 +101,7 @@ def query(
     form: str,
     out: Path | None,
     fill: str | None,
+    saved: tuple[str, ...],
     **asked: Any,
 ) -> None:
     """Ask a store for results: per any window, within any range."""
@@ -106,6 +114,8 @@ def query(
     if out is not None:
         _check_out(out)
     store = FrameStore(uri, name=name)
+    for state in saved:
+        store = store.with_open(state)
     asked |= {"keys": [] if no_keys else asked_keys(keys), "measures": asked_measures(measures), "fill": fill or False}
     query = Query(list(per) or None, **asked)
     answer, said = store.ask(query), list[str]()

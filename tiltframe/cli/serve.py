@@ -26,6 +26,12 @@ from aggr.extras import MissingExtra
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
 @click.option("--writable", is_flag=True, help="Take events, and have what is acknowledged on the disk.")
+@click.option(
+    "--with-open",
+    multiple=True,
+    metavar="[NAME=]STATE",
+    help="Read a store with the newest windows, which a stream that saves its --state here still holds; may repeat.",
+)
 @click.option("--max-rows", default=10_000_000, show_default=True, help="Of states that one query reads, about.")
 @click.option("--max-windows", default=100_000, show_default=True, help="That one query asks for.")
 @click.option("--max-seconds", default=30, show_default=True, help="That one query takes.")
@@ -36,6 +42,7 @@ def serve(
     token: Path | None,
     origins: tuple[str, ...],
     writable: bool,
+    with_open: tuple[str, ...],
     max_rows: int,
     max_windows: int,
     max_seconds: int,
@@ -49,10 +56,12 @@ def serve(
         from tiltframe.serve.stores import Stores
     except ImportError as error:
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None
+    if writable and with_open:
+        raise ValueError("a store that is read with open windows takes no events; leave out --writable or --with-open")
     address = listen_address(listen)
     limits = Limits(max_rows, max_windows, max_seconds, max_queries)
     secret = None if token is None else read_token(token)
     check_reach(address[0], secret)
     for origin in origins:
         check_origin(origin)
-    run(Stores(stores, durable=writable), address, limits, secret, origins, writable)
+    run(Stores(stores, durable=writable, with_open=with_open), address, limits, secret, origins, writable)

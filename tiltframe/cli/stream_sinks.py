@@ -6,7 +6,7 @@ import sys
 import time as clock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from tiltframe.text.results import json_lines
 if TYPE_CHECKING:
     from typing import Self
 
-_EVERY = 1.0  # seconds between commits
+_EVERY = 1.0  # seconds between commits, and between states that are saved
+_SAVING = 10  # times as long as saving takes, if that is more
 
 
 class Sink:
@@ -105,10 +106,12 @@ class IntoStore(Sink):
 
     closed: ClosedWindows
     _last: float = field(default_factory=clock.monotonic)
+    _every: float = _EVERY
+    _unsaved: bool = False
 
     def copy(self) -> IntoStore:
         """Give it as it is, before more comes."""
-        return IntoStore(self.closed.copy(), self._last)
+        return replace(self, closed=self.closed.copy())
 
     @property
     def windows(self) -> OpenWindows:
@@ -117,6 +120,7 @@ class IntoStore(Sink):
 
     def add(self, rows: pa.Table) -> pa.Table:
         """Take rows; return those that are dropped as late."""
+        self._unsaved = True
         return self.closed.add_rows(rows)
 
     def tell(self, watermark: int | None) -> None:
@@ -128,15 +132,18 @@ class IntoStore(Sink):
         self.closed.close()
 
     def settle(self, state: Path | None, notes: Mapping[str, Any], ended: bool = False) -> None:
-        """Commit what is on its way, once in a while and at the end; save the state before, and at the end."""
-        there = self.closed.outgoing is not None
-        if there and (ended or clock.monotonic() - self._last >= _EVERY):
-            if state is not None:
-                save(state, self.closed.to_ipc(notes))
-            self.closed.commit()
-            self._last = clock.monotonic()
+        """Save the state, then commit what is on its way: once in a while if rows have come, and at the end."""
+        came = self.closed.outgoing is not None or (self._unsaved and state is not None)
+        if not ended and (not came or clock.monotonic() - self._last < self._every):
+            return
+        if state is not None and came:
+            began = clock.monotonic()
+            save(state, self.closed.to_ipc(notes))
+            self._every = max(_EVERY, _SAVING * (clock.monotonic() - began))
+        self.closed.commit()
         if ended and state is not None:
             save(state, self.closed.to_ipc(notes))
+        self._last, self._unsaved = clock.monotonic(), False
 
 
 @contextmanager

@@ -47,6 +47,12 @@ class ServedStore:
             raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
         self._opened = store, snapshot_of(store.backend).manifest
 
+    def read_with_open(self, saved: str) -> None:
+        """Read it with what a stream holds, which saves its state in a file, from now on."""
+        store, described = self._opened
+        self._opened = store.with_open(saved), described
+        self.now()
+
     def now(self) -> tuple[FrameStore, Snapshot]:
         """Look at the store as it is now: what is known of it is shared by all who ask."""
         store, described = self._opened
@@ -60,14 +66,25 @@ class ServedStore:
 class Stores(Mapping[str, FrameStore]):
     """Served stores by name, each as it is now; one that is not there is refused by a sentence."""
 
-    def __init__(self, given: Iterable[str], durable: bool = False) -> None:
-        """Open all; raises ``ValueError`` where two have one name."""
+    def __init__(self, given: Iterable[str], durable: bool = False, with_open: Iterable[str] = ()) -> None:
+        """Open all, some with the states of streams, FILE or NAME=FILE.
+
+        Raises ``ValueError`` if two have one name, and for states of no store.
+        """
         self._stores: dict[str, ServedStore] = {}
         for text in given:
             store = ServedStore(text, durable)
             if store.name in self._stores:
                 raise ValueError(f"two stores are called {store.name!r}; name one of them otherwise: NAME={text}")
             self._stores[store.name] = store
+        for text in with_open:
+            named = re.fullmatch(f"({_NAME})=(.+)", text)
+            if not named and len(self._stores) > 1:
+                raise ValueError(f"several stores are served; say which is read with {shown(text)}: NAME={text}")
+            name, file = named.groups() if named else (next(iter(self._stores)), text)
+            if name not in self._stores:
+                raise ValueError(f"no store {shown(name)} is served; {nearest(name, self._stores)}")
+            self._stores[name].read_with_open(file)
 
     def now(self, name: str) -> tuple[FrameStore, Snapshot]:
         """Look at a store as it is now; raises `Refused`."""

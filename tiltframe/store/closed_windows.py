@@ -22,7 +22,7 @@ from aggr.arguments import checked_name, checked_whole
 from aggr.arrow import compute as pc
 from aggr.state_checks import made_here
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame, finest_frame
 from tiltframe.level_chain import instants_of, joined, labelled, merge_level, reduce_rows
 from tiltframe.names import REASON
 from tiltframe.store.commit import check_writer
@@ -97,7 +97,7 @@ class ClosedWindows:
         check_writer(checked_name(stream, "stream, which the stream is called by in the store,"), 0)
         self._emit, self._late = _checked_emit(emit), read_late(late)
         self._compact_every = None if compact_every is None else checked_whole(compact_every, "compact_every", 1)
-        self._frame = _finest_of(store.frame)
+        self._frame = finest_frame(store.frame)
         self._kept_late = Drop() if self._late == TrueWindow() else self._late
         self.writer, self.number = f"{stream} {uuid.uuid4()}", 0
         self.outgoing: pa.Table | None = None
@@ -338,10 +338,6 @@ def recovered(
 
 def _record(stream: str) -> str:
     return f"{stream} closed"
-
-
-def _finest_of(frame: TiltFrame) -> TiltFrame:
-    return TiltFrame(frame.levels[:1], frame.time, frame.measures, frame.keyed_by, frame.timezone).keeping(frame.states)
 
 
 def _no_states(store: FrameStore, frame: TiltFrame) -> pa.Table:

@@ -7,11 +7,12 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole
+from aggr.arguments import checked_names, checked_truth, checked_type, checked_whole, shown
 from aggr.arrow import compute as pc
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame
@@ -36,6 +37,7 @@ from tiltframe.store.retention import checked_retention
 from tiltframe.store.retraction import check_retractable, retract
 from tiltframe.store.retry import retry_on_conflict
 from tiltframe.store.rewrite import Progress, evolve, retain
+from tiltframe.store.with_open import WithOpen
 from tiltframe.tabular import table_of
 from windows import TimeWindow
 
@@ -648,6 +650,52 @@ class FrameStore(Maintenance):
         if self._manifest is not None:
             check_types(self._manifest, states, self.display_uri)
         return states
+
+    def with_open(self, saved: bytes | str | os.PathLike[str]) -> FrameStore:
+        """Read the store with what a stream into it still holds: the newest windows, of which each row counts once.
+
+        Parameters
+        ----------
+        saved : path or bytes
+            The file of ``tiltframe stream --state``, which is read again when it has changed, or what ``to_ipc`` of
+            `tiltframe.store.closed_windows.ClosedWindows` gave.
+
+        Returns
+        -------
+        FrameStore
+            To be read by `query` and all else that reads. Of several streams one after the other:
+            ``store.with_open(a).with_open(b)``.
+
+        Raises
+        ------
+        TypeError
+            If it is no path and no bytes.
+        StoreError
+            When it is read: if that is no saved state of a stream into this store, or one that is older than the store.
+
+        Guarantee
+        ---------
+        Results are, bit for bit, those of the rows that the store and the saved state have: a window that is closed and
+        on its way into the store counts once, whenever the stream was killed.
+
+        Examples
+        --------
+        >>> import aggr, tempfile
+        >>> from tiltframe import TiltFrame
+        >>> from tiltframe.store.closed_windows import ClosedWindows
+        >>> store = FrameStore(tempfile.mkdtemp() + "/store", TiltFrame(["1s", "1m"], "ts", {"n": aggr.count()}))
+        >>> stream = ClosedWindows(store, "requests")
+        >>> late = stream.add_rows(pa.table({"ts": [0, 500, 1500]}))
+        >>> stream.advance(1_000_000)
+        >>> stream.commit()
+        True
+        >>> store.query("1m")["n"].to_pylist(), store.with_open(stream.to_ipc()).query("1m")["n"].to_pylist()
+        ([2], [3])
+        """
+        if not isinstance(saved, bytes | str | os.PathLike):
+            raise TypeError(f"a saved state is a path or bytes; got {shown(saved)}")
+        _ = self.manifest
+        return FrameStore(WithOpen(self._backend, saved if isinstance(saved, bytes) else Path(os.fspath(saved))))
 
     @asking(Query)
     def query(self, query: Query) -> pa.Table:

@@ -336,6 +336,21 @@ class OpenWindows:
         windows = self._levels[0].held if self._levels else ()
         return int(self._levels[0].held.ends.max()) if len(windows) else None
 
+    def unemitted(self) -> pa.Table:
+        """Give the finest windows that have had rows since they were last emitted, if ever, with their states.
+
+        Returns
+        -------
+        table of window_start, window_end, keys, states
+            In the mode ``discarding`` of these rows alone. Without columns before any rows have come.
+        """
+        if not self._levels:
+            return pa.table({})
+        held = self._levels[0].held
+        states = held.filter(held.marks["new_rows"] > 0).known(self._rules.added)
+        wanted = [START, END, *self.frame.keys, *(column.name for column in self.frame.states)]
+        return states.select([name for name in wanted if name in states.column_names])
+
     def copy(self) -> OpenWindows:
         """Give open windows as they are now, with what they hold in common: what comes to one is not in the other.
 

@@ -1,0 +1,208 @@
+"""A store with what a stream still holds: the windows of its saved state beside those that are committed.
+
+    saved state ── open windows, and those on their way that the store does not have ──▶ parts of every level, in memory
+
+What is read is of one moment of the stream. Its state is saved before each commit, so that a store lacks the one commit
+that is on its way in the newest state, or nothing; a state that is older than the store is read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from aggr.arguments import because, shown
+from aggr.state_checks import made_here
+from tiltframe.frame import END, INSTANT, finest_frame
+from tiltframe.level_chain import instants_of, merge_level
+from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
+from tiltframe.store.commit import Commit, last_commits
+from tiltframe.store.commit_digest import fingerprint
+from tiltframe.store.errors import OtherFrame, StoreError, UnreachableStore
+from tiltframe.store.manifest import Manifest
+from tiltframe.store.ranges import Range, inside
+from tiltframe.streaming import OpenWindows
+from tiltframe.streaming.saved import extension
+
+_LOOKS = 50  # at a state that is saved anew meanwhile
+_BETWEEN = 0.02  # seconds
+
+
+class _OpenPart(Part):
+    """The windows of one level that a stream holds."""
+
+    states: pa.Table
+
+    @classmethod
+    def of(cls, level: str, states: pa.Table, name: str) -> _OpenPart:
+        """Hold states of a level."""
+        starts = instants_of(states)
+        part = cls(level, int(starts.min()), int(starts.max()), states.num_rows, states.nbytes, name)
+        object.__setattr__(part, "states", states)  # no field: what is noted of parts is where they are
+        return part
+
+
+class _SavedStream:
+    """A saved state of a stream into a store."""
+
+    def __init__(self, data: bytes) -> None:
+        """Read whose it is; raises ``ValueError`` for what is no such state."""
+        said, self._outgoing = extension(data)
+        if "writer" not in said:
+            raise ValueError("it is of a stream that goes to no store")
+        self.writer, self._number = str(said["writer"]), int(said["number"])
+        self.digest = int.from_bytes(hashlib.sha256(data).digest()[:4], "big")
+        self._data = data
+        self._parts: tuple[tuple[int, bool], tuple[Part, ...]] | None = None
+
+    def is_outgoing(self, snapshot: Snapshot, commit: Commit) -> bool | None:
+        """Say whether a store lacks what was on its way when the state was saved; None if it has more than that."""
+        last, fingerprints = last_commits(snapshot, self.writer)
+        if last < self._number - 1:
+            raise OtherFrame(
+                f"the store {commit.backend.display_uri} lacks what the saved state says was committed, as "
+                f"{shown(self.writer)}, {self._number - 1}; name the store that the stream goes into"
+            )
+        if last < self._number:
+            return True
+        if last > self._number or not self._outgoing.num_rows:
+            return None
+        finest = _climbed([self._outgoing], commit.manifest)[0][1]
+        known = [fingerprint(self._number, digest) for digest in commit.digests(finest)]
+        return False if fingerprints.get(str(self._number)) in known else None
+
+    def parts(self, outgoing: bool, manifest: Manifest) -> tuple[Part, ...]:
+        """Give what the store does not have yet, at every level; raises ``ValueError`` for states of another frame."""
+        asked = manifest.generation, outgoing
+        if self._parts is None or self._parts[0] != asked:
+            windows = OpenWindows.from_ipc(self._data, finest_frame(manifest.frame))
+            tables = [windows.unemitted(), self._outgoing] if outgoing else [windows.unemitted()]
+            levels = [(level, states) for level, states in _climbed(tables, manifest) if states.num_rows]
+            self._parts = asked, tuple(_OpenPart.of(*each, f"open {self.digest} {each[0]}") for each in levels)
+        return self._parts[1]
+
+
+def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, pa.Table]]:
+    """Merge states of the finest level into the windows of every level."""
+    none = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
+    below, levels = pa.concat_tables([none, *tables], promote_options="default").select(none.column_names), []
+    for level in manifest.frame.levels:
+        below = merge_level(made_here(below), manifest.frame, level, unknown=True)
+        levels.append((level.name, below))
+    return levels
+
+
+@dataclass
+class WithOpen:
+    """A backend that reads a store and beside it what a stream into it holds; nothing is written through it.
+
+    Parameters
+    ----------
+    store : Backend
+    saved : bytes or path
+        What `tiltframe.store.closed_windows.ClosedWindows.to_ipc` gave, or the file of ``tiltframe stream --state``,
+        which is read again when it has changed.
+    """
+
+    store: Backend
+    saved: bytes | Path
+    _known: tuple[Any, _SavedStream] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without what has been read."""
+        return type(self), (self.store, self.saved if isinstance(self.saved, bytes) else self.saved.absolute())
+
+    @classmethod
+    def at(cls, uri: str, name: str, options: Mapping[str, str], durable: bool) -> NoReturn:
+        """Refuse: an address does not say which state."""
+        raise ValueError("open the store, and take with_open of it")
+
+    @property
+    def uri(self) -> str:
+        """Where the store is."""
+        return self.store.uri
+
+    @property
+    def display_uri(self) -> str:
+        """Where the store is, as it may be shown."""
+        return self.store.display_uri
+
+    def store_named(self, name: str) -> WithOpen:
+        """Return the same of the store of a name."""
+        return WithOpen(self.store.store_named(name), self.saved)
+
+    def snapshot(self, recorded: Iterable[str] | None = ()) -> Snapshot | None:
+        """Look at the store and the saved state as of one moment of the stream."""
+        if recorded is None:  # whoever asks for all writes it elsewhere
+            self._refuse()
+        names = list(recorded)
+        for attempt in range(1 if isinstance(self.saved, bytes) else _LOOKS):
+            time.sleep(_BETWEEN if attempt else 0)
+            stream = self._stream()
+            snapshot = self.store.snapshot([*names, f"{OWN}writer {stream.writer}"])
+            if snapshot is None:
+                return None
+            manifest = Manifest.from_dict(snapshot.manifest, self.display_uri)
+            outgoing = stream.is_outgoing(snapshot, Commit(self.store, manifest, stream.writer, 0, True))
+            if outgoing is not None:
+                with self._reading():
+                    parts = stream.parts(outgoing, manifest)
+                version = snapshot.version << 32 | stream.digest
+                return replace(snapshot, version=version, parts=(*snapshot.parts, *parts))
+        raise UnreachableStore(
+            f"the saved state {self._where} is older than the store {self.display_uri}, which has windows that it "
+            "holds open; take what the stream has saved since"
+        )
+
+    @property
+    def _where(self) -> str:
+        return "that was given" if isinstance(self.saved, bytes) else shown(str(self.saved))
+
+    def _stream(self) -> _SavedStream:
+        """Read the state, unless it is the one that is known."""
+        with self._reading():
+            look = None if isinstance(self.saved, bytes) else os.stat(self.saved)
+            file = None if look is None else (look.st_ino, look.st_size, look.st_mtime_ns)
+            if self._known is None or self._known[0] != file:
+                data = self.saved if isinstance(self.saved, bytes) else self.saved.read_bytes()
+                self._known = file, _SavedStream(data)
+            return self._known[1]
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Say that the saved state is the cause of what goes wrong."""
+        try:
+            yield
+        except OSError as error:
+            raise UnreachableStore(f"cannot read the saved state: {because(error)}") from None
+        except ValueError as error:
+            raise StoreError(f"the saved state {self._where}: {error}") from error
+
+    def read(self, parts: Sequence[tuple[Part, Range]], columns: Sequence[str], where: str | None = None) -> pa.Table:
+        """Read the rows of parts, of the store and of the stream."""
+        rows = self.store.read([each for each in parts if not isinstance(each[0], _OpenPart)], columns, where)
+        tables = [
+            part.states.filter(pa.array(inside(instants_of(part.states), [span]))).select(rows.column_names)
+            for part, span in parts
+            if isinstance(part, _OpenPart)
+        ]
+        return pa.concat_tables([rows, *(table.cast(rows.schema) for table in tables)])
+
+    def discard(self, parts: Sequence[Part]) -> None:
+        """Do nothing: nothing is written."""
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse to write."""
+        raise ValueError(
+            f"the store {self.display_uri} is opened with what a stream holds, to be read; to write, open it without"
+        )
+
+    create = check_values = write = commit = vacuum = verify = _refuse
