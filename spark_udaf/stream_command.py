@@ -14,6 +14,7 @@ from spark_udaf.streaming.checkpoint import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
+from tiltframe.cli.interrupts import from_now
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import read_emit, read_late
@@ -29,7 +30,6 @@ _OF_EMITTED = {"emit": "after_close", "late": None, "disorder": "0s", "max_keys"
 _OF_STORE = {"name": None, "durable": False, "stream_name": None}
 
 
-@interruptible()
 def run(
     folder: Path | None,
     source: str | None,
@@ -91,26 +91,26 @@ def run(
     from pyspark.sql import SparkSession
 
     spark = started(SparkSession.builder.appName("tiltframe stream"))
-    _shuffle(spark, others["shards"], state)
-    arriving = _loaded(spark, source, settings, folder)
-    if reading.where is not None:
-        arriving = arriving.where(reading.where)
-    if arrival:
-        arriving = _arrived(arriving, _time(frame))
-    if isinstance(frame, OrderedAggregator) or uri is None:
-        query = _emitted(arriving, frame, delay, state, once, **others)
-    else:
-        query = stream_into(
-            arriving,
-            FrameStore(uri, frame, name=others["name"], durable=others["durable"]),
-            name=others["stream_name"] or source,
-            checkpoint=cast("Path", state).resolve(),
-            trigger=ALL_THERE if once else None,
-        )
-    try:
-        query.awaitTermination()
-    finally:
-        query.stop()  # Ctrl-C: the batch that is under way is run again, and counts once
+    with interruptible(spark):
+        _shuffle(spark, others["shards"], state)
+        arriving = _loaded(spark, source, settings, folder)
+        if reading.where is not None:
+            arriving = arriving.where(reading.where)
+        if arrival:
+            arriving = _arrived(arriving, _time(frame))
+        if isinstance(frame, OrderedAggregator) or uri is None:
+            query = _emitted(arriving, frame, delay, state, once, **others)
+        else:
+            query = stream_into(
+                arriving,
+                FrameStore(uri, frame, name=others["name"], durable=others["durable"]),
+                name=others["stream_name"] or source,
+                checkpoint=cast("Path", state).resolve(),
+                trigger=ALL_THERE if once else None,
+            )
+        left = "open windows were not emitted: --state FOLDER keeps them"
+        from_now(f"stopped; {left if state is None else 'it goes on from its checkpoint when it is run again'}")
+        query.awaitTermination()  # after Ctrl-C Spark ends with this process: the batch is run again, and counts once
 
 
 def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -> None:

@@ -178,9 +178,9 @@ def started_engine(engine: str) -> Iterator[SparkSession]:
         with sail_session() as spark:
             yield spark
         return
-    with interruptible():
-        spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
-        try:
+    spark = local_session("tiltframe demo", {"spark.sql.shuffle.partitions": "4"})
+    try:
+        with interruptible(spark):
             yield spark
-        finally:
-            spark.stop()
+    finally:
+        spark.stop()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from aggr.compiling.interrupts import hold_interrupts
@@ -99,15 +102,31 @@ def has_java() -> bool:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Within, have Ctrl-C raise ``KeyboardInterrupt`` and say nothing, whatever PySpark is waiting for."""
-    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback of it
+def interruptible(spark: SparkSession) -> Iterator[None]:
+    """Within, have Ctrl-C raise ``KeyboardInterrupt``, whatever PySpark is waiting for; nobody logs what it ends."""
+    logging.getLogger().addHandler(logging.NullHandler())  # where Py4J logs a traceback
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if hasattr(spark, "sparkContext"):  # Spark Connect has none, and logs elsewhere
+            quieten = threading.Thread(target=spark.sparkContext.setLogLevel, args=("OFF",))
+            quieten.start()  # in a thread of its own: that of Ctrl-C may be waiting for an answer from the JVM
+            quieten.join()
+        if callable(before):  # of Spark, which cancels its jobs
+            before(number, frame)
+
+    is_main = threading.current_thread() is threading.main_thread()  # only there handlers can be set, and run
+    if is_main:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Exception as error:
         if _is_of_interrupt(error):  # PySpark waits for the job that Ctrl-C has cancelled, and raises how it ended
             raise KeyboardInterrupt from None
         raise
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
 
 def _is_of_interrupt(error: BaseException | None) -> bool:

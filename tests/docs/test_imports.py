@@ -317,10 +317,12 @@ def test_no_pyspark_without_spark(package):
 
 
 def test_nothing_but_the_reader_of_plans_touches_the_jvm():
+    """But for the level of its logs while Ctrl-C is handled, if it is a child of this process."""
     for file in {*(ROOT / "spark_udaf").rglob("*.py")} - {ROOT / "spark_udaf" / "plan" / "plain_scan.py"}:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute):
-                assert node.attr not in ("_jvm", "_jdf", "_jsparkSession", "sparkContext", "rdd"), file
+                level_of_logs = file.name == "session.py" and node.attr == "sparkContext"
+                assert level_of_logs or node.attr not in ("_jvm", "_jdf", "_jsparkSession", "sparkContext", "rdd"), file
 
 
 def test_files_are_named_by_a_concept():

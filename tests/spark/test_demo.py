@@ -5,12 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import re
-import signal
 import subprocess
 import sys
-import time
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -22,7 +18,6 @@ import pytest
 import aggr
 from spark_udaf.demo.flights import flights
 from tiltframe import TiltFrame, finish, rollup
-from tiltframe.cli.interrupts import STEPS
 
 
 @pytest.fixture(scope="module")
@@ -101,37 +96,6 @@ def test_the_demo(tmp_path):
     rows = [json.loads(line) for line in asked.stdout.splitlines()]
     assert sum(row["flights"] for row in rows) == 336_776
     assert {row["window_start"] for row in rows} == {"2013-01-01T00:00:00-05:00"}
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_ctrl_c_while_the_job_runs_is_one_sentence(tmp_path):
-    def processes():
-        return subprocess.run(["ps", "-o", "args=", "-s", str(demo.pid)], capture_output=True, text=True).stdout
-
-    command = [sys.executable, "-m", "tiltframe.cli", "demo"]
-    with (tmp_path / "said").open("w+") as said:
-        demo = subprocess.Popen(
-            command,
-            stdout=said,
-            stderr=said,
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            start_new_session=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        )
-        while "pyspark.daemon" not in processes():
-            assert demo.poll() is None, Path(said.name).read_text()
-            time.sleep(0.05)
-        os.killpg(demo.pid, signal.SIGINT)  # as a terminal does
-        status = demo.wait()
-    *before, last = Path(said.name).read_text().splitlines()
-    assert (status, last) == (130, f"tiltframe: {STEPS}")
-    assert not any(re.match(r"\s+at |Traceback|.*(Error|Exception):", line) for line in before), before
-    until = time.monotonic() + 120
-    while left := processes():
-        assert time.monotonic() < until, left
-        time.sleep(0.1)
 
 
 @pytest.mark.slow
