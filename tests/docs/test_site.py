@@ -40,7 +40,7 @@ const look = (page, width) => new Promise((done) => {
 </script>"""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 def test_no_text_is_cut_in_windows_of_common_widths(tmp_path):
     pytest.importorskip("sphinx")
