@@ -61,6 +61,12 @@ def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, 
     assert "serving" not in err
 
 
+def test_a_store_of_a_name_that_is_taken_is_told_how_to_be_called(folder, monkeypatch, capfd):
+    monkeypatch.chdir(folder)
+    _, _, err = call(capfd, "serve", "web", "web=./web")
+    assert err == "tiltframe: two stores are called 'web'; name one of them otherwise: NAME=./web\n"
+
+
 def test_a_port_that_is_taken_is_one_sentence(folder, monkeypatch, capfd):
     monkeypatch.chdir(folder)
     with socket.create_server(("127.0.0.1", 0)) as taken:
