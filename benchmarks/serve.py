@@ -131,7 +131,7 @@ def panels(extent: Extent, host: str) -> dict[str, str]:
 @contextmanager
 def serving(store: str) -> Iterator[tuple[subprocess.Popen[bytes], int, float]]:
     """Run a server in a process of its own: its process, its port, and when it was started."""
-    command = [sys.executable, "-c", "from tiltframe.cli import main; main()"]
+    command = [sys.executable, "-c", "from tiltframe_command import main; main()"]
     environment = os.environ | {"PYTHONPYCACHEPREFIX": BYTECODE}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
     began = time.perf_counter()
@@ -209,27 +209,23 @@ def busy(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def first_answers(folder: Path, extent: Extent, times: int = 5) -> list[tuple[float, float]]:
-    """Time servers on a year of minutes, of one host, from their start to the first byte of their first answer.
-
-    Returns
-    -------
-    list of (seconds, seconds of a core)
-    """
+def first_answers(folder: Path, extent: Extent, times: int = 7) -> dict[str, Any]:
+    """Time servers on a year of minutes, of one host, from their start to the first byte of their first answer."""
     store = FrameStore(folder / "minutes", MINUTES)
     count = extent.days * 1440
     data = rows(0, extent.days * 24, 60, 0)
     instants = pa.array(BEGIN + np.arange(count) * 60_000, pa.timestamp("ms", "UTC"))
     data = data.set_column(0, "ts", instants).set_column(1, "host", pa.array(["a"] * count))
     store.append_rows(data, "bench", 1)
-    taken = []
+    seconds, of_a_core = list[float](), list[float]()
     for _ in range(times):
         with serving(store.uri) as (process, port, began):
             connection = http.client.HTTPConnection("127.0.0.1", port)
             connection.request("GET", "/v1/query?store=web&per=1d&measures=requests&keys=")
             connection.getresponse().read(1)
-            taken.append((time.perf_counter() - began, busy(process.pid)))
-    return taken
+            seconds.append(time.perf_counter() - began)
+            of_a_core.append(busy(process.pid))
+    return {"load_average": os.getloadavg()[0], "seconds": seconds, "seconds_of_a_core": of_a_core}
 
 
 SQL = {  # panels that views and exported states answer, without sketches
@@ -326,7 +322,7 @@ def main(extent: Extent, place: Path | None, out: Path | None) -> list[MustHold]
         beside = [*ours.values(), duckdb.get(name), postgres.get(name)]
         table.add_row(name, *("" if each is None else f"{each * 1000:,.1f}" for each in beside))
     print_table(table)
-    first = float(np.median([seconds for seconds, _ in started]))
+    first = float(np.median(started["seconds"]))
     lines = [
         MustHold("p50 of a panel, warm, s", 0.05, float(np.quantile(every, 0.5))),
         MustHold("p99 of a panel, warm, s", 0.25, float(np.quantile(every, 0.99))),

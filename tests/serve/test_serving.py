@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,9 +10,12 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from starlette.responses import StreamingResponse
 
 from tests.command_line import call
 from tests.serve.servers import make_store, serving
+from tiltframe.serve import observed
+from tiltframe.serve.metrics import Metrics
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 
@@ -59,6 +63,12 @@ def test_a_mistake_is_one_sentence_before_anything_listens(folder, monkeypatch, 
     assert (status, out, err.count("\n")) == (2, "", 1), err
     assert err.startswith("tiltframe: ")
     assert "serving" not in err
+
+
+def test_a_store_of_a_name_that_is_taken_is_told_how_to_be_called(folder, monkeypatch, capfd):
+    monkeypatch.chdir(folder)
+    _, _, err = call(capfd, "serve", "web", "web=./web")
+    assert err == "tiltframe: two stores are called 'web'; name one of them otherwise: NAME=./web\n"
 
 
 def test_a_port_that_is_taken_is_one_sentence(folder, monkeypatch, capfd):
@@ -201,3 +211,18 @@ def test_what_takes_too_long_is_given_up_and_the_next_one_is_answered(postgres, 
                 return
             time.sleep(0.1)
         raise AssertionError("it never answers again")
+
+
+def test_who_takes_nothing_is_let_go(monkeypatch):
+    """Sending waits for ever, as to a client that does not read; the server gives it up and says so."""
+    lines = []
+    monkeypatch.setattr(observed, "_SEND_SECONDS", 0.05)
+    monkeypatch.setattr(observed.LOG, "info", lines.append)
+
+    async def nothing(*_):
+        await asyncio.Event().wait()
+
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": []}
+    answer = StreamingResponse(iter([b"a", b"b"]))
+    asyncio.run(asyncio.wait_for(observed.Observed(answer, Metrics())(scope, nothing, nothing), 30))
+    assert [line["error"] for line in lines] == ["the client took nothing for 0.05 s, and was let go"]

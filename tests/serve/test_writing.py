@@ -52,7 +52,8 @@ def test_a_server_that_is_not_asked_to_takes_nothing(asked):
     server, stores = asked
     before = stores["web"].version()
     answer = server.ask(f"{EVENTS}?writer=w&number=1", stream(rows()), headers=ARROW)
-    assert answer.status == 404
+    assert answer.status == 403
+    assert "--writable" in answer.json()["error"]
     assert stores["web"].version() == before
     assert EVENTS.replace("web", "{name}") not in server.ask("/openapi.json").json()["paths"]
 

@@ -25,7 +25,10 @@ from aggr.extras import MissingExtra
     "--token", type=click.Path(path_type=Path), metavar="FILE", help="That holds what requests must bring as a bearer."
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose pages' scripts may ask; may repeat.")
-@click.option("--writable", is_flag=True, help="Take events, and have what is acknowledged on the disk.")
+@click.option(
+    "--writable/--read-only",
+    help="Take events, and have what is acknowledged on the disk; or change nothing.  [default: read-only]",
+)
 @click.option(
     "--with-open",
     multiple=True,

@@ -92,7 +92,7 @@ def app_of(
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
         *prometheus.routes(stores.all_now, pool, answers, budget),
-        *(Writing(stores, pool, limits).routes() if writable else []),
+        *(Writing(stores, pool, limits).routes() if writable else _refusals()),
     ]
     app = Starlette(
         routes=routes,
@@ -105,6 +105,15 @@ def app_of(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def _refusals() -> list[Route]:
+    """Say of the routes that write that this server does not."""
+
+    async def refuse(request: Request) -> Response:
+        raise Refused(403, "this server changes nothing; who starts it with --writable has it take events")
+
+    return [Route(f"/v1/stores/{{name}}/{what}", refuse, methods=["POST"]) for what in ("events", "metrics")]
 
 
 def _said(request: Request, error: Exception) -> Response:

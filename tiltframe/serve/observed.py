@@ -48,13 +48,17 @@ class Observed:
                 seen["status"] = message["status"]
                 message = {**message, "headers": [*message["headers"], *_HEADERS]}
             seen["bytes"] += len(message.get("body", b""))
-            async with asyncio.timeout(_SEND_SECONDS):
-                await send(message)
+            try:
+                async with asyncio.timeout(_SEND_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                said["error"] = f"the client took nothing for {_SEND_SECONDS} s, and was let go"
+                raise ClientDisconnect from None
 
         try:
             await self._app(scope, receive, watched)
         except ClientDisconnect:
-            said["error"] = "the client has gone"
+            said.setdefault("error", "the client has gone")
         except Exception as error:
             said["error"] = place_of(error) if status_of(error) == 500 else sentence_of(error)
             if not seen["status"]:

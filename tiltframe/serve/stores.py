@@ -75,7 +75,10 @@ class Stores(Mapping[str, FrameStore]):
         for text in given:
             store = ServedStore(text, durable)
             if store.name in self._stores:
-                raise ValueError(f"two stores are called {store.name!r}; name one of them otherwise: NAME={text}")
+                raise ValueError(
+                    f"two stores are called {store.name!r}; name one of them otherwise: "
+                    f"NAME={text.removeprefix(f'{store.name}=')}"
+                )
             self._stores[store.name] = store
         for text in with_open:
             named = re.fullmatch(f"({_NAME})=(.+)", text)
