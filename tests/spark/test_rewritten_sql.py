@@ -95,7 +95,7 @@ ODD = [
     "count(*) FILTER (WHERE i > 1)",
     "max(host)",
     "first(i)",
-    "sum(i) OVER ()",
+    "sum(count(*)) OVER ()",
     "round(sum(i))",
     "count(shelf)",
 ]
