@@ -90,7 +90,7 @@ def built(folder: Path, days: int) -> dict[str, float]:
     return seconds
 
 
-QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {  # name -> words of the query, and the columns by which SQL groups, unless it is asked for one day alone
+QUESTIONS: dict[str, tuple[dict[str, Any], str, bool]] = {  # words, groups of SQL, if of one day
     "a day of one key by the minute": ({"per": "1m", "where": "host = 'host-0500'"}, "ts, host", True),
     "a day by the hour, of every key": ({"per": "1h"}, "date_trunc('hour', ts), host", True),
     "a day by the minute, all keys": ({"per": "1m", "keys": []}, "ts", True),

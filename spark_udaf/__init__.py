@@ -12,6 +12,8 @@ All of it, in short::
     su.rollup_into(df, store, "nightly", 20240501) # rows into a frame store; su.append for states
     su.read(spark, store.uri, per="1h")            # and results out of it
     su.read_states(spark, store.uri, per="1h")     # or states
+    su.backfill(df, store, "archive", "1d")        # the past, range by range, resumable
+    su.sql("SELECT …", store)                      # a query of the raw table, answered from a store of its rows
     su.stream_into(df, store, name=…, checkpoint=…)  # a stream into a store
     su.stream(df, frame, emit=…, late=…)           # or its windows as they are emitted, to any sink
 
@@ -39,6 +41,8 @@ from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
+from spark_udaf.store.backfill import backfill
+from spark_udaf.store.rewritten_sql import sql
 from spark_udaf.store.source import TiltframeSource, read, read_states
 from spark_udaf.store.write import append, rollup_into
 from spark_udaf.streaming.progress import progress
@@ -63,6 +67,7 @@ __all__ = [
     "TiltframeSource",
     "aggregate",
     "append",
+    "backfill",
     "bounds",
     "count",
     "difference",
@@ -90,6 +95,7 @@ __all__ = [
     "scan_of",
     "scan_parquet",
     "scan_parquet_stream",
+    "sql",
     "stdev",
     "stream",
     "stream_into",

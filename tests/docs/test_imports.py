@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "matplotlib",
         "pysail",
         "pyspark",
+        "sqlglot",
         "pandas",
         "google",
         "aggr",
@@ -294,6 +295,7 @@ def test_knowing_the_inside_of_a_backend_is_seen(text):
 
 DOORS = {  # what spark_udaf may know of a store: commits and plans that pickle, addresses, values
     "tiltframe.store",
+    "tiltframe.store.backfill",
     "tiltframe.store.commit",
     "tiltframe.store.ranges",
     "tiltframe.store.backends.open",

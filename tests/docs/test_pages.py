@@ -49,6 +49,7 @@ def test_pages_without_spark():
         "serve.md",
         "how-to/grafana.md",
         "how-to/serve-in-production.md",
+        "how-to/second-month.md",
         "prometheus.md",
         "how-to/your-own-function.md",
     )
@@ -252,6 +253,21 @@ def test_figures_of_a_query_are_those_of_the_results():
     assert shown(seconds["the store, opened anew"] * 1000, table["the same, with the store opened anew"][0])
     said = "Spark's count, avg and percentile_approx over the rows"
     assert shown(seconds["Spark over the rows"] * 1000, table[said][0])
+
+
+def test_figures_of_a_year_are_those_of_the_results():
+    found, page = json.loads((RESULTS / "year.json").read_text()), (DOCS / "store.md").read_text()
+    columns = [found["seconds"], found["duckdb_seconds"], found["postgres"]["seconds"]]
+    for question in found["duckdb_seconds"]:
+        assert f"| {question} | {' | '.join(f'{seconds[question]:.2f}' for seconds in columns)} |" in page
+    assert f"{found['days']} days of minutes of 1,000 keys, {found['states']['1m']:,} states" in page
+    assert (
+        f"({sum(found['states'].values()):,} with hours and\ndays; {sum(found['bytes'].values()) / 1e6:.0f} MB)" in page
+    )
+    took = {"commits": "The commits took", "open and inspect": "`inspect`", "check": "`check`"}
+    for name, said in took.items():
+        assert f"{said} {found['seconds'][name]:.0f} s" in page
+    assert f"\n{found['seconds']['compact, 30 days that have late rows']:.0f} s, `check`" in page
 
 
 def test_digits_are_those_of_the_results():

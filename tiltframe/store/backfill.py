@@ -33,6 +33,7 @@ from windows import window
 
 Rows: TypeAlias = Callable[[dt.datetime, dt.datetime], Any]
 Batches: TypeAlias = Callable[[Range], "Iterator[pa.RecordBatch] | None"]
+Add: TypeAlias = "Callable[[Appendable, Range, str, int, Mapping[str, Any] | None], bool]"
 
 
 class Appendable(Protocol):
@@ -63,14 +64,14 @@ class Backfill:
         Microseconds UTC, in the order of their numbers.
     record : dict
         What the plan is told by.
-    batches : function of a range
-        Reads its rows: at least one batch; None where there are none.
+    add : function of store, range, writer, number and what is recorded with it
+        Adds the rows of a range in one commit, and says whether there was anything new.
     """
 
     writer: str
     ranges: Sequence[Range]
     record: Mapping[str, Any]
-    batches: Batches
+    add: Add
 
     @property
     def recorded_as(self) -> str:
@@ -119,12 +120,8 @@ def follow(store: Appendable, plan: Backfill, recorded: Mapping[str, Any], progr
     left, added = ranges_left(store, plan), 0
     with_first = {plan.recorded_as: dict(plan.record), **recorded}
     for number, span in enumerate(left, len(plan.ranges) - len(left)):
-        batches = plan.batches(span)
-        if batches is not None:
-            with spilled(batches, store.frame) as slices:
-                is_first = not store.recorded([plan.recorded_as])
-                new = store.append_spilled(slices, plan.writer, number, with_first if is_first else None)
-            added += new is not None
+        is_first = not store.recorded([plan.recorded_as])
+        added += plan.add(store, span, plan.writer, number, with_first if is_first else None)
         progress(number + 1, len(plan.ranges))
     return added
 
@@ -159,6 +156,24 @@ def plan_backfill(
     return Backfill(name, ranges, {**asked, "files": files}, _of_files(source, times, frame))
 
 
+def plan_by(
+    frame: TiltFrame,
+    writer: str,
+    chunk: str,
+    newest_first: bool,
+    within: Any,
+    times: Callable[[], Range],
+    add: Add,
+) -> Backfill:
+    """Plan ranges that ``add`` adds; if ``within`` has not both ends, ``times`` gives the first time and the end."""
+    span = EVER if within is None else read_time_range(within, frame.timezone, open_ends=True)
+    if set(EVER) & set(span):
+        first, end = times()
+        span = max(span[0], first), min(span[1], end)
+    record = {"chunk": chunk, "newest_first": newest_first, "within": list(span)}
+    return Backfill(writer, _ranges(frame, span, chunk, newest_first), record, add)
+
+
 def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> list[Range]:
     """Cut a range at the windows of a chunk."""
     size = window(chunk, frame.timezone)
@@ -170,7 +185,20 @@ def _ranges(frame: TiltFrame, span: Range, chunk: str, newest_first: bool) -> li
     return ranges[::-1] if newest_first else ranges
 
 
-def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Batches:
+def _spilling(batches: Batches) -> Add:
+    """Add the batches of a range, which are None if there are none, in memory that does not grow with them."""
+
+    def add(store: Appendable, span: Range, writer: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+        rows = batches(span)
+        if rows is None:
+            return False
+        with spilled(rows, store.frame) as slices:
+            return store.append_spilled(slices, writer, number, recorded) is not None
+
+    return add
+
+
+def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Add:
     def batches(span: Range) -> Iterator[pa.RecordBatch]:
         begin = dt.datetime.fromtimestamp(0, dt.UTC)
         data = rows(*(begin + dt.timedelta(microseconds=at) for at in span))
@@ -182,10 +210,10 @@ def _of_function(rows: Rows, frame: TiltFrame, reading: ReadOptions) -> Batches:
                 )
             yield batch
 
-    return batches
+    return _spilling(batches)
 
 
-def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFrame) -> Batches:
+def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFrame) -> Add:
     columns = list(frame.columns_in(source.schema.names))
 
     def batches(span: Range) -> Iterator[pa.RecordBatch] | None:
@@ -195,7 +223,7 @@ def _of_files(source: Source, times: Mapping[Path, Range | None], frame: TiltFra
         rows = replace(source, files=tuple(files)).batches(columns)
         return (batch.filter(pa.array(_inside(batch, frame, span))) for batch in rows)
 
-    return batches
+    return _spilling(batches)
 
 
 def _inside(batch: pa.RecordBatch, frame: TiltFrame, span: Range) -> NDArray[np.bool_]:

@@ -153,6 +153,11 @@ class FrameStore(Maintenance):
         return self._backend.display_uri
 
     @property
+    def storage_options(self) -> Mapping[str, str]:
+        """The options of the object store that it was opened with."""
+        return self._options
+
+    @property
     def backend(self) -> Backend:
         """What keeps the states: it pickles, so that tasks in other processes read and write through it."""
         return self._backend
