@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from aggr.arguments import because, shown
-from aggr.state_checks import made_here
 from tiltframe.frame import END, INSTANT, finest_frame
 from tiltframe.level_chain import instants_of, merge_level
 from tiltframe.store.backends.protocol import OWN, Backend, Part, Snapshot
@@ -95,7 +94,7 @@ def _climbed(tables: Sequence[pa.Table], manifest: Manifest) -> list[tuple[str, 
     none = manifest.schema.empty_table().append_column(END, pa.array([], INSTANT))
     below, levels = pa.concat_tables([none, *tables], promote_options="default").select(none.column_names), []
     for level in manifest.frame.levels:
-        below = merge_level(made_here(below), manifest.frame, level, unknown=True)
+        below = merge_level(below, manifest.frame, level, unknown=True)
         levels.append((level.name, below))
     return levels
 
