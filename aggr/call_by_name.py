@@ -10,7 +10,7 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
-from aggr.arguments import checked_truth
+from aggr.arguments import checked_truth, shown
 from aggr.function import EVENT_TIME, WEIGHT, Function, keyword
 from aggr.measure import Measure
 from aggr.parameters import default_of, typed
@@ -20,6 +20,8 @@ _OPTIONAL = "str | None"
 _WORDS = {  # that several calls have, and what each is
     "by": "The column of event times; by default the frame's own.",
     "where": "Take only the rows for which this SQL condition is true.",
+    "beyond": """"estimate" counts up to ``max`` values exactly and estimates more, as `approx_count_distinct` does with
+    that ``k``, of 4,096 unless given.""",
     "distinct": "Take each distinct value once: the set of them is the state, of ``max`` values a group at most.",
     WEIGHT: """The column that says how many rows a row stands for: whole numbers from 0, of any numeric type. Rows in
     which it is 0 or null do not count. The state is to the bit that of the rows repeated.""",
@@ -69,6 +71,9 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
             raise TypeError(f"{function.name}: {said}; it takes {', '.join(signature.parameters)}") from None
         if "distinct" in arguments and checked_truth(arguments.pop("distinct"), "distinct"):
             return call_of(get(str(function.of_distinct)))(**arguments)
+        if function.estimated_by and _is_estimate(arguments.pop("beyond", "error")):
+            exact = {"k": arguments.pop("max")} if "max" in arguments else {}
+            return call_of(get(function.estimated_by))(**arguments, **exact)
         parameters = {name: arguments.pop(name) for name in own if name in arguments}
         for name in parameters.keys() & function.state_parameters.keys():
             parameters[name] = typed(name, parameters[name], function.state_parameters[name])
@@ -79,6 +84,13 @@ def call_of(function: type[Function]) -> Callable[..., Measure]:
     call.__doc__ = _docstring(function, signature)
     call.__dict__["__signature__"] = signature
     return call
+
+
+def _is_estimate(beyond: object) -> bool:
+    """Read what becomes of values beyond ``max``; raises ``ValueError`` for what is no such word."""
+    if beyond not in ("error", "estimate"):
+        raise ValueError(f"beyond must be 'error' or 'estimate'; got {shown(beyond)}")
+    return beyond == "estimate"
 
 
 def _parameters(function: type[Function]) -> Iterator[Field[Any]]:
@@ -96,6 +108,8 @@ def _signature(function: type[Function]) -> Signature:
     named = [Parameter(word, Parameter.KEYWORD_ONLY, default=None, annotation=_OPTIONAL) for word in words]
     if function.of_distinct:
         named.append(Parameter("distinct", Parameter.KEYWORD_ONLY, default=False, annotation="bool"))
+    if function.estimated_by:
+        named.append(Parameter("beyond", Parameter.KEYWORD_ONLY, default="error", annotation="str"))
     return Signature([column, *needed, *own, *named], return_annotation="Measure")
 
 
@@ -111,7 +125,8 @@ def _docstring(function: type[Function], signature: Signature) -> str:
     about = {"column": first} | {keyword(role): role for role in further if role != EVENT_TIME}
     columns = [f"{word} : str\n    {function.about.get(role, function.takes.sentence)}" for word, role in about.items()]
     named = [p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
-    words = [f"{word} : {'bool' if word == 'distinct' else 'str, optional'}\n    {_WORDS[word]}" for word in named]
+    kinds = {"distinct": "bool", "beyond": '"error" or "estimate"'}
+    words = [f"{word} : {kinds.get(word, 'str, optional')}\n    {_WORDS[word]}" for word in named]
     own = [sections["Parameters"]] if "Parameters" in sections else []
     sections = {
         **{"Parameters": "\n".join([*columns, *own, *words])},

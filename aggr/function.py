@@ -69,6 +69,7 @@ class Function(ABC):
     time_is_order : whether event times only say which of two rows is the later one, as the places of rows do
     merges_by_field : whether each field of states merges on its own; False if `align` looks at several first
     of_distinct : the name of the function that its call makes with ``distinct=True``, if it takes that
+    estimated_by : likewise with ``beyond="estimate"``
     state_parameters : parameter name -> Arrow type, of the parameters that shape the state and so travel in it; the
         others only read
     reads_neighbours : whether results can be read with the points of other windows, by `finish_with_neighbours`
@@ -106,6 +107,7 @@ class Function(ABC):
     merges_by_field: ClassVar[bool] = True
     reads_neighbours: ClassVar[bool] = False
     of_distinct: ClassVar[str | None] = None
+    estimated_by: ClassVar[str | None] = None
     version: ClassVar[int] = 1
     earlier_versions: ClassVar[frozenset[int]] = frozenset()
 

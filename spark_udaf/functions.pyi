@@ -110,7 +110,12 @@ class Functions:
     ) -> Column: ...
     @staticmethod
     def count_distinct(
-        column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+        column: Column | str,
+        max: int = 10000,
+        *,
+        where: Column | str | None = None,
+        beyond: str = "error",
+        type: DataType | str | None = None,
     ) -> Column: ...
     @staticmethod
     def covar(
@@ -582,7 +587,12 @@ def count(
     type: DataType | str | None = None,
 ) -> Column: ...
 def count_distinct(
-    column: Column | str, max: int = 10000, *, where: Column | str | None = None, type: DataType | str | None = None
+    column: Column | str,
+    max: int = 10000,
+    *,
+    where: Column | str | None = None,
+    beyond: str = "error",
+    type: DataType | str | None = None,
 ) -> Column: ...
 def covar(
     column: Column | str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import tempfile
 import uuid
 import warnings
@@ -15,6 +16,8 @@ from hypothesis import settings
 
 settings.register_profile("tiltframe", deadline=None)  # what runs first is compiled first
 settings.load_profile("tiltframe")
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore Ctrl-C, which is tested
 
 CONFORMANCE = Path(__file__).parent.parent.parent / "shared" / "conformance"
 

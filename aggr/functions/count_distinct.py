@@ -31,9 +31,11 @@ class CountDistinct(CollectSet):
     >>> from aggr import count_distinct
     >>> count_distinct("host", max=100_000)
     count_distinct('host', max=100000)
+    >>> count_distinct("host", max=4000, beyond="estimate")
+    approx_count_distinct('host', k=4000)
     """
 
-    name = "count_distinct"
+    name, estimated_by = "count_distinct", "approx_count_distinct"
     state_name = "collect_set"
     returns = "int64; 0 where there is nothing"
     guarantee = "exact"

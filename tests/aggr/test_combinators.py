@@ -50,6 +50,21 @@ def test_calls_of_distinct_values_share_a_set_and_travel():
     assert aggr.sum("x", distinct=False) == aggr.sum("x")
 
 
+def test_distinct_counts_go_over_to_the_estimate():
+    asked = aggr.count_distinct("x", beyond="estimate", where="y > 1")
+    assert asked == aggr.approx_count_distinct("x", where="y > 1")
+    assert measure_from("count_distinct(x, max=100, beyond='estimate')") == aggr.approx_count_distinct("x", k=100)
+    assert aggr.count_distinct("x", 100, beyond="error") == aggr.count_distinct("x", 100)
+    function, values = aggr.count_distinct("x", 100, beyond="estimate").function, pa.array(range(1000))
+    counted = [function.finish(function.reduce(values[:n], Groups.single(n)))[0].as_py() for n in (100, 1000)]
+    assert counted[0] == 100
+    assert 0 < abs(counted[1] - 1000) < 300
+    with pytest.raises(ValueError, match="beyond must be 'error' or 'estimate'; got 'sample'"):
+        aggr.count_distinct("x", beyond="sample")
+    with pytest.raises(TypeError, match="collect_set: there is no parameter 'beyond'"):
+        aggr.collect_set("x", beyond="estimate")
+
+
 @pytest.mark.parametrize("name", ["min", "dds", "first", "var", "collect"])
 def test_others_take_no_distinct(name):
     with pytest.raises(TypeError, match=f"{name}: there is no parameter 'distinct'; it takes column"):
