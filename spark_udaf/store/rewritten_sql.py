@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from pyspark.sql.types import DoubleType, FloatType, StringType, TimestampType
+from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, TimestampType
 from sqlglot import errors, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.tokenizer_core import TokenType
@@ -224,6 +224,8 @@ class _Rewritten:
                 for node in part.walk():
                     if not isinstance(node, _COMPARING):
                         _refuse(f"the condition {_text(part)}", f"has {node.key}, and is not rewritten")
+                    if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
+                        _refuse(f"the condition {_text(part)}", "compares a key with a value of another type")
                 conditions.append(f"({_text(_unqualified(part))})")
                 continue
             at = 0 if isinstance(part, exp.GTE) else 1
@@ -240,6 +242,15 @@ class _Rewritten:
             if int(window.starts(np.array([micros]))[0]) != micros:
                 _refuse(f"the condition {_text(part)}", f"cuts a window of {window.name}; ask from the start of one")
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
+
+    def _same_type(self, comparison: exp.Expr) -> bool:
+        """Say whether texts are compared with texts alone, and whole numbers with whole numbers: nothing is cast."""
+        kinds = [self.types[column.name.lower()] for column in comparison.find_all(exp.Column)]
+        literals = list(comparison.find_all(exp.Literal))
+        if all(isinstance(kind, StringType) for kind in kinds):
+            return all(literal.is_string for literal in literals)
+        whole = all(literal.is_int and int(literal.name) < 1 << 63 for literal in literals)
+        return whole and all(isinstance(kind, IntegralType) for kind in kinds)
 
     def _outer(self, clause: exp.Expr) -> str:
         """Write a clause over the columns that groups and aggregates become."""
