@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
@@ -30,6 +30,7 @@ def backfill(
     within: Any = None,
     newest_first: bool = False,
     progress: Callable[[int, int], None] = lambda done, of: None,
+    scan: Literal["auto"] | None = None,
 ) -> int:
     """Add the past to a store, range by range of time, each by a job and in a commit of its own, as `rollup_into` does.
 
@@ -43,6 +44,8 @@ def backfill(
         Whose commits these are.
     chunk, within, newest_first, progress : optional
         As of `tiltframe.FrameStore.backfill`. Without both ends of ``within``, a job finds the first and the last time.
+    scan : "auto", optional
+        As of `rollup_into`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
 
     Returns
     -------
@@ -78,7 +81,7 @@ def backfill(
     def add(_: object, of: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
         low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in of)
         chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()  # which fails the job
-        return rollup_into(rows.where(chosen), store, by, number, recorded)
+        return rollup_into(rows.where(chosen), store, by, number, recorded, scan=scan)
 
     newest_first = checked_truth(newest_first, "newest_first")
     return follow(store, plan_by(store.frame, writer, chunk, newest_first, within, times, add), {}, progress)
