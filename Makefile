@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oldest fast fuzz prometheus lint types docs extras pages bench dist java clean
+.PHONY: help demo test test-long test-oldest fast fuzz prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -75,6 +75,9 @@ bench: java $(VENV)/.bench ## Measure beside peers, on one core and on Spark (so
 $(VENV)/.bench: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@
+
+report: java $(VENV)/.bench ## Measure all that docs/report.md says, and write it anew (an hour and a half)
+	@$(BIN)/python -m benchmarks.report --run
 
 dist: $(READY) ## Build the sdist, and the wheel from it, into dist/
 	@$(BIN)/python -m build --no-isolation

@@ -1,9 +1,10 @@
 """Scale: the same days of rows, ever more of them, from files into a store by Spark, beside what `explain` predicts.
 
-python -m benchmarks.scale [--days 1,10] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
+python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master local-cluster[2,1,4096]] [--out FILE]
 
-A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. The first number
-of days is rolled up once before, so that nothing is compiled then. Memory is the peak of the Python workers together.
+A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. Each is
+a commit, as in a backfill. The first number of days is rolled up once before, so that nothing is compiled then. Memory
+is the peak of the Python workers together.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) ->
         store = FrameStore(str(folder / f"store-{days}-{number}"), FRAME)
         begun = time.perf_counter()
         with watched() as used:
-            su.rollup_into(su.scan_parquet(spark, paths), store, "scale", 0)
+            for day in range(days):
+                scan = su.scan_parquet(spark, paths[24 * day : 24 * day + 24])
+                su.rollup_into(scan, store, "scale", day)
         seconds = time.perf_counter() - begun
     spark.stop()
     (log,) = (path for path in logs.rglob("*") if path.is_file())
@@ -171,7 +174,7 @@ def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) ->
 
 
 @click.command()
-@click.option("--days", default="1,10", show_default=True)
+@click.option("--days", default="1,10,100", show_default=True)
 @click.option("--rows-per-day", default=10_000_000, show_default=True)
 @click.option("--master", default="local[2]", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")

@@ -1,0 +1,236 @@
+"""Report: what is claimed, each claim beside the command that measured it and the file that holds its figures.
+
+python -m benchmarks.report [--run]
+
+It writes docs/report.md from the files in benchmarks/results; with --run the commands write these anew before, one
+after the other, in an hour and a half on two quiet cores.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.samples import EXTREME_QUANTILES
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results", ROOT / "docs" / "report.md"
+Lines = Iterator[str]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim: what it is about, the command, the file of figures, and how they are said."""
+
+    title: str
+    command: str
+    file: str
+    said: Callable[[Any], Lines]
+
+    @property
+    def line(self) -> str:
+        """The command, as it is run in the folder of the project."""
+        return f"python -m benchmarks.{self.command} --out {(RESULTS / self.file).relative_to(ROOT)}"
+
+    def section(self, figures: dict[str, Any]) -> Lines:
+        """Write it as a section of the page."""
+        versions = [f"{name} {value}" for name, value in figures.items() if isinstance(value, str)]
+        yield from (f"## {self.title}", "")
+        yield from self.said(figures)
+        yield from ("", f"`{self.line}`: {', '.join(versions)}.", "")
+
+
+def table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
+    """Write a table."""
+    yield f"| {' | '.join(head)} |"
+    yield "|---" * len(head) + "|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+
+
+def must_hold(figures: Any) -> Lines:
+    """Say the ratios that must hold."""
+    rows = (
+        [line["what"], f"{line['most']:,.3g}", "" if line["got"] is None else f"{line['got']:,.3g}"] for line in figures
+    )
+    yield from table(["", "at most", "measured"], rows)
+
+
+def exactness(figures: Any) -> Lines:
+    """Say how many digits are right, of each engine the worst."""
+    engines = figures["digits"]
+    yield "Digits that are right, of the worst pair of columns; *all*: each is the nearest double to what is exact."
+    yield ""
+    functions = list(next(iter(engines["tiltframe"].values())))
+    cases = [(name, function) for name in engines["tiltframe"] for function in functions]
+    cells = ([f"{name}: {f}", *(str(engines[e][name][f] or "") for e in engines)] for name, f in cases)
+    yield from table(["", *engines], cells)
+
+
+def accuracy(figures: Any) -> Lines:
+    """Say the relative errors of quantiles."""
+    yield f"Relative errors of quantiles of {figures['extent']['accuracy_rows']:,} values."
+    yield ""
+    rows = (
+        [each["distribution"], f"{each['who']} {each['what']}", *(f"{100 * error:.2f} %" for error in each["errors"])]
+        for each in figures["accuracy"]
+    )
+    yield from table(["", "", *map(str, EXTREME_QUANTILES)], rows)
+
+
+def sizes(figures: Any) -> Lines:
+    """Say the bytes of sketches."""
+    by = {(each["who"], each["what"], each["distribution"], each["rows"]): each["bytes"] for each in figures["bytes"]}
+    cases, ways = dict.fromkeys(key[2:] for key in by), dict.fromkeys(key[:2] for key in by)
+    yield "Bytes of a sketch, by distribution and number of values."
+    yield ""
+    rows = ([f"{who}: {what}", *(f"{by[who, what, *case]:,.0f}" for case in cases)] for who, what in ways)
+    yield from table(["", *(f"{name}, {rows:,}" for name, rows in cases)], rows)
+
+
+def levels(figures: Any) -> Lines:
+    """Say what four levels cost beside one, and beside four queries."""
+    seconds = figures["seconds"]
+    yield f"Of {figures['rows']:,} rows in {figures['finest windows']:,} finest windows, in seconds."
+    yield ""
+    names = [f"rollup of {rows}" for rows in ("files", "a DataFrame")]
+    rows = ([name, *(f"{seconds[name + of]:.2f}" for of in ("", ", 10s alone", ", four queries"))] for name in names)
+    yield from table(["", "a chain of four levels", "the finest alone", "four separate windows"], rows)
+
+
+def answers(figures: Any) -> Lines:
+    """Say the seconds from rows to answers."""
+    data = figures["seconds"]
+    yield f"Of {figures['rows']:,} rows, in seconds; the rows are in files in the order of time."
+    yield ""
+    jobs = dict.fromkeys(job for seconds in data.values() for job in seconds)
+    rows = ([job, *(f"{of[job]:.2f}" if job in of else "" for of in data.values())] for job in jobs)
+    yield from table(["", *data], rows)
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
+def one_core(figures: Any) -> Lines:
+    """Say the nanoseconds a row of quantiles, and what must hold."""
+    cases = list(dict.fromkeys(each["case"] for each in figures["quantiles"]))
+    ns = {(each["who"], each["what"], each["case"]): each["ns"] for each in figures["quantiles"]}
+    ways = dict.fromkeys((who, what) for who, what, _ in ns)
+    rows = (
+        [f"{who}: {what}", *(f"{ns[who, what, case]:,.0f}" if (who, what, case) in ns else "" for case in cases)]
+        for who, what in ways
+    )
+    yield "Nanoseconds a row, of quantiles."
+    yield ""
+    yield from table(["", *cases], rows)
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
+def built_ins(figures: Any) -> Lines:
+    """Say how long functions take beside Spark's own."""
+    yield f"Of {figures['rows']:,} rows in files, ratios of medians to those of Spark's own functions."
+    yield ""
+    yield from must_hold(figures["must hold"])
+
+
+def streams(figures: Any) -> Lines:
+    """Say the rates of streams."""
+    rows = (
+        [f"{run['keys']:,}", way, f"{found['rows_per_second']:,.0f}", f"{found['ratio']:.2f}"]
+        for run in figures["runs"]
+        for way, found in run["queries"].items()
+    )
+    yield from table(["keys", "", "rows a second", "of Spark's count, min, max, avg"], rows)
+
+
+def memory(figures: Any) -> Lines:
+    """Say the most memory of commands."""
+    jobs = next(iter(figures["files"].values()))
+    rows = ([job, *(f"{found[job]['bytes'] / 1e6:,.0f}" for found in figures["files"].values())] for job in jobs)
+    yield "The most memory that a command held, in MB, by the number of files of 288,000 rows."
+    yield ""
+    yield from table(["", *figures["files"]], rows)
+
+
+def scale(figures: Any) -> Lines:
+    """Say what days of ten million rows take."""
+    rows = (
+        [days, f"{run['core_seconds']:,.0f}", f"{run['peak_bytes'] / 1e9:.1f}", f"{sum(run['states'].values()):,}"]
+        for days, run in figures["days"].items()
+    )
+    yield f"Days of {figures['rows_per_day']:,} rows, from files into a store, on `{figures['master']}`."
+    yield ""
+    yield from table(["days", "core-seconds", "most memory, GB", "states"], rows)
+
+
+def serving(figures: Any) -> Lines:
+    """Say what panels of a dashboard take over HTTP."""
+    hosts = f"{figures['hosts']:,} hosts"
+    yield f"{figures['answers']:,} answers in {figures['minutes']} minutes to 32 clients, a year of hours of {hosts}."
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
+def year(figures: Any) -> Lines:
+    """Say what questions take of many states."""
+    seconds, duckdb = figures["seconds"], figures["duckdb_seconds"]
+    states = f"{figures['states']['1m']:,} minutes ({figures['days']} days)"
+    yield f"Of {states} of 1,000 keys, in seconds, beside DuckDB over the same as Parquet."
+    yield ""
+    yield from table(["", "store", "DuckDB"], ([of, f"{seconds[of]:.2f}", f"{duckdb[of]:.2f}"] for of in duckdb))
+
+
+CLAIMS = (
+    Claim("Exact where others round", "digits", "digits.json", exactness),
+    Claim("Sketches within their promise", "peers", "peers.json", accuracy),
+    Claim("Bytes of sketches", "peers", "peers.json", sizes),
+    Claim("A chain of windows beside separate ones", "spark", "spark.json", levels),
+    Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers),
+    Claim("Newer functions beside Spark's own", "builtins", "builtins.json", built_ins),
+    Claim("One core", "peers", "peers.json", one_core),
+    Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams),
+    Claim("Memory", "memory", "memory.json", memory),
+    Claim("Scale", "scale", "scale.json", scale),
+    Claim("Over HTTP", "serve", "serve.json", serving),
+    Claim("A store of many states", "year --days 36", "year.json", year),
+)
+
+
+def page() -> str:
+    """Write the page from the files."""
+    lines = [
+        "# Report",
+        "",
+        "What is claimed, as it was measured. `make report` measures anew and writes this page; each section names the",
+        "command and the file of its figures. What they mean, and what was tried, is in [Figures](benchmarks.md).",
+        "",
+    ]
+    for claim in CLAIMS:
+        lines += claim.section(json.loads((RESULTS / claim.file).read_text()))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+@click.command()
+@click.option("--run", is_flag=True, help="Measure anew before.")
+def main(run: bool) -> None:
+    """Write the report; exit status 1 if a command that measures says that something does not hold."""
+    failed = []
+    for line in dict.fromkeys(claim.line for claim in CLAIMS) if run else ():
+        click.echo(line)
+        if subprocess.run([sys.executable, *shlex.split(line)[1:]], cwd=ROOT, check=False).returncode:
+            failed.append(line)
+    PAGE.write_text(page())
+    click.echo(PAGE.relative_to(ROOT))
+    if failed:
+        raise SystemExit(f"not all that must hold does: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
