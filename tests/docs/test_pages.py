@@ -7,6 +7,7 @@ import json
 import os
 import re
 import runpy
+import statistics
 import subprocess
 import sys
 from itertools import pairwise
@@ -269,6 +270,36 @@ def test_figures_of_a_year_are_those_of_the_results():
     for name, said in took.items():
         assert f"{said} {found['seconds'][name]:.0f} s" in page
     assert f"\n{found['seconds']['compact, 30 days that have late rows']:.0f} s, `check`" in page
+
+
+PANELS = {  # the page's names of panels -> those of the results file
+    "requests a day": "requests a day",
+    "share of errors a day": "share of errors",
+    "bytes a second, by days": "bytes a second",
+    "errors of a host a day": "errors of a host",
+    "bytes of a host a day": "days of a host",
+}
+
+
+def test_figures_of_serving_are_those_of_the_results():
+    served, table = json.loads((RESULTS / "serve.json").read_text()), dict(rows_of_figures())
+    for said, panel in PANELS.items():
+        beside = [served["by_duckdb"][panel], served["by_postgres"][panel]]
+        for seconds, figure in zip([*served["panels"][panel].values(), *beside], table[said], strict=True):
+            assert shown(seconds * 1000, figure), said
+    for said, panel in (("p99 a day", "p99 a day"), ("slowest hosts of the year", "slowest hosts")):
+        assert f"| {said} | {' | '.join(f'{s * 1000:,.0f}' for s in served['panels'][panel].values())} |" in FIGURES
+    p50, p99, *_ = (held["got"] for held in served["must_hold"])
+    begin, *_, end = served["megabytes"]
+    first, core = (statistics.median(served["first_answers"][name]) for name in ("seconds", "seconds_of_a_core"))
+    for said in (
+        f"All {served['answers']:,} answers: p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms",
+        f"load average {statistics.median(served['load_averages'][1:]):.0f} on two cores",
+        f"held {begin:.0f} MB",
+        f"and {end:.0f} when they ended",
+        f"comes {first:.2f} s after its start, for which it keeps a core busy for {core:.2f} s",
+    ):
+        assert said in " ".join(FIGURES.split()), said
 
 
 def test_the_report_says_what_the_files_of_figures_say():
