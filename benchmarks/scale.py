@@ -4,7 +4,7 @@ python -m benchmarks.scale [--days 1,10,100] [--rows-per-day 10000000] [--master
 
 A day has its rows in one Parquet file for each hour, in the order of time: latencies of 1,000 hosts. Each is
 a commit, as in a backfill. The first number of days is rolled up once before, so that nothing is compiled then. Memory
-is the peak of the Python workers together.
+is the peak of the Python workers together, and what is shuffled is of the last day.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
             states, size = sum(run["states"].values()), sum(run["bytes"].values())
             click.echo(
                 f"{rows:,} rows: {run['seconds']:.1f} s, {run['core_seconds'] / rows * 1e9:.0f} core-ns a row, "
-                f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB, "
+                f"peak {run['peak_bytes'] / 1e6:,.0f} MB, shuffled {run['shuffle_bytes'] / 1e6:,.1f} MB a day, "
                 f"{run['files']} files; states {states / capacity.states_per_day / count:.3f}, bytes "
                 f"{size / capacity.bytes_per_day / count:.3f}, core-seconds "
                 f"{run['core_seconds'] / capacity.core_seconds_per_day / count:.2f} of what was predicted"
