@@ -92,6 +92,11 @@ def scan_of(df: DataFrame) -> ParquetScan:
     _check_schema(schema, scan.schema)
     if not conditions:
         return scan
+    for column in (each for condition in conditions for each in _listed(condition.references().toSeq())):
+        if column.name() not in scan.schema.names:  # such as one of another case, which Spark takes for the same
+            raise NotPlain(
+                f"its condition says {column.name()!r}, and the files have {', '.join(scan.schema.names)}"[:300]
+            )
     chosen = [_condition(each, scan.schema) for each in conditions]
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
 
