@@ -51,6 +51,8 @@ def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError
         return ValueError(
             f"cannot read {file}: fields seem to be parted by {other!r}, not by {assumed!r}; say {way_out}"
         )
+    if kind_of(file) != "json":
+        return None
     found = re.search(r"Column\(/(.+?)\) changed from (\w+) to", str(error))
     kinds = {found[1]: _KINDS[found[2]]} if found and found[2] in _KINDS else {}
     return _in_json(file, kinds, reading)
