@@ -22,6 +22,7 @@ from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.level_chain import climb, instants_of, joined, merge_panes, reduce_rows, row_batches
 from tiltframe.store import FrameStore
+from tiltframe.store.backends.buckets import bucket_of
 from tiltframe.store.retention import checked_retention
 from windows import TimeWindow, window
 
@@ -29,6 +30,8 @@ _YEAR = 365  # days
 _SOME_DAY = 19_723 * DAY  # 2024-01-01
 _GROUP_BYTES, _FEWEST = 1 << 19, 512  # of a row group of a store's files, about
 _COMMITS = 4  # that are timed
+_TABLE_BYTES = 1 << 26  # of states that a task of Spark merges and writes at once
+_SHUFFLE_BLOCK = 1 << 15  # bytes that Spark compresses at once, where its settings say nothing else
 _ENOUGH = 4  # whole windows of a level in the sample, by which its states are counted
 
 
@@ -82,8 +85,12 @@ class Capacity:
     levels : tuple of LevelCapacity
         From the finest to the coarsest.
     shuffle_bytes_per_day : float
-        The finest states as they cross a shuffle, before it compresses them, each once. Files in no order send a state
-        once for each task that has rows of it.
+        The finest states as Spark's shuffle compresses them, by LZ4, each once. Files in no order send a state once for
+        each task that has rows of it.
+    commits_per_day, files_per_day : float
+        As many commits as were given, and the files that they write into a store in a folder: for each level and bucket
+        of time one, of commits on Spark for each 64 MiB of states, and one again after compaction. 0 if a store does
+        not keep such windows.
     core_seconds_per_day : float
         Of reducing rows, merging states and committing them, measured with the sample on one core of this machine;
         reading the rows, and what an engine adds, come on top.
@@ -93,6 +100,8 @@ class Capacity:
     keys: int
     levels: tuple[LevelCapacity, ...]
     shuffle_bytes_per_day: float
+    commits_per_day: float
+    files_per_day: float
     core_seconds_per_day: float
 
     @property
@@ -124,6 +133,7 @@ class Capacity:
                 f"{self.rows_per_day:,.0f} rows a day of {self.keys:,} keys: {self.states_per_day:,.0f} states, "
                 f"{_size(self.bytes_per_day)} a day, {_size(self.retained_bytes)} retained",
                 f"shuffled: {_size(self.shuffle_bytes_per_day)} a day, of files in the order of time; "
+                f"commits: {self.commits_per_day:,.3g} a day, {self.files_per_day:,.0f} files; "
                 f"work: {self.core_seconds_per_day / 3600:,.3g} core-hours a day",
                 head,
                 *lines,
@@ -142,6 +152,7 @@ def explain(
     keys: int | None = None,
     retention: Mapping[str, str | None] | None = None,
     reading: ReadOptions | None = None,
+    commits_per_day: float = 1,
 ) -> Capacity:
     """Predict what a frame takes a day, before a job is run: states, bytes, shuffle and work.
 
@@ -159,6 +170,8 @@ def explain(
         As of a store; levels without one are counted for a year.
     reading : ReadOptions, optional
         As for `tiltframe.rollup`.
+    commits_per_day : float
+        How many commits bring the rows into a store, each those of a stretch of time.
 
     Returns
     -------
@@ -185,7 +198,7 @@ def explain(
     29280000.0
     """
     retained = {name: window(kept).length / DAY for name, kept in checked_retention(retention or {}, frame).items()}
-    for name, value in (("rows_per_day", rows_per_day), ("keys", keys)):
+    for name, value in (("rows_per_day", rows_per_day), ("keys", keys), ("commits_per_day", commits_per_day)):
         if value is not None and not (isinstance(value, int | float) and 0 < value < 2**63):
             raise ValueError(f"{name} must be a number above 0; got {shown(value)}")
     rows = pa.Table.from_batches(row_batches(sample, frame, reading))
@@ -199,9 +212,11 @@ def explain(
     levels, seconds = _rolled_up(_at_rate(rows, times, frame, rate / repeated / sampled_rate), frame)
     _, finest = levels[0]
     found = _level_capacities(levels, frame, repeated, rate, retained)
-    shuffled = found[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
+    shuffled = found[0].states_per_day * _compressed_bytes(finest) / max(finest.num_rows, 1)
     work = seconds / len(times) * rate + _commit_seconds(levels, frame) / finest.num_rows * found[0].states_per_day
-    return Capacity(rate, count, tuple(found), shuffled, work)
+    states_bytes = found[0].states_per_day * finest.nbytes / max(finest.num_rows, 1)
+    files = _files_per_commit([level for level, _ in levels], states_bytes, commits_per_day) * commits_per_day
+    return Capacity(rate, count, tuple(found), shuffled, commits_per_day, files, work)
 
 
 def _count_keys(rows: pa.Table, frame: TiltFrame) -> int:
@@ -243,6 +258,23 @@ def _commit_seconds(levels: Sequence[tuple[TimeWindow, pa.Table]], frame: TiltFr
             store.append(states, "explain", 0)
             seconds.append(time.process_time() - begun)
     return min(seconds)
+
+
+def _files_per_commit(levels: Sequence[TimeWindow], states_bytes: float, commits_per_day: float) -> float:
+    """Count the files of a commit: for each level and bucket of time one of each table that a task writes."""
+    if not all(level.contiguous for level in levels):
+        return 0.0
+    tables = math.ceil(states_bytes / commits_per_day / _TABLE_BYTES)
+    buckets = (max(1.0, DAY / commits_per_day / bucket_of(level).length) for level in levels)
+    return max(tables, 1) * sum(buckets)
+
+
+def _compressed_bytes(states: pa.Table) -> int:
+    """Weigh states as a message that Spark's shuffle compresses."""
+    (batch,) = states.combine_chunks().to_batches()
+    message = batch.serialize()
+    blocks = (message[start : start + _SHUFFLE_BLOCK] for start in range(0, message.size, _SHUFFLE_BLOCK))
+    return sum(pa.compress(block, codec="lz4_raw").size for block in blocks)
 
 
 def _level_capacities(

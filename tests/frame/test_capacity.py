@@ -45,6 +45,29 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
     assert capacity.levels[1].retained_states == 365 * capacity.levels[1].states_per_day
 
 
+def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
+    frame = TiltFrame(["10s", "1m", "1h"], "ts", MEASURES, ["k"])
+    rows = rows_of_a_day(100_000, 20, 9, False)
+    store = FrameStore(str(tmp_path / "s"), frame)
+    times = rows["ts"].cast(pa.int64()).to_numpy()
+    for quarter in range(4):
+        chosen = (times - BEGIN) // (DAY // 4) == quarter
+        store.append(rollup(rows.filter(pa.array(chosen)), frame), "w", quarter)
+    files = sum(level.parts for level in store.inspect().levels)
+    assert explain(rows, frame, commits_per_day=4).files_per_day == files == 4 * (6 + 1 + 1)
+
+
+def test_large_commits_write_a_file_for_each_table_of_a_task():
+    from spark_udaf.plan.two_phase import MOST_BYTES
+
+    frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
+    rows = rows_of_a_day(200_000, 10, 5, False)
+    few, many = (explain(rows, frame, 20_000 * keys, keys) for keys in (10, 10_000))
+    minutes = rollup(rows, TiltFrame(["1m"], "ts", MEASURES, ["k"])).drop_columns("level").nbytes
+    assert few.files_per_day == 2
+    assert many.files_per_day == pytest.approx(2 * 1000 * minutes / MOST_BYTES, rel=0.03)
+
+
 def test_more_keys_are_like_those_of_the_sample():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     capacity = explain(rows_of_a_day(40_000, 10, 5, False), frame, 4_000_000, 1000)

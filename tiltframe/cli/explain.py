@@ -23,6 +23,9 @@ from tiltframe.frame import TiltFrame
 @with_frame
 @click.option("--rows-per-day", type=float, metavar="N", help="How many there will be; the sample's rate unless given.")
 @click.option("--key-count", type=float, metavar="N", help="How many there will be; the sample's unless given.")
+@click.option(
+    "--commits-per-day", type=float, metavar="N", default=1, show_default=True, help="How many commits bring the rows."
+)
 @click.option("--retention", metavar="SIZE=TIME,…", help="How long levels are kept: 10s=1d,1m=7d; others a year here.")
 @click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
 def explain(
@@ -31,14 +34,15 @@ def explain(
     reading: ReadOptions,
     rows_per_day: float | None,
     key_count: float | None,
+    commits_per_day: float,
     retention: str | None,
     form: str,
 ) -> None:
-    """Predict states, bytes, shuffle and work a day, from a sample of rows.
+    """Predict states, bytes, shuffle, files and work a day, from a sample of rows.
 
     The sample is a stretch of the data as it comes, or rows drawn from it at random: then say --rows-per-day.
     """
     kept = read_retention(retention)
     keys = None if key_count is None else int(key_count)
-    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, kept, reading)
+    capacity = explained([str(path) for path in inputs], frame, rows_per_day, keys, kept, reading, commits_per_day)
     click.echo(capacity.to_json() if form == "json" else repr(capacity))
