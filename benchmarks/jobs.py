@@ -38,13 +38,17 @@ def frame(levels: list[str], data: Shape) -> TiltFrame:
     return TiltFrame(levels, "ts", data.nine, ["host"])
 
 
-def write_rows(folder: Path, rows: int, groups: int, data: Shape) -> None:
-    """Write rows in the order of time, in so many finest windows: ts, host, latency_ms (lognormal doubles)."""
+def write_rows(folder: Path, rows: int, groups: int, data: Shape, in_order: bool = True) -> None:
+    """Write rows in so many finest windows: ts, host, latency_ms (lognormal doubles).
+
+    They are in the order of time, or each file has rows of all times.
+    """
     folder.mkdir(parents=True)
     rng = np.random.default_rng(1)
     per, span = rows // FILES, groups * 10_000_000 // len(data.keys)
     for number in range(FILES):
-        times = START + (number * per + np.arange(per)) * span // rows
+        ordered = (number * per + np.arange(per)) * span // rows
+        times = START + (ordered if in_order else rng.integers(0, span, per))
         table = pa.table(
             {
                 "ts": pa.array(times).cast(pa.timestamp("us", "UTC")),

@@ -1,0 +1,134 @@
+"""Conservation: what it costs that every job compares what came out of its shuffle with what its tasks sent.
+
+python -m benchmarks.conservation [--quick] [--out FILE]
+
+Receipts and comparisons are timed inside the tasks of the same jobs that `benchmarks.spark` measures, and set against
+the time that the job keeps its cores: files in the order of time, files in no order, and a million keys.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from pyspark import cloudpickle
+
+import benchmarks.conservation as this
+from benchmarks import growth
+from benchmarks.jobs import LEVELS, frame, many_keys, session, throw_away, write_rows
+from benchmarks.musthold import MustHold, show_must_hold
+from benchmarks.shapes import TEXTS
+from benchmarks.timing import circumstances
+from spark_udaf.plan import conservation, two_phase
+from spark_udaf.plan.scan import scan_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CORES, MOST = 2, 0.02
+
+
+def spent(folder: str, seconds: float) -> None:
+    """Note seconds that a task has spent."""
+    with (Path(folder) / str(time.monotonic_ns())).open("a") as file:
+        file.write(f"{seconds}\n")
+
+
+def timed_receipts(folder: str, messages: Iterator[pa.RecordBatch], *more: Any) -> Iterator[pa.RecordBatch]:
+    """Hand on what `with_receipts` does, and note its seconds but those of the messages themselves."""
+    upstream = 0.0
+
+    def before() -> Iterator[pa.RecordBatch]:
+        nonlocal upstream
+        while True:
+            begun = time.perf_counter()
+            batch = next(messages, None)
+            upstream += time.perf_counter() - begun
+            if batch is None:
+                return
+            yield batch
+
+    all_of_it, batches = 0.0, conservation.with_receipts(before(), *more)
+    while True:
+        begun = time.perf_counter()
+        batch = next(batches, None)
+        all_of_it += time.perf_counter() - begun
+        if batch is None:
+            return spent(folder, all_of_it - upstream)
+        yield batch
+
+
+class TimedReceived(conservation.Received):
+    """What comes into a partition; notes the seconds of each comparison."""
+
+    folder = ""
+
+    def check(self, messages: Sequence[conservation.Message]) -> None:
+        begun = time.perf_counter()
+        super().check(messages)
+        spent(self.folder, time.perf_counter() - begun)
+
+
+def shares(jobs: dict[str, Callable[[], None]], folder: Path, rounds: int) -> dict[str, float]:
+    """Return of each job the greatest share that receipts and comparisons have of its cores' time."""
+    found = dict.fromkeys(jobs, 0.0)
+    for number in range(rounds + 1):
+        for name, job in jobs.items():
+            begun = time.perf_counter()
+            job()
+            seconds = time.perf_counter() - begun
+            notes = list(folder.iterdir())
+            share = sum(float(line) for note in notes for line in note.read_text().split()) / (CORES * seconds)
+            assert notes, name  # the timed ones ran
+            for note in notes:
+                note.unlink()
+            if number:  # the first round warms up
+                found[name] = max(found[name], share)
+    return found
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A tenth of the rows, fewer rounds.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(quick: bool, out: Path | None) -> None:
+    """Measure; exit status 1 if the cost is above what it may be."""
+    rows, rounds = (2_000_000, 1) if quick else (20_000_000, 3)
+    with tempfile.TemporaryDirectory() as made, session() as spark:
+        place, notes = Path(made), Path(made) / "notes"
+        notes.mkdir()
+        for module in (two_phase, this):  # tasks get them as they are here, with what is timed in its place
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+        received = type("TimedReceived", (TimedReceived,), {"folder": str(notes)})
+        vars(two_phase).update(with_receipts=partial(timed_receipts, str(notes)), Received=received)
+        jobs: dict[str, Callable[[], None]] = {}
+        for name, in_order in (("files in the order of time", True), ("files in no order", False)):
+            write_rows(place / name, rows, 36_000, TEXTS, in_order)
+            jobs[name] = partial(rolled_up, scan_parquet(spark, place / name))
+        files = growth.files(place, rows // 2, rows // 20)
+        jobs[f"{rows // 20:,} keys"] = many_keys(spark, files)["many keys: files to answers"]
+        found = shares(jobs, notes, rounds)
+    lines = [MustHold(f"receipts and comparisons / all, {name}", MOST, share) for name, share in found.items()]
+    show_must_hold(lines)
+    if out is not None:
+        figures = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "must_hold": [asdict(line) for line in lines]}
+        out.write_text(json.dumps(figures, indent=1) + "\n")
+    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+
+
+def rolled_up(scan: Any) -> None:
+    """Roll up files to answers."""
+    import spark_udaf as su
+
+    chain = frame(LEVELS, TEXTS)
+    throw_away(su.finish(su.rollup(scan, chain), chain))
+
+
+if __name__ == "__main__":
+    this.main()
