@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -51,3 +52,12 @@ def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
     each = Groups(np.repeat(np.arange(2000), rows), 2000)
     for function in (aggr.Sum(), aggr.Avg()):
         function.finish(function.reduce(pa.array(values), each))
+
+
+@pytest.mark.parametrize("bottom", [1, 3])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_roots_beside_halfway_are_rounded_by_what_is_left(more, bottom):
+    """`2^70 + 2^17` lies halfway between two doubles, and a number next to its square decides."""
+    top = bottom * (2**70 + 2**17) ** 2 + more
+    with localcontext(prec=80):
+        assert rounding.root_of(top, 0, bottom) == float((Decimal(top) / bottom).sqrt())
