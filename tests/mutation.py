@@ -34,6 +34,8 @@ from tests.mutants import Mutant, drawn, found_again
 TOLD = tomllib.loads((ROOT / "tests" / "mutation.toml").read_text())
 PART = {file: code["part"] for code in TOLD["code"] for file in code["files"]}
 TESTS = {file: (code["tests"], code.get("then", [])) for code in TOLD["code"] for file in code["files"]}
+SEEDS = dict.fromkeys(("TILTFRAME_SEED", "SEED"), "0")  # without a mutant no draw fails
+FEWER = {"TILTFRAME_CONDITIONS": "150", "TILTFRAME_TRIALS": "15", "TRIALS": "2"}  # of fast tests
 ONE_STAMP = """
 import numba.core.caching
 # the names of loops tell one from another: those that a mutant leaves alone are not compiled again for it
@@ -48,8 +50,7 @@ class Copy:
         self.root = copy_source(folder)
         with (self.root / "conftest.py").open("a") as conftest:
             conftest.write(ONE_STAMP)
-        seeds = dict.fromkeys(("TILTFRAME_SEED", "SEED"), "0")  # without a mutant no draw fails
-        self.environment = os.environ | seeds | {"PYTHONPATH": str(self.root), "NUMBA_CACHE_DIR": str(folder / "numba")}
+        self.environment = os.environ | SEEDS | {"PYTHONPATH": str(self.root), "NUMBA_CACHE_DIR": str(folder / "numba")}
         self.code = {file: (self.root / file).read_text() for file in PART}
         self.limits: dict[tuple[str, bool], float] = {}  # seconds that the tests of a file may take
 
@@ -61,7 +62,8 @@ class Copy:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m"]
         command += [marks, "-k", "not postgres", *files, *places]
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        run = subprocess.Popen(command, cwd=self.root, env=self.environment, start_new_session=True, **out)
+        environment = self.environment | ({} if more else FEWER)
+        run = subprocess.Popen(command, cwd=self.root, env=environment, start_new_session=True, **out)
         try:
             said = run.communicate(timeout=limit)[0]
         except subprocess.TimeoutExpired:

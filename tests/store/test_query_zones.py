@@ -106,6 +106,17 @@ def test_states_from_when_the_clock_was_set_otherwise_are_refused_and_not_cut():
     assert later["n"].to_pylist() == [1]
 
 
+def test_states_from_before_the_years_that_are_looked_at_are_refused_as_they_are_read():
+    """Until 1911 Paris was 9 minutes and 21 seconds ahead of UTC: 23:00 UTC lies in two of its days, 22:00 does not."""
+    for hour, refused in ((22, False), (23, True)):
+        store = store_of([dt.datetime(1900, 1, 1, hour, tzinfo=UTC), dt.datetime(1995, 6, 1, tzinfo=UTC)], ["1h"])
+        if refused:
+            with pytest.raises(ValueError, match="1h from 1900-01-01T23:00:00.* on lies in two of 1d in Europe/Paris"):
+                store.query("1d", timezone="Europe/Paris")
+        else:
+            assert store.query("1d", timezone="Europe/Paris")["n"].to_pylist() == [1, 1]
+
+
 def test_hours_and_windows_of_the_stores_zone_stay():
     begin = dt.datetime(2024, 3, 31, tzinfo=UTC)
     store = store_of([begin + dt.timedelta(minutes=i) for i in range(300)], ["1m", "1h", "1d"])
