@@ -35,7 +35,7 @@ TOLD = tomllib.loads((ROOT / "tests" / "mutation.toml").read_text())
 PART = {file: code["part"] for code in TOLD["code"] for file in code["files"]}
 TESTS = {file: (code["tests"], code.get("then", [])) for code in TOLD["code"] for file in code["files"]}
 SEEDS = dict.fromkeys(("TILTFRAME_SEED", "SEED"), "0")  # without a mutant no draw fails
-FEWER = {"TILTFRAME_CONDITIONS": "150", "TILTFRAME_TRIALS": "15", "TRIALS": "2"}  # of fast tests
+FEWER = {"TILTFRAME_CONDITIONS": "500", "TILTFRAME_TRIALS": "15", "TRIALS": "2"}  # of fast tests
 ONE_STAMP = """
 import numba.core.caching
 # the names of loops tell one from another: those that a mutant leaves alone are not compiled again for it

@@ -152,6 +152,13 @@ def test_decimals():
         ask(aggr.Sum(), wide[:2], pa.decimal128(38, 0))
 
 
+def test_mean_of_timestamps_whose_sum_is_beyond_int64():
+    for given in ([2**62 + 1, 2**62 + 2, 2**62 + 4], [2**63 - 1, 2**63 - 2], [-(2**63), -(2**63) + 3]):
+        times = pa.array(given, pa.timestamp("ns"))
+        mean = aggr.Avg().finish(aggr.Avg().reduce(times, Groups.single(len(given))))[0]
+        assert mean.value == round(Fraction(sum(given), len(given)))
+
+
 def test_mean_of_timestamps():
     kind = pa.timestamp("us", "UTC")
     states = aggr.Avg().reduce(pa.array([0, 1, 5_000_001], pa.int64()).cast(kind), Groups.single(3))

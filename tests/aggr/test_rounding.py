@@ -54,10 +54,12 @@ def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
         function.finish(function.reduce(pa.array(values), each))
 
 
+@pytest.mark.parametrize("exponent", [-201, -200, 0, 7, 60])
 @pytest.mark.parametrize("bottom", [1, 3])
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_roots_beside_halfway_are_rounded_by_what_is_left(more, bottom):
+def test_roots_beside_halfway_are_rounded_by_what_is_left(more, bottom, exponent):
     """`2^70 + 2^17` lies halfway between two doubles, and a number next to its square decides."""
     top = bottom * (2**70 + 2**17) ** 2 + more
-    with localcontext(prec=80):
-        assert rounding.root_of(top, 0, bottom) == float((Decimal(top) / bottom).sqrt())
+    with localcontext(prec=200):
+        root = (Decimal(top) * Decimal(2) ** exponent / bottom).sqrt()
+        assert rounding.root_of(top, exponent, bottom) == float(root)
