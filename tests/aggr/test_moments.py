@@ -153,10 +153,10 @@ def test_decimals():
 
 
 def test_mean_of_timestamps_whose_sum_is_beyond_int64():
-    for given in ([2**62 + 1, 2**62 + 2, 2**62 + 4], [2**63 - 1, 2**63 - 2], [-(2**63), -(2**63) + 3]):
-        times = pa.array(given, pa.timestamp("ns"))
-        mean = aggr.Avg().finish(aggr.Avg().reduce(times, Groups.single(len(given))))[0]
-        assert mean.value == round(Fraction(sum(given), len(given)))
+    for values in ([2**62 + 1, 2**62 + 2, 2**62 + 4], [2**63 - 1, 2**63 - 2], [-(2**63), -(2**63) + 3]):
+        times = pa.array(values, pa.timestamp("ns"))
+        mean = aggr.Avg().finish(aggr.Avg().reduce(times, Groups.single(len(values))))[0]
+        assert mean.value == round(Fraction(sum(values), len(values)))
 
 
 def test_mean_of_timestamps():

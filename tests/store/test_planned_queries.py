@@ -10,6 +10,7 @@ import pytest
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame, rollup
 from tiltframe.store.backends import memory
+from tiltframe.store.query.execution import moment
 from tiltframe.store.testing import MemoryBackend
 from windows import hopping
 
@@ -75,3 +76,9 @@ def test_states_that_are_read_are_checked(per):
         kept[name] = table.set_column(at, table.schema.field(at), pa.array([state], table.schema.field(at).type))
     with pytest.raises(ValueError, match="version 2"):
         store.query(per)
+
+
+def test_now_is_the_clocks_unless_it_is_given(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1_714_521_600.25)
+    assert moment(None, "UTC") == 1_714_521_600_250_000
+    assert moment("2024-05-01T00:00:01", "UTC") == 1_714_521_601_000_000
