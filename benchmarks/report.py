@@ -193,9 +193,10 @@ def mutants(figures: Any) -> Lines:
     """Say how many changes of the code the tests notice, at first and with the tests that survivors asked for."""
     files = figures["files"].values()
     places, seed = sum(of[by] for of in files for by in ("fast", "more", "none")), figures["seed"]
-    yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time: how many"
-    yield "changes the fast tests of the file notice, and of the rest more tests. Survivors were looked at: a test"
-    yield "kills them now, or none can, for they do the same, or it takes more time; the file of figures says why."
+    yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast tests of"
+    yield "the file notice most changes, more tests some others. Survivors were looked at: a new test kills them, or none"
+    yield "can, for they do the same, or it takes more time alone; the file of figures says why. Scores are of those that a"
+    yield "test can kill; another seed draws others."
     yield ""
     rows = []
     for part in [*dict.fromkeys(of["part"] for of in files), "all"]:
@@ -203,9 +204,10 @@ def mutants(figures: Any) -> Lines:
         fast, more, none = (sum(of[by] for of in mine) for by in ("fast", "more", "none"))
         now = Counter(each["now"].partition(":")[0] for of in mine for each in of["survivors"])
         killed, total = fast + more, fast + more + none
+        able = total - now["equivalent"] - now["speed"]
         counts = [total, fast, more, *(now[what] for what in ("killed", "equivalent", "speed", ""))]
-        scores = killed / total, (killed + now["killed"]) / (total - now["equivalent"] - now["speed"])
-        rows.append([part, *map(str, counts), *(f"{score:.1%}" for score in scores)])
+        scores = (f"{of / able:.1%}" for of in (killed, killed + now["killed"]))
+        rows.append([part, *map(str, counts), *scores])
     head = "mutants, killed by fast tests, by more, by new, equivalent, speed alone, alive, score before, score now"
     yield from table(["", *head.split(", ")], iter(rows))
 
