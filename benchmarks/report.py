@@ -193,10 +193,10 @@ def mutants(figures: Any) -> Lines:
     """Say how many changes of the code the tests notice, at first and with the tests that survivors asked for."""
     files = figures["files"].values()
     places, seed = sum(of[by] for of in files for by in ("fast", "more", "none")), figures["seed"]
-    yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast tests of"
-    yield "the file notice most changes, more tests some others. Survivors were looked at: a new test kills them, or none"
-    yield "can, for they do the same, or it takes more time alone; the file of figures says why. Scores are of those that a"
-    yield "test can kill; another seed draws others."
+    yield f"{places} places in {len(files)} files, drawn by the seed {seed}, were changed one at a time. The fast"
+    yield "tests of the file notice most changes, more tests some others. Survivors were looked at: a new test kills"
+    yield "them, or none can, for they do the same, or it takes more time alone; the file of figures says why. Scores"
+    yield "are of those that a test can kill; another seed draws others."
     yield ""
     rows = []
     for part in [*dict.fromkeys(of["part"] for of in files), "all"]:
