@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-oldest fast fuzz prometheus lint types docs extras pages bench report dist java clean
+.PHONY: help demo test test-long test-oldest fast fuzz mutation prometheus lint types docs extras pages bench report dist java clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,13 @@ fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \
 	  tests/store/test_store_fuzz.py tests/store/test_store_damage.py -k "fuzz or buckets or groups or flipped"
 
+mutation: $(VENV)/.mutation ## Change the code of merges, exact sums and the read path at sampled places; tests must notice (half an hour; AGAIN=1 tries survivors)
+	@$(BIN)/python -m tests.mutation $(if $(AGAIN),--again)
+
+$(VENV)/.mutation: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mutation]'
+	@touch $@
+
 prometheus: $(READY) ## Ask Prometheus and promtool (Debian's package prometheus) what they say of the same events and histograms, and write it down
 	@$(BIN)/python -m tests.serve.prometheus_itself && $(BIN)/python -m tests.aggr.prometheus_native
 
@@ -76,7 +83,7 @@ $(VENV)/.bench: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	@touch $@
 
-report: java $(VENV)/.bench ## Measure all that docs/report.md says, and write it anew (an hour and a half)
+report: java $(VENV)/.bench $(VENV)/.mutation ## Measure all that docs/report.md says, and write it anew (two hours)
 	@$(BIN)/python -m benchmarks.report --run
 
 dist: $(READY) ## Build the sdist, and the wheel from it, into dist/

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -18,6 +19,10 @@ settings.register_profile("tiltframe", deadline=None)  # what runs first is comp
 settings.load_profile("tiltframe")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has background jobs ignore Ctrl-C, which is tested
+
+collect_ignore = (
+    [] if importlib.util.find_spec("cosmic_ray") else ["mutants.py", "mutation.py"]
+)  # of the extra mutation
 
 CONFORMANCE = Path(__file__).parent.parent.parent / "shared" / "conformance"
 

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 _JAVA = 17  # the oldest that Spark 4 runs on
+_FOR_DEVELOPMENT = ("bench", "dev", "docs", "mutation", "test")  # extras that users do not install
 _MEMORY = 2 << 30  # bytes, below which a JVM and a worker are short
 
 
@@ -58,7 +59,7 @@ def _packages() -> Iterator[Finding]:
         match = re.match(r"([A-Za-z0-9_.-]+)(?:\[[^]]*\])?([^;]*)", text)
         marked = re.search(r"extra == [\"']([^\"']+)[\"']", text)
         extra = marked[1] if marked else None
-        if match is None or match[1] == "tiltframe" or extra in ("bench", "dev", "docs", "test") or match[1] in seen:
+        if match is None or match[1] == "tiltframe" or extra in _FOR_DEVELOPMENT or match[1] in seen:
             continue
         seen.add(match[1])
         yield _package(match[1], match[2].strip(), extra)

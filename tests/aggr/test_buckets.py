@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggr.arrow.bit_equality import same_bits
+from aggr.compiling import jit
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 from aggr.histograms.buckets import Buckets
@@ -84,6 +86,17 @@ def test_histograms_are_added_group_by_group(rows, n, most, random):
     expected = written([folded(counts, most) for counts in naive])
     for merge in (Buckets(most).merge, Buckets(most).merge_checked):
         assert same_bits(merge(written(rows), Groups.of(ids, n)), expected)
+
+
+@pytest.mark.parametrize("span", range(1, 40))
+def test_keys_side_by_side_are_counted_within_the_arrays(span, monkeypatch):
+    """By the loops as the Python that they are, whose arrays check each index."""
+    interpreter = jit._Interpreter()
+    interpreter.most, interpreter.left = 10**6, math.inf
+    monkeypatch.setattr(jit, "_interpreter", interpreter)
+    monkeypatch.setattr(jit, "_MACHINE_CODE", {})
+    keys = [*range(span), 0, span - 1]
+    assert read(counted(keys, [0] * len(keys), 1, None)) == [dict(sorted(Counter(keys).items()))]
 
 
 def test_totals_beyond_int64_are_the_greatest_one():

@@ -11,6 +11,7 @@ import pytest
 from ddsketch.mapping import LogarithmicMapping as Theirs
 
 import aggr
+from aggr.arrow.damaged_state import DamagedState
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
 from aggr.histograms.logarithmic_mapping import LogarithmicMapping
@@ -102,6 +103,20 @@ def test_collapsing_keeps_the_highest_buckets(most):
         wanted = {i + store.offset: int(n) for i, n in enumerate(store.bins) if n}
         assert dict(zip(mine.keys.tolist(), mine.counts.tolist(), strict=True)) == wanted
         assert len(mine.keys) <= most
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_the_value_nearest_to_zero_lies_in_its_bucket_unless_buckets_collapsed(sign, scale):
+    values, one, nearest = pa.array([sign * scale, sign * 1e8 * scale]), Groups.single(2), "min" if sign > 0 else "max"
+    collapsed, kept = aggr.Dds((0.5,), 0.01, 7), aggr.Dds((0.5,), 0.01, 4000)
+    assert collapsed.finish(collapsed.reduce(values, one))[0].as_py()[nearest] == sign * scale
+    states = kept.reduce(values, one)
+    assert kept.finish(states)[0].as_py()[nearest] == sign * scale
+    fields = {field.name: states.field(field.name) for field in states.type}
+    fields[nearest] = pa.array([sign * 0.9 * scale])
+    with pytest.raises(DamagedState, match="contradict"):
+        kept.finish(pa.StructArray.from_arrays(list(fields.values()), names=list(fields)))
 
 
 def test_special_values():

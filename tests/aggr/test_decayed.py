@@ -16,6 +16,7 @@ import pytest
 import aggr
 from aggr import Groups
 from aggr.arrow.damaged_state import DamagedState
+from aggr.exact import powers_of_two
 from aggr.exact.powers_of_two import power_of_two
 from aggr.tables.state_plan import plan
 from tiltframe import TiltFrame, finish, rollup
@@ -36,6 +37,14 @@ def test_powers_of_two_are_correctly_rounded(bottom):
     tops = np.random.default_rng(bottom % 97).integers(0, bottom, 60 * TRIALS)
     tops[:2] = 0, bottom - 1
     assert power_of_two(tops, bottom).tolist() == [exact_power(top, bottom) for top in tops.tolist()]
+
+
+def test_before_they_are_rounded_they_are_off_by_far_less_than_the_margin():
+    tops = np.random.default_rng(4).integers(0, 10**9, 1000)
+    high, low = powers_of_two._power(tops.astype(float), np.array([1e9]))
+    with localcontext(prec=70):
+        for top, *parts in zip(tops.tolist(), high.tolist(), low.tolist(), strict=True):
+            assert abs(sum(map(Decimal, parts)) / Decimal(2) ** (Decimal(top) / 10**9) - 1) < Decimal(2) ** -73
 
 
 def weight(time: int, half_life: int) -> Fraction:

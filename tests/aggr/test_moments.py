@@ -123,6 +123,13 @@ def test_integers_stay_integers():
     assert ask(aggr.Var(), [2**62, 2**62 + 2], pa.int64()) == 2.0
 
 
+@pytest.mark.parametrize("power", [52, 53, 54, 61, 62])
+def test_whole_numbers_beyond_those_of_doubles_are_kept(power):
+    for value in (2**power - 1, 2**power + 1):
+        assert ask(aggr.Sum(), [value], pa.int64()) == value
+        assert ask(aggr.Sum(), [-value], pa.int64()) == -value
+
+
 @pytest.mark.parametrize("values", [[2**63 - 1, 1], [-(2**63), -1]])
 def test_a_sum_beyond_int64_is_an_error(values):
     with pytest.raises(OverflowError, match=rf"{sum(values)} does not fit into int64"):
@@ -143,6 +150,13 @@ def test_decimals():
     assert ask(aggr.Sum(), wide, pa.decimal128(38, 0)) == 10**38 - 1
     with pytest.raises(OverflowError, match="does not fit"):
         ask(aggr.Sum(), wide[:2], pa.decimal128(38, 0))
+
+
+def test_mean_of_timestamps_whose_sum_is_beyond_int64():
+    for values in ([2**62 + 1, 2**62 + 2, 2**62 + 4], [2**63 - 1, 2**63 - 2], [-(2**63), -(2**63) + 3]):
+        times = pa.array(values, pa.timestamp("ns"))
+        mean = aggr.Avg().finish(aggr.Avg().reduce(times, Groups.single(len(values))))[0]
+        assert mean.value == round(Fraction(sum(values), len(values)))
 
 
 def test_mean_of_timestamps():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -51,3 +52,14 @@ def test_few_rows_need_no_whole_numbers(rows, monkeypatch):
     each = Groups(np.repeat(np.arange(2000), rows), 2000)
     for function in (aggr.Sum(), aggr.Avg()):
         function.finish(function.reduce(pa.array(values), each))
+
+
+@pytest.mark.parametrize("exponent", [-201, -200, 0, 7, 60])
+@pytest.mark.parametrize("bottom", [1, 3])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_roots_beside_halfway_are_rounded_by_what_is_left(more, bottom, exponent):
+    """`2^70 + 2^17` lies halfway between two doubles, and a number next to its square decides."""
+    top = bottom * (2**70 + 2**17) ** 2 + more
+    with localcontext(prec=200):
+        root = (Decimal(top) * Decimal(2) ** exponent / bottom).sqrt()
+        assert rounding.root_of(top, exponent, bottom) == float(root)

@@ -137,7 +137,7 @@ def test_an_old_pyspark_is_one_sentence():
 
 def test_each_extra_has_its_lines():
     """`make extras` follows them, each in an empty environment."""
-    told = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "test"}
+    told = set(PROJECT["optional-dependencies"]) - {"bench", "dev", "mutation", "test"}
     page = sections()
     assert set(page) == {"installing", *told}
     listed = page["installing"].partition("| extra | for |")[2]
@@ -184,7 +184,7 @@ def test_the_oldest_versions_are_the_lower_bounds():
     extras = PROJECT["optional-dependencies"]
     asked = [
         *PROJECT["dependencies"],
-        *(text for name in extras if name not in ("bench", "dev", "docs", "test") for text in extras[name]),
+        *(text for name in extras if name not in ("bench", "dev", "docs", "mutation", "test") for text in extras[name]),
     ]
     for text in asked:
         name, _, bound = text.partition(">=")

@@ -21,7 +21,7 @@ from aggr.arrow.bit_equality import same_bits
 from tests.conftest import conformance, needs_a_buffer
 from tiltframe import TiltFrame, finish, rollup
 from tiltframe.event_time import event_times
-from tiltframe.level_chain import climb, joined, labelled, merge_level, partial_states, rollup_batches
+from tiltframe.level_chain import climb, joined, labelled, merge_level, partial_states, reduce_rows, rollup_batches
 
 COUNT = {"n": aggr.count()}
 
@@ -390,3 +390,15 @@ def test_partial_states_of_windows_that_hardly_meet_stay_as_they_are():
     assert merge_level(parts, frame, frame.levels[0], max_ratio=0.7) is parts
     assert merge_level(parts, frame, frame.levels[0], max_ratio=0.8).num_rows == 3
     assert merge_level(parts, frame, frame.levels[0]).num_rows == 3
+
+
+def test_rows_of_several_keys_keep_the_times_that_are_given_for_them():
+    """As rows are that come late: each counts in the window of another time, and first is by its own."""
+    frame = TiltFrame(["1s"], "ts", {"n": aggr.count(), "first": aggr.first("x")}, {"tag": "each(tags)"})
+    rows = pa.table({"ts": [0, 0, 0], "tags": [["a", "b"], [], ["b"]], "x": [1, 2, 3]})
+    times, placed = np.array([900, 100, 200]) * 1000, np.array([3000, 1000, 3000]) * 1000
+    for at, second in ((None, 0), (placed, 3)):
+        results = finish(labelled(reduce_rows(rows, frame, times, at), frame, frame.levels[0]), frame)
+        begin = dt.datetime(1970, 1, 1, 0, 0, second, tzinfo=dt.UTC)
+        found = [(row["window_start"], row["tag"], row["n"], row["first"]) for row in results.to_pylist()]
+        assert found == [(begin, "a", 1, 1), (begin, "b", 2, 3)]

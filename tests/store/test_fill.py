@@ -97,3 +97,15 @@ def test_what_is_read_up_to_edges_is_known_in_windows_without_points(tmp_path):
     got = store.query("1m", edges="5m", fill="previous")
     assert got["filled"].to_pylist() == [False, False, True, False]
     assert (got["seconds"].to_pylist(), got["n"].to_pylist()) == ([50.0, 40.0, 60.0, 20.0], [2, 1, 1, 1])
+
+
+@pytest.mark.parametrize(("most", "refused"), [(59, True), (60, False)])
+def test_fills_of_more_rows_than_anyone_wants_are_refused(tmp_path, monkeypatch, most, refused):
+    store = FrameStore(str(tmp_path / "s"), FRAME)
+    store.append_rows(pa.table({"ts": [0, MINUTE], "host": ["a", "b"], "x": [1, 2], "w": ["x", "x"]}), "w", 1)
+    monkeypatch.setattr("tiltframe.store.query.filling.MOST_ROWS", most)
+    if refused:
+        with pytest.raises(ValueError, match="filling would give 60 rows"):
+            store.query("1m", RANGE, fill="zero")
+    else:
+        assert store.query("1m", RANGE, fill="zero").num_rows == 60

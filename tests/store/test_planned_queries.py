@@ -9,6 +9,9 @@ import pytest
 
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame, rollup
+from tiltframe.store.backends import memory
+from tiltframe.store.query.execution import moment
+from tiltframe.store.testing import MemoryBackend
 from windows import hopping
 
 pytestmark = pytest.mark.store
@@ -58,3 +61,24 @@ def test_states_are_planned_as_well(store):
 def test_a_plan_is_per_one_kind_of_window(store):
     with pytest.raises(ValueError, match="one kind of window; got 2"):
         store.plan(Query(per=["1m", "1h"]))
+
+
+@pytest.mark.parametrize("per", ["1m", "hopping(2m, 1m)", "all"])
+def test_states_that_are_read_are_checked(per):
+    frame, backend = TiltFrame(["1m"], "ts", {"n": aggr.count()}), MemoryBackend()
+    store = FrameStore(backend, frame)
+    store.append(rollup(pa.table({"ts": [0]}), frame), "w", 1)
+    assert store.query(per, measures=["n"])["n"].to_pylist()[0] == 1
+    kept = memory._STORES[backend.name].rows
+    for name, table in kept.items():
+        state = {"function": "count", "version": 2, "count": 1}
+        at = table.schema.get_field_index("n")
+        kept[name] = table.set_column(at, table.schema.field(at), pa.array([state], table.schema.field(at).type))
+    with pytest.raises(ValueError, match="version 2"):
+        store.query(per)
+
+
+def test_now_is_the_clocks_unless_it_is_given(monkeypatch):
+    monkeypatch.setattr("time.time", lambda: 1_714_521_600.25)
+    assert moment(None, "UTC") == 1_714_521_600_250_000
+    assert moment("2024-05-01T00:00:01", "UTC") == 1_714_521_601_000_000

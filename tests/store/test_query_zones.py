@@ -95,6 +95,13 @@ def test_what_no_level_makes_up_is_refused():
         store_of([dt.datetime(2024, 5, 1, tzinfo=UTC)], ["1d"]).query("1d", timezone="Europe/Berlin")
 
 
+@pytest.mark.parametrize("within", [None, ("2024-05-01", "2024-05-02")])
+def test_hours_that_lie_otherwise_all_year_are_refused_before_anything_is_read(within):
+    store = store_of([dt.datetime(2024, 5, 1, tzinfo=UTC)], ["1h"])
+    with pytest.raises(ValueError, match="1h in Asia/Kathmandu is not made of"):
+        store.query("1h", within, timezone="Asia/Kathmandu")
+
+
 def test_states_from_when_the_clock_was_set_otherwise_are_refused_and_not_cut():
     """Until 1972 Monrovia was 44 minutes and a half behind UTC: hours of UTC lie across its days."""
     times = [dt.datetime(1971, 6, 1, tzinfo=UTC) + dt.timedelta(minutes=i) for i in range(3000)]
@@ -104,6 +111,17 @@ def test_states_from_when_the_clock_was_set_otherwise_are_refused_and_not_cut():
         store.query("1d", timezone="Africa/Monrovia")
     later = store.query("1d", ("1990-01-01", "2000-01-01"), timezone="Africa/Monrovia")
     assert later["n"].to_pylist() == [1]
+
+
+def test_states_from_before_the_years_that_are_looked_at_are_refused_as_they_are_read():
+    """Until 1911 Paris was 9 minutes and 21 seconds ahead of UTC: 23:00 UTC lies in two of its days, 22:00 does not."""
+    for hour, refused in ((22, False), (23, True)):
+        store = store_of([dt.datetime(1900, 1, 1, hour, tzinfo=UTC), dt.datetime(1995, 6, 1, tzinfo=UTC)], ["1h"])
+        if refused:
+            with pytest.raises(ValueError, match=r"1h from 1900-01-01T23:00:00.* on lies in two of 1d in Europe/Paris"):
+                store.query("1d", timezone="Europe/Paris")
+        else:
+            assert store.query("1d", timezone="Europe/Paris")["n"].to_pylist() == [1, 1]
 
 
 def test_hours_and_windows_of_the_stores_zone_stay():
