@@ -172,6 +172,23 @@ def scale(figures: Any) -> Lines:
     yield from table(["days", "core-seconds", "most memory, GB", "states"], rows)
 
 
+def scale_shapes(figures: Any) -> Lines:
+    """Say what days of other shapes take."""
+    rows = (
+        [
+            name,
+            f"{run['core_ns_a_row']:,.0f}",
+            f"{run['seconds']:,.0f}",
+            f"{run['peak_bytes'] / 1e9:.1f}",
+            f"{sum(run['states'].values()):,}",
+        ]
+        for name, run in figures["shapes"].items()
+    )
+    yield f"A day of {figures['rows_per_day']:,} rows, from files into a store, on `{figures['master']}`."
+    yield ""
+    yield from table(["", "core-ns a row", "seconds", "most memory, GB", "states"], rows)
+
+
 def serving(figures: Any) -> Lines:
     """Say what panels of a dashboard take over HTTP."""
     hosts = f"{figures['hosts']:,} hosts"
@@ -223,6 +240,7 @@ CLAIMS = (
     Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams),
     Claim("Memory", "memory", "memory.json", memory),
     Claim("Scale", "scale", "scale.json", scale),
+    Claim("Skewed days", "scale_shapes", "scale_shapes.json", scale_shapes),
     Claim("Over HTTP", "serve", "serve.json", serving),
     Claim("A store of many states", "year --days 36", "year.json", year),
     Claim("Mutants", "mutation", "mutation.json", mutants, package="tests"),

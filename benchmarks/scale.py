@@ -16,6 +16,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,19 +53,28 @@ FRAME = TiltFrame(
 )
 
 
-def rows_of(begin: int, length: int, count: int, seed: int) -> pa.Table:
-    """Rows of some time, in its order."""
+def rows_of(begin: int, length: int, count: int, seed: int, keys: int = KEYS, of_first: float = 0) -> pa.Table:
+    """Rows of some time, in its order, of which the first key may have a share of its own."""
     draws = np.random.default_rng(seed)
-    hosts = pa.DictionaryArray.from_arrays(
-        pa.array(draws.integers(0, KEYS, count), pa.int32()), [f"host-{i:04}" for i in range(KEYS)]
-    )
+    drawn = draws.integers(0, keys, count)
+    if of_first:
+        drawn[draws.random(count) < of_first] = 0
+    hosts = pa.DictionaryArray.from_arrays(pa.array(drawn, pa.int32()), [f"host-{i:04}" for i in range(keys)])
     times = pa.array(np.sort(draws.integers(0, length, count)) + begin, pa.timestamp("us", "UTC"))
     return pa.table({"ts": times, "host": hosts.cast(pa.string()), "ms": np.round(draws.lognormal(3, 1, count), 3)})
 
 
-def write_hour(folder: str, hour: int, count: int) -> None:
+def write_hour(folder: Path, keys: int, of_first: float, hour: int, count: int) -> None:
     """Write the file of an hour."""
-    pq.write_table(rows_of(BEGIN + hour * HOUR, HOUR, count, hour), f"{folder}/hour-{hour:05}.parquet")
+    rows = rows_of(BEGIN + hour * HOUR, HOUR, count, hour, keys, of_first)
+    pq.write_table(rows, folder / f"hour-{hour:05}.parquet")
+
+
+def write_hours(folder: Path, counts: list[int], keys: int = KEYS, of_first: float = 0) -> None:
+    """Write the file of each hour, of so many rows, in a new folder."""
+    folder.mkdir(parents=True)
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(partial(write_hour, folder, keys, of_first), range(len(counts)), counts))
 
 
 @contextmanager
@@ -134,7 +144,9 @@ def predicted(rows_per_day: int) -> Capacity:
     return explain(rows.filter(pa.array(draws.random(rows.num_rows) < 0.01)), FRAME, rows_per_day)
 
 
-def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) -> dict[str, Any]:
+def rolled_up(
+    master: str, folder: Path, files: Path, days: int, rounds: int, frame: TiltFrame = FRAME
+) -> dict[str, Any]:
     """Roll up the files of so many days into a new store."""
     import spark_udaf as su
     from spark_udaf.plan.session import local_session
@@ -152,7 +164,7 @@ def rolled_up(master: str, folder: Path, files: Path, days: int, rounds: int) ->
     spark = local_session("scale", settings)
     paths = [str(files / f"hour-{hour:05}.parquet") for hour in range(24 * days)]
     for number in range(rounds):
-        store = FrameStore(str(folder / f"store-{days}-{number}"), FRAME)
+        store = FrameStore(str(folder / f"store-{days}-{number}"), frame)
         begun = time.perf_counter()
         with watched() as used:
             for day in range(days):
@@ -186,10 +198,7 @@ def main(days: str, rows_per_day: int, master: str, out: Path | None) -> None:
     runs: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as made:
         files = Path(made) / "rows"
-        files.mkdir()
-        with ProcessPoolExecutor(2) as pool:
-            hours = range(24 * max(counts))
-            list(pool.map(write_hour, [str(files)] * len(hours), hours, [rows_per_day // 24] * len(hours)))
+        write_hours(files, [rows_per_day // 24] * 24 * max(counts))
         for count in counts:
             run = runs[str(count)] = rolled_up(master, Path(made), files, count, 1 if runs else 2)
             rows = count * rows_per_day

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,8 +234,8 @@ def in_order(file: str) -> str:
 
 
 @contextmanager
-def session(kind: str) -> Iterator[Any]:
-    """Start Spark of a kind, and stop it; sail needs the extra of that name, and no Java."""
+def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Start Spark of a kind, with more settings, and stop it; sail needs the extra of that name, and no Java."""
     if kind == "sail":
         from spark_udaf.plan.session import sail_session
 
@@ -265,7 +265,7 @@ def session(kind: str) -> Iterator[Any]:
         "spark.sql.session.timeZone": "Asia/Tokyo",  # must not matter
         "spark.driver.host": "127.0.0.1",
     }
-    for name, value in settings.items():
+    for name, value in {**settings, **(more or {})}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     try:

@@ -190,7 +190,7 @@ def _root(pair: Pair) -> Pair:
 
 def _whole_pair(values: NDArray[np.int64]) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
-    near = np.minimum(high, 2.0**62)
+    near = np.minimum(high, 2.0**63 - 1024)  # the last double that is an int64: the rest of one above it is small
     return near, (values - near.astype(np.int64)).astype(np.float64)
 
 

@@ -1,0 +1,96 @@
+"""Shapes of days: one key with half of the rows, a million keys, an hour with a tenth of the rows, beside even ones.
+
+python -m benchmarks.scale_shapes [--days 1] [--rows-per-day 10000000] [--master local[2]] [--out FILE]
+
+Each shape is rolled up from files into a store in a session of its own, twice: the second is told of. Time is that of
+processors, of all processes together. Every row must be counted once in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.scale import FRAME, KEYS, rolled_up, write_hours
+from benchmarks.timing import circumstances
+from tiltframe import FrameStore, TiltFrame
+
+BUSY = 12  # which hour of a day is
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How the rows of a day lie over keys and hours.
+
+    Parameters
+    ----------
+    keys : how many
+    of_first : the share of rows that one key has beside its own
+    busy : the share of rows that one hour has; None for its own
+    levels : of the frame
+    """
+
+    keys: int = KEYS
+    of_first: float = 0.0
+    busy: float | None = None
+    levels: tuple[str, ...] = ("1m", "10m", "1h", "1d")
+
+    @property
+    def frame(self) -> TiltFrame:
+        """What rows are rolled up by."""
+        return TiltFrame(self.levels, FRAME.time, FRAME.measures, FRAME.keys)
+
+    def rows_by_hour(self, days: int, rows_per_day: int) -> list[int]:
+        """Say how many rows each hour has."""
+        busy = rows_per_day // 24 if self.busy is None else int(rows_per_day * self.busy)
+        return [busy if hour == BUSY else (rows_per_day - busy) // 23 for hour in range(24)] * days
+
+    def write(self, folder: Path, days: int, rows_per_day: int) -> int:
+        """Write the files; return how many rows they have."""
+        counts = self.rows_by_hour(days, rows_per_day)
+        write_hours(folder, counts, self.keys, self.of_first)
+        return sum(counts)
+
+
+SHAPES = {
+    "even": Shape(),
+    "one key with half of the rows": Shape(of_first=0.5),
+    "an hour with a tenth of the rows": Shape(busy=0.1),
+    "even, by the hour": Shape(levels=("1h", "1d")),
+    "a million keys, by the hour": Shape(keys=1_000_000, levels=("1h", "1d")),
+}
+
+
+@click.command()
+@click.option("--days", default=1, show_default=True)
+@click.option("--rows-per-day", default=10_000_000, show_default=True)
+@click.option("--master", default="local[2]", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+def main(days: int, rows_per_day: int, master: str, out: Path | None) -> None:
+    """Measure each shape; fails if a row is not counted once."""
+    runs: dict[str, dict[str, Any]] = {}
+    for name, shape in SHAPES.items():
+        with tempfile.TemporaryDirectory() as made:
+            folder = Path(made)
+            rows = shape.write(folder / "rows", days, rows_per_day)
+            run = rolled_up(master, folder, folder / "rows", days, 2, shape.frame)
+            counted = FrameStore(folder / f"store-{days}-1").query("1d", keys=[], measures=["n"])["n"].to_pylist()
+        if sum(counted) != rows:
+            raise click.ClickException(f"{name}: {sum(counted):,} of {rows:,} rows are counted")
+        runs[name] = {"rows": rows, "core_ns_a_row": run["core_seconds"] / rows * 1e9, **run}
+        click.echo(
+            f"{name}: {runs[name]['core_ns_a_row']:,.0f} core-ns a row, {run['seconds']:.1f} s, "
+            f"peak {run['peak_bytes'] / 1e6:,.0f} MB, {sum(run['states'].values()):,} states"
+        )
+    if out is not None:
+        figures = {**circumstances(("pyspark", "pyarrow")), "rows_per_day": rows_per_day, "days": days}
+        out.write_text(json.dumps({**figures, "master": master, "shapes": runs}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
