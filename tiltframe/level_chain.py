@@ -30,9 +30,12 @@ from aggr.tables.keys import columns_keys_may_read, keyed, plain_keys
 from tiltframe.event_time import event_times
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.near_in_time import near_in_time
 from tiltframe.tabular import rows_of, table_of
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
+
+_FEW_ROWS = 256  # of a group in a batch, where merging its states costs more than bringing rows near in time
 
 
 def rollup(data: Any, frame: TiltFrame, reading: ReadOptions | None = None) -> pa.Table:
@@ -168,7 +171,12 @@ def adaptive_states(
             return 0
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
+    def few_rows(batch: pa.RecordBatch) -> bool:
+        return _FEW_ROWS * groups(pa.Table.from_batches([batch])) > batch.num_rows
+
     counted = groups if adaptive and frame.panes.contiguous else None
+    if frame.panes.contiguous:
+        batches = near_in_time(batches, frame.time, few_rows)
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 

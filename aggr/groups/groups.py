@@ -389,11 +389,22 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     within = high - low < 2**63  # distances are int64
     step = int(np.gcd.reduce(values[:256] - low)) if within else 1  # a guess from some of them, checked on all
     if step > 1 and (high - low) // step < most:
-        steps = (values - low) // step
-        if (steps * step == values - low).all():
+        steps, exact = _steps(values, low, step)
+        if exact:
             return steps, (high - low) // step + 1
     unique, places = np.unique(values, return_inverse=True)
     return places, len(unique)
+
+
+@compiled
+def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
+    """Count the steps from the least to each number, by doubles; say if all numbers lie so many whole steps from it."""
+    steps, rest = np.empty(len(values), np.int64), np.int64(0)
+    for i in range(len(values)):
+        distance = values[i] - low
+        steps[i] = np.int64(np.float64(distance) / step)  # a division of whole numbers takes ten times as long
+        rest |= distance - steps[i] * step
+    return steps, rest == 0
 
 
 def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:

@@ -111,9 +111,9 @@ def _ordered(bits: Int) -> Int:
 
 
 @compiled
-def _sort_by_group(values: NDArray[np.int64], ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+def sort_by_group(values: NDArray[Any], ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[Any]:
     """Sort values by their group, each group's in their order."""
-    ordered, place = np.empty(len(ids), np.int64), offsets.copy()
+    ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
         its: Int = np.uint64(ids[i])
         ordered[np.uint64(place[its])] = values[i]
@@ -161,7 +161,7 @@ class Numbers:
         Loops over one group after the other keep what they add up in registers, and take several rows at once.
         """
         groups = self.groups
-        ordered = self.bits if groups.n == 1 else _sort_by_group(self.bits, groups.ids, groups.offsets)
+        ordered = self.bits if groups.n == 1 else sort_by_group(self.bits, groups.ids, groups.offsets)
         return ordered.view(self.array.dtype)
 
     @cached_property

@@ -121,10 +121,10 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
         held.append(batch)
         rows += batch.num_rows
         if rows >= want[0]:
-            yield _table(held)
+            yield joined_batches(held)
             held, rows, given = [], 0, True
     if held and (rows or not given):
-        yield _table(held)
+        yield joined_batches(held)
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -132,7 +132,8 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (batch.slice(start, _REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), _REDUCE_ROWS))
 
 
-def _table(batches: list[pa.RecordBatch]) -> pa.Table:
+def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:
+    """Join batches into a table of one chunk."""
     table = pa.Table.from_batches(batches)
     if len(batches) == 1:
         return table
