@@ -35,6 +35,7 @@ from tiltframe.tabular import rows_of, table_of
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
+_HELD_BYTES = 1 << 28  # of rows that are brought near in time
 _FEW_ROWS = 256  # of a group in a batch, where merging its states costs more than bringing rows near in time
 
 
@@ -172,11 +173,12 @@ def adaptive_states(
         return group_by([starts, *keys.values()], table.num_rows)[0].n
 
     def few_rows(batch: pa.RecordBatch) -> bool:
-        return _FEW_ROWS * groups(pa.Table.from_batches([batch])) > batch.num_rows
+        rows: int = batch.num_rows
+        return _FEW_ROWS * groups(pa.Table.from_batches([batch])) > rows
 
     counted = groups if adaptive and frame.panes.contiguous else None
     if frame.panes.contiguous:
-        batches = near_in_time(batches, frame.time, few_rows)
+        batches = near_in_time(batches, frame.time, few_rows, _HELD_BYTES if max_bytes is None else 4 * max_bytes)
     return partial_aggregation.adaptive_states(batches, reduce, merge, max_bytes, counted)
 
 

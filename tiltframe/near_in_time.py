@@ -2,7 +2,7 @@
 
 A batch of all times has all groups, of a few rows each; merging its states with those of the batches before costs more
 than reducing it. Some millions of such rows are held, and given out one part of the time after the other: as in rows in
-the order of time, all rows of a group are then reduced together. Known as radix partitioning, of which this is one pass.
+the order of time, all rows of a group are then reduced together. Databases call this radix partitioning, of one pass.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from aggr.tables.partial_aggregation import joined_batches
 from tiltframe.event_time import event_times
 
 PARTS = 64  # of the time: a part's rows and groups stay in the cache
-_HELD_BYTES = 1 << 28  # of rows, before they are given out
-
 _WHOLE = {32: pa.int32(), 64: pa.int64()}
 Span = tuple[int, int]
 
 
 def near_in_time(
-    batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool]
+    batches: Iterable[pa.RecordBatch], time: str, few_rows: Callable[[pa.RecordBatch], bool], held_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """Give batches as they come until two have the same times; from these on the rows of each part of the time together.
+    """Give batches as they come until two have the same times, and from these on the rows of each part of the time.
 
-    ``few_rows`` says of the second of these if its groups have so few rows each that this is worth it. Batches that are
-    dear to part stay as they are.
+    ``few_rows`` says of the second of these if its groups have so few rows each that this is worth it. Rows of
+    ``held_bytes`` are held before they are given out. Batches that are dear to part stay as they are.
     """
     batches = iter(batches)
     waiting: list[pa.RecordBatch] = []  # the batch before, until it is known if the next one has its times
@@ -41,14 +39,14 @@ def near_in_time(
         its = _span_of(batch, time)
         if span is not None and its is not None and _overlap(span, its):
             every = chain(waiting, [batch], batches)
-            yield from _in_parts(every, time, its) if few_rows(batch) else every
+            yield from _in_parts(every, time, its, held_bytes) if few_rows(batch) else every
             return
         yield from waiting
         waiting, span = [batch], its
     yield from waiting
 
 
-def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span) -> Iterator[pa.RecordBatch]:
+def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span, held_bytes: int) -> Iterator[pa.RecordBatch]:
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(PARTS)]
     held = 0
     for batch in batches:
@@ -62,7 +60,7 @@ def _in_parts(batches: Iterable[pa.RecordBatch], time: str, span: Span) -> Itera
             if start < end:
                 rows.append(ordered.slice(start, end - start))
         held += batch.nbytes
-        if held >= _HELD_BYTES:
+        if held >= held_bytes:
             yield from _joined(parts)
             parts, held = [[] for _ in range(PARTS)], 0
     yield from _joined(parts)

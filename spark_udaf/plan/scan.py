@@ -187,7 +187,8 @@ def scan_parquet(
 
     Guarantee
     ---------
-    A worker holds one batch of rows at a time beside its states, whatever the size of the files.
+    A worker holds one batch of rows at a time beside its states, whatever the size of the files; of files that each
+    have rows of all times, up to 256 MiB of rows.
 
     Examples
     --------

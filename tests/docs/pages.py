@@ -12,6 +12,7 @@ that has none of them needs the extra ``all``.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import doctest
 import os
@@ -112,19 +113,23 @@ def _run_sql(statement: str, address: str, at: str) -> None:
 
 @contextlib.contextmanager
 def _in_a_new_folder() -> Iterator[None]:
-    """Work in an empty folder; leave folder, environment and background processes as they were."""
+    """Work in an empty folder; leave folder, environment and background processes as they were.
+
+    The folder is removed at the end of this process: workers of Spark that a page has started work in it.
+    """
     before, environment = os.getcwd(), dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="page") as folder:
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(before)
-            for process in _left_behind():
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGTERM)
-            os.environ.clear()
-            os.environ.update(environment)
+    folder = tempfile.TemporaryDirectory(prefix="page", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)
+    os.chdir(folder.name)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+        for process in _left_behind():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+        os.environ.clear()
+        os.environ.update(environment)
 
 
 def _left_behind() -> list[int]:

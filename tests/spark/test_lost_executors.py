@@ -1,4 +1,7 @@
-"""Executors killed in each stage, tasks run twice, drivers killed at each point of a commit: the same bits, once."""
+"""Executors killed in each stage, tasks run twice, drivers killed at each point of a commit: the same bits, once.
+
+A few moments of each; with TRIALS in the environment all of them, in some minutes.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
 CLUSTER = "local-cluster[2,1,1024]"
+EVERY = "TRIALS" in os.environ  # each moment, and not a few
 AFTER_IT = ["the log has the commit", "the head is noted"]
 
 
@@ -63,25 +67,19 @@ def stages_of(folder, what):
     return {int(mark.name.split("-")[1]) for mark in Path(folder).glob(f"{what}-*")}
 
 
-LOST = {
-    "in each stage": ["store,0,kill,0", "store,1,kill,end"],
-    "at every moment": [
-        f"{what},{stage},kill,{at}" for what in ("states", "store") for stage in (0, 1) for at in (0, 1, "end")
-    ],
-}
+LOST = ["store,0,kill,0", "store,1,kill,end"]
+if EVERY:
+    LOST = [f"{what},{stage},kill,{at}" for what in ("states", "store") for stage in (0, 1) for at in (0, 1, "end")]
 
 
-@pytest.mark.parametrize(
-    "runs", [LOST["in each stage"], pytest.param(LOST["at every moment"], marks=pytest.mark.long)], ids=LOST
-)
-def test_executors_killed_in_each_stage_change_no_bit(runs, file, wanted, tmp_path):
-    found, tasks = disturbed(CLUSTER, file, tmp_path, *runs)
+def test_executors_killed_in_each_stage_change_no_bit(file, wanted, tmp_path):
+    found, tasks = disturbed(CLUSTER, file, tmp_path, *LOST)
     for run, digests in found:
         assert digests == wanted[run.split(",")[0]], run
     lost = {
         (task["Stage ID"], task["Task Info"]["Partition ID"]) for task in tasks if reason(task) == "ExecutorLostFailure"
     }
-    killed = [stages_of(tmp_path / str(number), "first") for number, run in enumerate(runs) if "kill" in run]
+    killed = [stages_of(tmp_path / str(number), "first") for number in range(len(LOST))]
     assert all(len(stages) == 1 and {(stage, 0) for stage in stages} <= lost for stages in killed)
     assert "FetchFailed" in map(reason, tasks)  # what a killed executor had shuffled was computed again
 
@@ -115,25 +113,21 @@ def two_hosts(folder: Path) -> Iterator[str]:
         yield master
 
 
-TWICE = {
-    "in each stage": ["states,0,twin,end", "store,1,twin,end"],
-    "in others": ["states,1,twin,0", "store,0,twin,end", "store,1,twin,0"],
-}
+TWICE = ["states,0,twin,end", "store,1,twin,end"]
+if EVERY:
+    TWICE += ["states,1,twin,0", "store,0,twin,end", "store,1,twin,0"]
 
 
-@pytest.mark.parametrize(
-    "runs", [TWICE["in each stage"], pytest.param(TWICE["in others"], marks=pytest.mark.long)], ids=TWICE
-)
-def test_tasks_that_run_twice_count_once(runs, file, wanted, tmp_path):
+def test_tasks_that_run_twice_count_once(file, wanted, tmp_path):
     """The first attempt of a task waits until another has done, and written, the same."""
     with two_hosts(tmp_path) as master:
         (tmp_path / "log").mkdir()
-        found, tasks = disturbed(master, file, tmp_path / "log", *runs)
+        found, tasks = disturbed(master, file, tmp_path / "log", *TWICE)
     for number, (run, digests) in enumerate(found):
         assert digests == wanted[run.split(",")[0]], run
         (stage,) = stages_of(tmp_path / "log" / str(number), "again")
         assert [t for t in tasks if t["Stage ID"] == stage and t["Task Info"]["Speculative"]], run
-    store = FrameStore(tmp_path / "log" / f"store-{len(runs) - 1}")
+    store = FrameStore(tmp_path / "log" / f"store-{len(TWICE) - 1}")
     assert store.backend.vacuum(0) > 0  # what the other attempt had written
     assert kept(store) == wanted["store"]
 
@@ -154,17 +148,13 @@ def drive(file, place, *point):
     assert driver.returncode == (-signal.SIGKILL if point else 0), said[-3000:]
 
 
-CHAINS = {  # in each of which every driver comes to its point: a store is made once, and so is a commit
-    "before it, and after": [IN_A_TASK, "the log has the commit"],
-    "from the first": [*list(POINTS)[:2], IN_A_TASK, *list(POINTS)[3:6]],
-    "others": ["there is a store", "the head is noted"],
-}
+CHAINS = {"before it, and after": [IN_A_TASK, "the log has the commit"]}
+if EVERY:  # in each chain every driver comes to its point: a store is made once, and so is a commit
+    CHAINS["from the first"] = [*list(POINTS)[:2], IN_A_TASK, *list(POINTS)[3:6]]
+    CHAINS["others"] = ["there is a store", "the head is noted"]
 
 
-@pytest.mark.parametrize(
-    "points",
-    [pytest.param(c, id=name, marks=[pytest.mark.long] * (i > 0)) for i, (name, c) in enumerate(CHAINS.items())],
-)
+@pytest.mark.parametrize("points", CHAINS.values(), ids=CHAINS)
 def test_drivers_killed_at_each_point_of_a_commit_lose_nothing(points, file, wanted, tmp_path):
     """Each driver goes on in the store that the last one left, and the last is left to its end."""
     for point in points:
