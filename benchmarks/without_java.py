@@ -1,0 +1,131 @@
+"""Without Java: rows to answers by files and by a DataFrame, on Spark's JVM and on Sail, of the same files in turn.
+
+    make .venv-sail/.ready
+    python -m benchmarks.without_java [--quick] [--sail .venv-sail/bin/python] [--out FILE]
+
+Each engine has a process of its own, in its own environment, and runs the job that it is told, answers fetched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from benchmarks.jobs import LEVELS, frame, session, write_rows
+from benchmarks.shapes import WHOLE, X
+from benchmarks.timing import circumstances
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JVM, SAIL = "Spark's JVM", "Sail"
+FILES, ROWS, BUILT_IN = "rollup of files", "rollup of a DataFrame", "count … avg, the finest windows"
+ANSWERS = "answers "  # what begins a line that a worker says
+
+
+def jobs(spark: SparkSession, folder: str) -> dict[str, Callable[[], int]]:
+    """Name the jobs; each returns how many answers it has fetched."""
+    from pyspark.sql import functions as F
+
+    import spark_udaf as su
+
+    chain, df, scan = frame(LEVELS, WHOLE), spark.read.parquet(folder), su.scan_parquet(spark, folder)
+    finest = df.groupBy(F.window("ts", "10 seconds"), "host")
+    return {
+        FILES: lambda: su.finish(su.rollup(scan, chain), chain).toArrow().num_rows,
+        ROWS: lambda: su.finish(su.rollup(df, chain), chain).toArrow().num_rows,
+        BUILT_IN: lambda: finest.agg(F.count(X), F.min(X), F.max(X), F.sum(X), F.avg(X)).toArrow().num_rows,
+    }
+
+
+def work(engine: str, folder: str) -> None:
+    """Run the jobs that standard input names, and say their seconds."""
+    from spark_udaf.plan.session import sail_session
+
+    with session() if engine == JVM else sail_session() as spark:
+        made = jobs(spark, folder)
+        for line in sys.stdin:
+            begun = time.perf_counter()
+            rows = made[line.strip()]()
+            print(f"{ANSWERS}{rows} {time.perf_counter() - begun}", flush=True)
+
+
+@contextmanager
+def worker(python: str, engine: str, folder: str) -> Iterator[Callable[[str], tuple[int, float]]]:
+    """Start the process of an engine; what it gives runs a job there."""
+    command = [python, "-m", "benchmarks.without_java", "--engine", engine, "--folder", folder]
+    environment = os.environ | {"PYSPARK_PYTHON": python}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        jobs_to_do, said = process.stdin, process.stdout
+        assert jobs_to_do is not None
+        assert said is not None
+
+        def run(job: str) -> tuple[int, float]:
+            print(job, file=jobs_to_do, flush=True)
+            for line in said:
+                if line.startswith(ANSWERS):
+                    rows, seconds = line.removeprefix(ANSWERS).split()
+                    return int(rows), float(seconds)
+            raise RuntimeError(f"{engine} ended while it ran {job}")
+
+        yield run
+        jobs_to_do.close()
+
+
+def measured(sail: str, folder: str, rounds: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of each engine's jobs; the first round warms up, and answers must be as many."""
+    taken: dict[str, dict[str, list[float]]] = {engine: {} for engine in (JVM, SAIL)}
+    with worker(sys.executable, JVM, folder) as jvm, worker(sail, SAIL, folder) as other:
+        for number in range(rounds + 1):
+            for job in (FILES, ROWS, BUILT_IN):
+                answers = {engine: run(job) for engine, run in ((JVM, jvm), (SAIL, other))}
+                assert len({rows for rows, _ in answers.values()}) == 1, (job, answers)
+                for engine, (_, seconds) in answers.items():
+                    taken[engine].setdefault(job, []).extend([seconds] if number else [])
+    return {engine: {job: median(times) for job, times in of.items()} for engine, of in taken.items()}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="A fortieth of the rows, fewer rounds.")
+@click.option("--sail", default=".venv-sail/bin/python", show_default=True, help="Python of an environment with Sail.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here, as JSON.")
+@click.option("--engine", hidden=True)
+@click.option("--folder", hidden=True)
+def main(quick: bool, sail: str, out: Path | None, engine: str | None, folder: str | None) -> None:
+    """Compare; exit status 1 if something that must hold does not."""
+    if engine and folder:
+        return work(engine, folder)
+    from benchmarks.musthold import MustHold, show_must_hold  # with peers, which the environment of Sail has not
+
+    rows, groups, rounds = (500_000, 3_600, 1) if quick else (20_000_000, 36_000, 3)
+    with tempfile.TemporaryDirectory() as made:
+        write_rows(Path(made) / "rows", rows, groups, WHOLE)
+        seconds = measured(str(Path(sail).absolute()), f"{made}/rows", rounds)
+    for job in (FILES, ROWS, BUILT_IN):
+        click.echo(f"{job}: " + ", ".join(f"{of[job]:.2f} s on {name}" for name, of in seconds.items()))
+    lines = [
+        MustHold("rows of a DataFrame / files, to answers, on Sail", 1.5, seconds[SAIL][ROWS] / seconds[SAIL][FILES])
+    ]
+    show_must_hold(lines)
+    if out is not None:
+        about: dict[str, Any] = {**circumstances(("pyspark", "pyarrow")), "rows": rows, "seconds": seconds}
+        out.write_text(json.dumps({**about, "must_hold": [asdict(line) for line in lines]}, indent=1) + "\n")
+    raise SystemExit(any(line.verdict == "FAIL" for line in lines))
+
+
+if __name__ == "__main__":
+    main()
