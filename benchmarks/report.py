@@ -110,11 +110,29 @@ def levels(figures: Any) -> Lines:
 def answers(figures: Any) -> Lines:
     """Say the seconds from rows to answers."""
     data = figures["seconds"]
-    yield f"Of {figures['rows']:,} rows, in seconds; the rows are in files in the order of time."
+    yield f"Of {figures['rows']:,} rows, in seconds; files are in the order of time, or each has rows of all times."
     yield ""
     jobs = dict.fromkeys(job for seconds in data.values() for job in seconds)
     rows = ([job, *(f"{of[job]:.2f}" if job in of else "" for of in data.values())] for job in jobs)
     yield from table(["", *data], rows)
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
+def without_java(figures: Any) -> Lines:
+    """Say the seconds from rows to answers of two engines."""
+    seconds = figures["seconds"]
+    yield f"Of {figures['rows']:,} rows, in seconds, each engine in a process of its own, answers fetched."
+    yield ""
+    rows = ([job, *(f"{of[job]:.2f}" for of in seconds.values())] for job in next(iter(seconds.values())))
+    yield from table(["", *seconds], rows)
+    yield ""
+    yield from must_hold(figures["must_hold"])
+
+
+def conservation(figures: Any) -> Lines:
+    """Say what it costs to compare what came out of a shuffle with what was sent."""
+    yield f"The share of receipts and comparisons in the time of the cores, of {figures['rows']:,} rows."
     yield ""
     yield from must_hold(figures["must_hold"])
 
@@ -235,9 +253,11 @@ CLAIMS = (
     Claim("Bytes of sketches", "peers", "peers.json", sizes),
     Claim("A chain of windows beside separate ones", "spark", "spark.json", levels),
     Claim("From rows to answers on Spark", "spark --answers", "spark_answers.json", answers),
+    Claim("Without Java", "without_java", "without_java.json", without_java),
     Claim("Newer functions beside Spark's own", "builtins", "builtins.json", built_ins),
     Claim("One core", "peers", "peers.json", one_core),
     Claim("Streams", "spark_streaming --batches 5 --repeats 2", "spark_streaming.json", streams),
+    Claim("Conservation", "conservation", "conservation.json", conservation),
     Claim("Memory", "memory", "memory.json", memory),
     Claim("Scale", "scale", "scale.json", scale),
     Claim("Skewed days", "scale_shapes", "scale_shapes.json", scale_shapes),
