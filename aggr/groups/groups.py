@@ -16,7 +16,7 @@ from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import Int, compiled
 
 _MOST = 2**31 - 1  # rows, and groups: what Arrow's offsets of 32 bits reach
-_LITTLE = 1 << 13  # rows, up to which numpy counts them before a loop is called
+_LITTLE = 1 << 13  # rows, up to which numpy is called and no loop
 _MANY = 16  # rows a group, from which loops go over one group after the other: of fewer, too much is set up for each
 
 
@@ -270,26 +270,26 @@ def _shown(given: Any) -> str:
 
 def _counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
     """Count the rows of each group."""
-    if n == 1:
-        return np.array([len(ids)])
-    return np.bincount(ids, minlength=n) if len(ids) < _LITTLE else _many_counts(ids, n)
+    return np.array([len(ids)]) if n == 1 else _counts_and_one(ids, n)[0]
+
+
+def _counts_and_one(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Count the rows of each group, and find one of them, the last; of a group without rows some number."""
+    if len(ids) >= _LITTLE:
+        return _counts_and_one_of_many(ids, n)
+    one = np.zeros(n, np.intp)
+    one[ids] = np.arange(len(ids))
+    return np.bincount(ids, minlength=n), one
 
 
 @compiled
-def _many_counts(ids: NDArray[np.intp], n: int) -> NDArray[np.int64]:
-    counts = np.zeros(n, np.int64)
+def _counts_and_one_of_many(ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    counts, one = np.zeros(n, np.int64), np.empty(n, np.intp)
     for i in range(len(ids)):
-        counts[np.uint64(ids[i])] += 1  # without a sign: a place that may be negative takes longer to find
-    return counts
-
-
-@compiled
-def _one_of_each(ids: NDArray[np.intp], n: int) -> NDArray[np.intp]:
-    """Find one row of each group, the last."""
-    one = np.empty(n, np.intp)
-    for i in range(len(ids)):
-        one[np.uint64(ids[i])] = i
-    return one
+        group: Int = np.uint64(ids[i])  # without a sign: a place that may be negative takes longer to find
+        counts[group] += 1
+        one[group] = i
+    return counts, one
 
 
 @compiled
@@ -331,21 +331,21 @@ def group_by(columns: Sequence[pa.Array], rows: int) -> tuple[Groups, NDArray[np
     >>> groups.ids, one
     (array([1, 0, 1, 2]), array([1, 2, 3]))
     """
-    codes, bound = np.zeros(_number("the number of rows", rows), np.int64), 1
-    for column in columns:
+    _number("the number of rows", rows)
+    codes, bound = np.zeros(0 if columns else rows, np.int64), 1
+    for place, column in enumerate(columns):
         if len(column) != rows:
             raise ValueError(f"a key column of {len(column)} values for {rows} rows")
         code, size = _codes(column)
         if bound * size >= 2**62:  # so that codes stay within int64
-            codes, counts = _dense(codes, bound)
+            codes, counts, _ = _dense(codes, bound)
             bound = len(counts)
-        if bound > 1:
+        if place:
             codes *= size
             code += codes
         codes, bound = code, bound * size
-    ids, counts = _dense(codes, bound)
-    groups = Groups._trusted(ids, len(counts), counts)
-    return groups, _one_of_each(ids, groups.n)
+    ids, counts, one = _dense(codes, bound)
+    return Groups._trusted(ids, len(counts), counts), one
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
@@ -354,7 +354,10 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], int]:
         column = normalize(column)
         whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type)
         if whole and not column.null_count and column.type != pa.uint64() and len(column):
-            return _whole_codes(column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False))
+            values = column.to_numpy(zero_copy_only=False)
+            return _whole_codes(
+                values.view(np.int64) if values.dtype.kind == "M" else values.astype(np.int64, copy=False)
+            )
         column = column.dictionary_encode(null_encoding="encode")
     return _ranks(column)
 
@@ -372,13 +375,13 @@ def _ranks(column: pa.DictionaryArray) -> tuple[NDArray[np.int64], int]:
     indices = column.indices
     if indices.null_count:
         indices = pc.fill_null(indices.cast(pa.int64()), len(places) - 1)
-    codes: NDArray[np.int64] = places[indices.to_numpy()]
-    return codes, len(rank) if column.null_count or values.dictionary.null_count else len(order)
+    nulls = column.null_count or values.dictionary.null_count
+    return _taken(places, indices.to_numpy()), len(rank) if nulls else len(order)
 
 
 def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Number whole numbers: by their distance from the least, in steps that all share, or by runs."""
-    low, high = int(values.min()), int(values.max())
+    low, high = _ends(values)
     most = 4 * len(values)  # numbers that `_dense` looks up in a table
     if high - low < most:
         return values - low, high - low + 1
@@ -396,6 +399,22 @@ def _whole_codes(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     return places, len(unique)
 
 
+def _ends(values: NDArray[np.int64]) -> tuple[int, int]:
+    """Find the least and the greatest of numbers; of many in one pass."""
+    if len(values) < _LITTLE:
+        return int(values.min()), int(values.max())
+    low, high = _ends_of_many(values)
+    return int(low), int(high)
+
+
+@compiled
+def _ends_of_many(values: NDArray[np.int64]) -> tuple[Int, Int]:
+    low = high = values[0]
+    for i in range(len(values)):
+        low, high = min(low, values[i]), max(high, values[i])
+    return low, high
+
+
 @compiled
 def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.int64], bool]:
     """Count the steps from the least to each number, by doubles; say if all numbers lie so many whole steps from it."""
@@ -407,14 +426,33 @@ def _steps(values: NDArray[np.int64], low: int, step: int) -> tuple[NDArray[np.i
     return steps, rest == 0
 
 
-def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order; count how often each does."""
+def _dense(codes: NDArray[np.int64], bound: int) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.intp]]:
+    """Renumber codes in ``[0, bound)`` so that every number occurs, in the same order.
+
+    Count how often each does, and find a row that has it.
+    """
     if bound <= max(4 * len(codes), 1024):  # a table of a few bytes a row costs less than a sort
-        counts = _counts(codes, bound)
+        counts, one = _counts_and_one(codes, bound)
         seen = counts > 0
         if seen.all():
-            return codes, counts
-        rank = np.cumsum(seen) - 1
-        return rank[codes], counts[seen]
-    _, ids, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    return ids.astype(np.intp), counts
+            return codes, counts, one
+        return _taken(np.cumsum(seen) - 1, codes), counts[seen], one[seen]
+    _, ids = np.unique(codes, return_inverse=True)
+    return ids, *_counts_and_one(ids, int(ids.max(initial=-1)) + 1)
+
+
+def _taken(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Take a number of a table for each place; of many by a loop, for numpy makes places 64 bits wide first."""
+    if len(places) < _LITTLE:
+        taken: NDArray[np.int64] = table[places]
+        return taken
+    narrow = places.dtype.itemsize < 8 and places.dtype != np.uint32
+    return _taken_of_many(table, places.astype(np.int32 if narrow else np.int64, copy=False))
+
+
+@compiled
+def _taken_of_many(table: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.int64]:
+    taken = np.empty(len(places), np.int64)
+    for i in range(len(places)):
+        taken[i] = table[np.uint64(places[i])]
+    return taken

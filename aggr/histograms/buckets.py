@@ -222,8 +222,8 @@ def _merged(
     n, broken, overflown = len(until) - 1, False, False
     sparse = np.zeros(n, np.bool_)
     lows, highs, totals = np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64)
-    # a sum takes no more bytes than what is summed, and before each may be a gap
-    data, offsets = np.empty(6 * len(given) + 2, np.uint8), np.zeros(n + 1, np.int64)
+    # a sum takes no more bytes than what is summed, and so do gaps; new is one before the first count of a histogram
+    data, offsets = np.empty(len(given) + 6 * len(low) + 2, np.uint8), np.zeros(n + 1, np.int64)
     cells, marks = np.zeros(FEW, np.int64), np.zeros(FEW // 64 + 1, np.uint64)
     few = np.int64(FEW)  # as it stands there, what it is given to would be compiled for it once more
     line, lists, found = room(few), lists_of(few), np.zeros((0, 0), np.int64)
@@ -283,7 +283,8 @@ def _merged(
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at
-    return (lows, highs, totals, data[:at].copy(), offsets), sparse, broken, overflown
+    written = data[:at] if 4 * at > 3 * len(data) else data[:at].copy()  # a copy takes as long as the rest
+    return (lows, highs, totals, written, offsets), sparse, broken, overflown
 
 
 @compiled

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 
-_REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
+REDUCE_ROWS = 1 << 19  # rows reduced at once: enough to spread the cost of a call over, few enough for the cache
 _MOST_ROWS = 1 << 20  # the same, where groups have so few rows each that merging would cost more than the cache saves
 _MANY = 32  # rows a group has where they are many
 MAX_RATIO = 0.7  # merge partial states where no more than this share of them is left
 _UNSEEN = 7  # tables that are taken to be like the one before, which has nearly as many groups as rows
 _MERGE_BYTES = 1 << 27  # partial states held before they are merged
+_KEPT_BYTES = 31 << 20  # blocks of up to 32 MiB, and twice as much of what is free
 _FIRST_ROWS = 1 << 16  # rows reduced at first where memory is bounded, before it is known how much their states take
 
 
@@ -63,10 +65,11 @@ def adaptive_states(
     ------
     pairs of whether these are states, and the table: of states, or of rows
     """
+    _keep_freed_memory()
     held: list[pa.Table] = []
     least_room = _MERGE_BYTES if max_bytes is None else min(_MERGE_BYTES, max_bytes)
     size, room = 0, least_room
-    want = [_REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
+    want = [REDUCE_ROWS if max_bytes is None else _FIRST_ROWS]
     spread, unseen = groups is not None, 0
     for table in _ahead(_gathered(batches, want)):
         if spread and groups is not None:
@@ -85,7 +88,7 @@ def adaptive_states(
             want[0] = min(2 * want[0], _MOST_ROWS)
         if max_bytes is not None and table.num_rows:
             room_for = max_bytes * table.num_rows // max(1, 2 * held[-1].nbytes)
-            want[0] = min(max(want[0], _REDUCE_ROWS), max(room_for, _FIRST_ROWS))
+            want[0] = min(max(want[0], REDUCE_ROWS), max(room_for, _FIRST_ROWS))
         if size < room:
             continue
         held = [_joined(held, merge)]
@@ -97,6 +100,14 @@ def adaptive_states(
     if held:
         held = [_joined(held, merge)]
         yield True, held.pop()  # nothing here keeps what is given out
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc keep what is freed for the next table, as it does once it has freed a block of `_KEPT_BYTES`.
+
+    New memory from the system costs as much as what is computed in it. None of the block is ever touched.
+    """
+    np.empty(_KEPT_BYTES, np.uint8)
 
 
 def _joined(held: list[pa.Table], merge: Callable[[pa.Table], pa.Table]) -> pa.Table:
@@ -130,7 +141,7 @@ def _gathered(batches: Iterable[pa.RecordBatch], want: list[int]) -> Iterator[pa
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Cut a batch that is larger than what is reduced at once: arrays of its size would need new memory each time."""
-    return (batch.slice(start, _REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), _REDUCE_ROWS))
+    return (batch.slice(start, REDUCE_ROWS) for start in range(0, max(batch.num_rows, 1), REDUCE_ROWS))
 
 
 def joined_batches(batches: list[pa.RecordBatch]) -> pa.Table:

@@ -15,11 +15,12 @@ import pyarrow.dataset as ds
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
+from aggr.tables.partial_aggregation import REDUCE_ROWS
+
 Batches = Iterator[pa.RecordBatch]
 Filters: TypeAlias = pc.Expression | Sequence[tuple[str, str, Any]] | Sequence[Sequence[tuple[str, str, Any]]]
 Partitioning: TypeAlias = str | ds.Partitioning | None
 
-_BATCH_ROWS = 1 << 19  # what is reduced at once, as in `aggr.tables.partial_aggregation`
 _LAYOUT = {"coerce_int96_timestamp_unit": "us"}  # timestamps as Spark writes them, which it holds in microseconds
 
 
@@ -55,7 +56,9 @@ class Selection:
         """Read the rows of pieces, one after the other."""
         texts = [name for name in self.keys if pa.types.is_string(self.schema.field(name).type)]
         coded = pa.schema([_coded(f) if f.name in texts else f for f in self.schema])
-        layout = ds.ParquetFileFormat(dictionary_columns=texts, **_LAYOUT)
+        # what is at hand need not be asked for ahead
+        at_once = ds.ParquetFragmentScanOptions(pre_buffer=not isinstance(self.filesystem, fs.LocalFileSystem))
+        layout = ds.ParquetFileFormat(dictionary_columns=texts, default_fragment_scan_options=at_once, **_LAYOUT)
         for piece in pieces:
             fragment = layout.make_fragment(piece.path, self.filesystem, piece.folders, row_groups=piece.groups)
             yield from scanner(fragment, coded, self.columns, self.filters).to_batches()
@@ -162,7 +165,7 @@ def scanner(
     data: ds.Dataset | ds.Fragment, schema: pa.Schema, columns: Sequence[str], filters: pc.Expression | None
 ) -> ds.Scanner:
     """Read ahead by no more than a batch, on this thread."""
-    settings = {"columns": list(columns), "filter": filters, "batch_size": _BATCH_ROWS, "use_threads": False}
+    settings = {"columns": list(columns), "filter": filters, "batch_size": REDUCE_ROWS, "use_threads": False}
     ahead = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(data, ds.Dataset):
         return ds.Scanner.from_dataset(data, **settings, **ahead)

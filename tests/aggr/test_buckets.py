@@ -88,6 +88,16 @@ def test_histograms_are_added_group_by_group(rows, n, most, random):
         assert same_bits(merge(written(rows), Groups.of(ids, n)), expected)
 
 
+@pytest.mark.parametrize("apart", [1, 2, 3, 64, 65, 300])
+def test_each_key_of_another_histogram(apart):
+    """No histogram has a gap, and their sum has one before each key but the first: more bytes than are added."""
+    rows = [{place * apart: 1} for place in range(3000)]
+    summed = Counter({key: count for row in rows for key, count in row.items()})
+    column = Buckets().merge(written(rows), Groups.single(len(rows)))
+    assert same_bits(column, written([dict(summed)]))
+    assert len(column.field("counts")[0].as_py()) == len(rows) + (len(rows) - 1) * ((apart > 1) + (apart > 65))
+
+
 @pytest.mark.parametrize("span", range(1, 40))
 def test_keys_side_by_side_are_counted_within_the_arrays(span, monkeypatch):
     """By the loops as the Python that they are, whose arrays check each index."""

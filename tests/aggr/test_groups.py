@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -122,3 +125,29 @@ def test_keys_further_apart_than_int64_holds(scale):
     rows = list(zip([1, 0, 1, 0, 0], keys.tolist(), [2, 1, 0, 1, 0], strict=True))
     assert [sorted(set(rows)).index(row) for row in rows] == groups.ids.tolist()
     assert [rows[at] for at in one] == sorted(set(rows))
+
+
+@pytest.mark.parametrize("little", [0, 1 << 13], ids=["by loops", "by numpy"])
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_that_agree_in_every_key_are_a_group(seed, little, monkeypatch):
+    monkeypatch.setattr(sys.modules[group_by.__module__], "_LITTLE", little)
+    rng = random.Random(seed)
+    rows = rng.choice([1, 2, 300])
+    indices = rng.choice([pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64()])
+    values = {
+        "times": pa.array(sorted(rng.choices(range(5), k=rows)), pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "whole": pa.array(rng.choices([*range(-3, 3), None], k=rows), pa.int32()),
+        "far": pa.array(rng.choices([-(2**63), 0, 7, 2**63 - 1], k=rows), pa.int64()),
+        "texts": pa.array(rng.choices(["b", "a", "", None], k=rows)),
+        "coded": pa.DictionaryArray.from_arrays(
+            pa.array(rng.choices([0, 1, 2, None], k=rows), indices), pa.array(["z", "a", "z"])
+        ),
+    }
+    names = rng.sample(list(values), rng.randint(0, len(values)))
+    found, one = group_by([values[name] for name in names], rows)
+
+    keys = list(zip(*(values[name].to_pylist() for name in names), strict=True)) or [()] * rows
+    distinct = sorted(set(keys), key=lambda key: [(value is None, 0 if value is None else value) for value in key])
+    assert found.ids.tolist() == [distinct.index(key) for key in keys]
+    assert found.counts().tolist() == [keys.count(key) for key in distinct]
+    assert [keys[row] for row in one] == distinct

@@ -274,7 +274,7 @@ def test_every_level_is_the_rows_reduced_at_that_level():
 
 def test_many_partial_states_are_merged_as_they_come(monkeypatch):
     module = importlib.import_module("aggr.tables.partial_aggregation")
-    monkeypatch.setattr(module, "_REDUCE_ROWS", 100)
+    monkeypatch.setattr(module, "REDUCE_ROWS", 100)
     monkeypatch.setattr(module, "_FIRST_ROWS", 100)
     monkeypatch.setattr(module, "_MERGE_BYTES", 20_000)
     table, frame = events(3000), sketchy(["1h", "1d"])
@@ -362,7 +362,7 @@ def test_keys_may_come_as_dictionaries_of_any_kind():
 
 
 def test_rows_are_fetched_one_table_ahead_and_their_errors_arrive(monkeypatch):
-    monkeypatch.setattr("aggr.tables.partial_aggregation._REDUCE_ROWS", 10)
+    monkeypatch.setattr("aggr.tables.partial_aggregation.REDUCE_ROWS", 10)
     monkeypatch.setattr("aggr.tables.partial_aggregation._FIRST_ROWS", 10)
     batch = pa.RecordBatch.from_pydict({"ts": [0] * 10, "x": [1.5] * 10})
     frame, fetched = TiltFrame(["1s"], time="ts", measures={"n": aggr.count()}), []

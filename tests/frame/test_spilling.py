@@ -35,7 +35,7 @@ CHAINS = [["10s", "1m", "1h"], ["1m", "1d"], ["15m", "1h", "1mo"], ["1s"], ["30s
 def small(monkeypatch):
     """Merge, write and read a few states at a time."""
     monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 100)
-    monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 100)
+    monkeypatch.setattr(partial_aggregation, "REDUCE_ROWS", 100)
     monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 100)
     monkeypatch.setattr(partial_aggregation, "_MERGE_BYTES", 1)
     monkeypatch.setattr(spilled_states, "_BLOCK_BYTES", 4000)

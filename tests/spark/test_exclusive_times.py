@@ -271,7 +271,7 @@ def test_what_a_task_cannot_hold_is_shuffled(spark, in_order, monkeypatch, full)
     from spark_udaf.plan.two_phase import plan_of
 
     folder, given = in_order
-    monkeypatch.setattr(partial_aggregation, "_REDUCE_ROWS", 1000)
+    monkeypatch.setattr(partial_aggregation, "REDUCE_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_MOST_ROWS", 1000)
     monkeypatch.setattr(partial_aggregation, "_FIRST_ROWS", 1000)
     frame = FRAMES["seconds to an hour"]

@@ -15,6 +15,7 @@ import pyarrow.json as pajson
 
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import is_number
+from aggr.tables.partial_aggregation import REDUCE_ROWS
 from tiltframe.files.digits import NO_NUMBER, canonical, check_digits, check_floats, from_text
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.read_options import ReadOptions
@@ -91,7 +92,7 @@ def read(
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
-        yield from data.to_batches(columns=list(columns), batch_size=1 << 17)
+        yield from data.to_batches(columns=list(columns), batch_size=REDUCE_ROWS, batch_readahead=4)
     elif kind_of(file) == "json":
         schema = pa.schema([wanted.field(name) for name in columns])
         with _json_stream(file, reading) as stream:
@@ -156,7 +157,10 @@ def open_csv(
 def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     import pyarrow.dataset as ds  # a quarter of a second, which other formats need not wait for
 
-    return ds.dataset(file, format=ds.ParquetFileFormat(dictionary_columns=coded))
+    at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # a file at hand need not be asked for ahead
+    return ds.dataset(
+        file, format=ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
+    )
 
 
 def open_text(file: Path) -> pa.NativeFile:
