@@ -277,9 +277,7 @@ def _merged(
                         broken = True
                         break  # its keys may lie anywhere
                     _add(cells, marks, apart, np.int64(low[row]) - folded, given, here, end)
-            at = (
-                write_marked(cells, marks, span, line, data, at) if apart else write_cells(cells[:span], line, data, at)
-            )
+            at = write_marked(cells, marks, span, data, at) if apart else write_cells(cells[:span], line, data, at)
         if size:
             lows[group], highs[group] = folded, greatest
         offsets[group + 1] = at
