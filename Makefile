@@ -24,11 +24,11 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 	  --editable '.[demo-sail]'
 	@touch $@
 
-test: java $(READY) ## Run the tests, in two processes (JOBS=1 for one)
+test: java $(READY) ## Run the tests but for the long ones, in two processes (twelve minutes; JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 -m "not long"
 
-test-long: java $(READY) ## Run the tests that take minutes each: more kills, more interleavings, the benchmarks' whole quick run
-	@$(BIN)/python -m pytest -n $(JOBS) --durations=25 -m long tests
+test-long: java $(READY) ## Run the tests that take seconds to minutes each: kills, several engines, pages, more random trials (twenty minutes)
+	@$(BIN)/python -m pytest -n $(JOBS) --durations=25 -m long
 
 test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
 	@.venv-oldest/bin/python -m pytest -n $(JOBS) -m "not spark" tests aggr windows tiltframe
@@ -40,7 +40,7 @@ test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spa
 	@touch $@
 
 fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience (a minute)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store" --ignore tests/cli/test_bad_inputs.py -x \
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store and not long" --ignore tests/cli/test_bad_inputs.py -x \
 	  tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)

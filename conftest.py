@@ -3,6 +3,17 @@
 import os
 import sys
 
+import pytest
+
+LONG_PAGES = {"streams.md", "spark.md", "rerunning.md"}  # of docs, whose examples start streams on Spark
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_compiled.py, machine code
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the pages that take as long as tests that are marked so."""
+    for item in items:
+        if item.path.name in LONG_PAGES:
+            item.add_marker(pytest.mark.long)

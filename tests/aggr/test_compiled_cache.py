@@ -49,6 +49,7 @@ def ask(folder: Path, **more: str) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_constant_or_a_called_loop_that_changes_in_another_file_is_seen(tmp_path):
     """The outer file stays as it is, its time of change and all; numba alone would keep on using its old code."""
     (tmp_path / "loops_outer.py").write_text(OUTER)
@@ -126,6 +127,7 @@ print(loops_outer.twice_removed(7), sum("loops" in loop.__module__ for loop in m
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path):
     (tmp_path / "loops_outer.py").write_text(OUTER)
     (tmp_path / "loops_inner.py").write_text(INNER.format(step=1, sign="+"))
@@ -150,6 +152,7 @@ def test_of_several_processes_one_compiles_and_a_dead_one_stops_nobody(tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_code_is_kept_for_each_kind_of_processor_and_touched_files_keep_it(tmp_path):
     """What an image holds serves where the processor is said to be the same; a copied file has another time."""
     (tmp_path / "loops_outer.py").write_text(OUTER)

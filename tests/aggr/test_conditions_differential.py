@@ -264,6 +264,7 @@ def spark_view(spark):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view):
     make, refused = Conditions(3, spark=True), 0
     for _ in range(10):
@@ -281,6 +282,7 @@ def test_random_conditions_choose_the_rows_that_spark_chooses(spark, spark_view)
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_random_expressions_have_the_values_of_spark(spark, spark_view):
     make, rows = Conditions(11, spark=True), spark_view.append_column("ts0", pa.array([0] * spark_view.num_rows))
     compared = 0

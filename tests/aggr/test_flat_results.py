@@ -93,6 +93,7 @@ def expected(per):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_same_names_and_values_from_all_ways(spark, postgres, tmp_path):
     import spark_udaf as su
 
@@ -238,6 +239,7 @@ def test_a_backend_without_plain_tables_says_so():
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_states_of_a_store_as_a_dataframe(spark, tmp_path):
     import spark_udaf as su
 

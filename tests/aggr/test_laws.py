@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import os
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from aggr.groups.numbers import Numbers
 from aggr.testing.edge_cases import edge_cases
 from aggr.testing.laws import LAWS, LawBroken, check
 from aggr.values import Values
+
+TRIALS = int(os.environ.get("TRIALS", 4))  # of which the first three are of no row, of one and of two
 
 NUMBERS = [
     pa.float64(), pa.float32(), pa.int64(), pa.int8(), pa.uint64(), pa.decimal128(10, 2), pa.decimal128(38, 20),
@@ -117,7 +120,7 @@ def test_every_function_is_tried_on_what_it_says_it_takes():
 
 @pytest.mark.parametrize(("function", "kind"), CASES)
 def test_laws(function, kind):
-    check(function, kind, source=source_of(function, kind), rounds=7)
+    check(function, kind, source=source_of(function, kind), rounds=TRIALS)
 
 
 def test_rows_are_free_once_they_are_reduced():

@@ -86,6 +86,7 @@ def test_every_function_is_asked():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_three_parts_are_the_whole():
     """Chosen by a condition of the measures, and by one of the rows; merged in memory, and by a store."""
     print(f"seed {SEED}")

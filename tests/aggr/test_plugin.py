@@ -43,6 +43,7 @@ print(finish(rollup(rows, frame), frame).filter(pa.compute.field("level") == "1m
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_command_line_knows_it(installed, tmp_path):
     (tmp_path / "rows.csv").write_text("ts,x\n2024-01-01T00:00:00,2\n2024-01-01T00:00:30,8\n")
     cli = [sys.executable, "-m", "tiltframe.cli"]
@@ -58,6 +59,7 @@ def test_the_command_line_knows_it(installed, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_spark_and_sql_know_it(installed):
     code = """
 import aggr, math

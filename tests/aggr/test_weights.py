@@ -222,6 +222,7 @@ def test_a_weight_must_be_a_number_column():
 
 @pytest.mark.slow
 @pytest.mark.spark
+@pytest.mark.long
 def test_on_spark(spark):
     """Frames, states by key, aggregate functions and SQL say what local rows say, repeated."""
     import spark_udaf as su

@@ -78,6 +78,7 @@ def test_a_map_of_other_calls_is_kept_and_read(tmp_path, lines, capfd):
     assert "cannot read 'b' as a measure" in err
 
 
+@pytest.mark.long
 def test_rollup_and_query_in_processes_of_their_own(lines, tmp_path):
     folder = tmp_path / "store"
     status, out, err = run("rollup", lines, *ARGUMENTS, "--store", folder)
@@ -560,6 +561,7 @@ def piped(data, *args):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "csv", "tsv", "parquet", "json.gz"])
+@pytest.mark.long
 def test_standard_input_counts_as_a_file_does(form, lines, store, tmp_path, capfd):
     table = pa.Table.from_pylist(LINES)
     sink = pa.BufferOutputStream()

@@ -33,6 +33,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_measures_and_levels_are_added_and_dropped(folder):
     more = ("--measure", "total=sum(ms)", "--measure", "most=max(ms)", "--type", "ms=float64")
     run(folder, "evolve", "web", *more, "--drop", "n", "--levels", "1d")
@@ -45,6 +46,7 @@ def test_measures_and_levels_are_added_and_dropped(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_mistakes_are_one_sentence_and_change_nothing(folder):
     before = run(folder, "inspect", "web")
     for said, given in {

@@ -34,6 +34,7 @@ def given(n: int = 60) -> list[dict]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_path):
     rows = given()
     table = pa.Table.from_pylist(rows)
@@ -51,6 +52,7 @@ def test_a_window_and_a_chain_are_those_of_the_batch_job_also_over_restarts(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_late_and_bad_rows_are_kept_apart(tmp_path):
     options = [
         "--ordered",

@@ -59,6 +59,7 @@ def test_lines_to_windows():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_late_rows_go_to_a_file_of_their_own(tmp_path):
     dropped = tmp_path / "late.jsonl"
     options = ["--levels", "10s", "--emit", "on_update", "--dropped", str(dropped)]
@@ -71,6 +72,7 @@ def test_late_rows_go_to_a_file_of_their_own(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_state_goes_on(tmp_path):
     state = tmp_path / "state"
     options = [
@@ -193,6 +195,7 @@ def assert_holds(path: Path, rows: pa.Table) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_files_into_a_store_once_over_kills(tmp_path):
     """Kill -9 at any moment, with a saved state: nothing is lost, and nothing counts twice."""
     files, chance, kills = 12, random.Random(7), 2 * KILLS
@@ -222,6 +225,7 @@ def test_files_into_a_store_once_over_kills(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_store_alone_says_what_is_committed(tmp_path):
     """Without a saved state rows of committed windows are not taken again, as a new writer's: and it says so."""
     six = DAY + 6 * 3600 * SECOND
@@ -239,6 +243,7 @@ def test_a_store_alone_says_what_is_committed(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_folder_is_watched(tmp_path):
     """A file is read once it has arrived, once, in the order of arrival; Ctrl-C keeps what was read."""
     arrive(tmp_path / "in", 4, rows_of(4, 50))
@@ -285,6 +290,7 @@ def test_options_that_do_not_go_together(options, said, capsys, tmp_path, monkey
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_time_of_arrival():
     """Windows close by the clock, though no row comes after them."""
     command = [*COMMAND[:3], "stream", "--arrival", "--time", "came", "--measure", "n=count()", "--levels", "1s"]

@@ -106,6 +106,7 @@ def plain(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.long
 def test_standard_output_is_the_same_on_a_terminal_and_in_a_pipe(name, folder):
     found = {}
     for place, terminals in enumerate(ALL if name.startswith("stream") else ONE_BY_ONE):

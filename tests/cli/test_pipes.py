@@ -42,6 +42,7 @@ COMMAND = [sys.executable, "-m", "tiltframe.cli"]
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: " ".join(words[:1] + words[-1:]))
+@pytest.mark.long
 def test_a_reader_that_goes_ends_it_quietly(arguments, folder):
     pipe = subprocess.PIPE
     with (
@@ -67,6 +68,7 @@ def test_what_came_before_is_saved_though_nobody_reads(folder, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: " ".join(words[:1] + words[-1:]))
+@pytest.mark.long
 def test_a_full_disk_is_one_sentence(arguments, folder):
     with open(folder / "rows.jsonl") as rows, open("/dev/full", "w") as full:
         done = subprocess.run(

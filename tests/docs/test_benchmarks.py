@@ -16,6 +16,7 @@ from benchmarks.account import account
     ("part", "options"),
     [("peers", []), ("spark", ["--answers"]), pytest.param("spark", [], marks=pytest.mark.long)],
 )
+@pytest.mark.long
 def test_a_quick_run_writes_figures_and_plots(part, options, tmp_path):
     out, plots = tmp_path / "figures.json", tmp_path / "plots"
     command = [sys.executable, "-m", f"benchmarks.{part}", "--quick", *options]

@@ -70,6 +70,7 @@ def files(folder):
     return {name for name in names if ".egg-info/" not in name} - {"PKG-INFO", "setup.cfg"}
 
 
+@pytest.mark.long
 def test_the_sdist_holds_the_source_and_nothing_else(source, unpacked):
     assert files(unpacked) == files(source)
 
@@ -106,6 +107,7 @@ def test_what_an_index_shows(built, unpacked):
         assert (unpacked / link.removeprefix(urls["Source"] + "/")).is_file(), link
 
 
+@pytest.mark.long
 def test_tests_run_from_the_sdist(unpacked):
     some = ["tests/aggr/test_golden.py", "tests/windows/test_windows.py", "docs/conditions.md"]
     # loops run as Python, which warns where whole numbers wrap around

@@ -103,6 +103,7 @@ NOT_OF_CLI = [name for name in OTHERS if name not in ("click", "rich", "deltalak
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_commands_are_listed_and_helped_with_the_extra_cli_alone():
     """Commands that other packages add are listed, and say what they need; nothing else of them is loaded."""
     begin = "import sys; from tiltframe_command import main; sys.argv = "

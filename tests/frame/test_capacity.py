@@ -28,6 +28,7 @@ def rows_of_a_day(count: int, keys: int, seed: int, skewed: bool) -> pa.Table:
 
 @pytest.mark.parametrize("skewed", [False, True])
 @pytest.mark.parametrize("drawn", ["at random", "an hour"])
+@pytest.mark.long
 def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_path):
     frame = TiltFrame(["10s", "1m", "10m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(800_000, 200, 3, skewed)

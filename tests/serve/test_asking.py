@@ -184,6 +184,7 @@ def test_windows_that_are_closed_at_their_end_are_asked_for_by_their_text(tmp_pa
     assert found == [(at.tz_localize("UTC") + pd.Timedelta("1us"), n) for at, n in expected.items()]
 
 
+@pytest.mark.long
 def test_results_longer_than_a_message_are_streamed_whole(tmp_path):
     data = rows(hours=24 * 3, per_minute=4)  # of four keys
     store = make_store(tmp_path / "web", data=data)

@@ -50,6 +50,7 @@ def numbers(server):
 
 
 @pytest.mark.parametrize("packing", [Compression.NoCompression, Compression.Gzip])
+@pytest.mark.long
 def test_the_exporter_of_opentelemetry_writes_into_a_store(writable, packing):
     exporter = OTLPMetricExporter(
         f"http://{writable.host}:{writable.port}{PATH}",
@@ -110,6 +111,7 @@ def test_what_is_sent_again_counts_once(writable):
     assert set(described["requestBody"]["content"]) == {kind["Content-Type"] for kind in KINDS.values()}
 
 
+@pytest.mark.long
 def test_what_does_not_add_up_is_refused(writable):
     before = numbers(writable)
     json_kind, gzipped = KINDS["json"], KINDS["json"] | {"Content-Encoding": "gzip"}

@@ -382,6 +382,7 @@ def test_histograms_are_native():
         assert alone["histograms"][0][1] == server.query("x", BEGIN + 60).data["result"][0]["histogram"][1]
 
 
+@pytest.mark.long
 def test_tiltframe_serve_has_it(asked):
     server, stores = asked
     one = server.ask(
@@ -436,6 +437,7 @@ def drawn(rng, depth=3):
     )
 
 
+@pytest.mark.long
 def test_drawn_queries_are_answered_or_refused(world):
     """Whatever is asked: an answer, at one moment and over steps, or a sentence in Prometheus' form."""
     server, _ = world

@@ -189,6 +189,7 @@ def locked(uri):
         connection.rollback()
 
 
+@pytest.mark.long
 def test_it_stops_while_it_computes(postgres, tmp_path):
     make_store(postgres, "web")
     with serving(tmp_path, postgres, "--max-seconds", "1") as server, locked(postgres):

@@ -64,6 +64,7 @@ def of_minutes(server):
     return {float(value) for series in result for _, value in series["values"]}
 
 
+@pytest.mark.long
 def test_every_answer_is_of_one_version(tmp_path):
     make_store(tmp_path / "web", frame=FRAME, data=events())
     wrong, seen = [], {each.__name__: [] for each in (of_hours, of_all, of_promql, of_minutes)}

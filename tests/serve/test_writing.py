@@ -105,6 +105,7 @@ def test_writers_at_the_same_time_lose_nothing(writable):
     assert counted(server) == 360 + 4 * 3 * 180
 
 
+@pytest.mark.long
 def test_bad_events_change_nothing(writable):
     server, place = writable
     before = FrameStore(place).version()

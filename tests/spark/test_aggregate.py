@@ -63,6 +63,7 @@ def test_aggregate_and_merge_have_the_bits_of_the_rows(by, df, rows):
     assert same(su.merge(su.aggregate(df, BY, MEASURES), by).toArrow(), local(rows, by), by)
 
 
+@pytest.mark.long
 def test_stored_states_merge_on(spark, df, rows, tmp_path):
     """Half of the rows today, half tomorrow, both through Parquet, with states that are null among them."""
     import spark_udaf as su
@@ -198,6 +199,7 @@ def folder(rows, tmp_path_factory):
 
 
 @pytest.mark.parametrize("rows_per_task", [1, 700, 10**6])
+@pytest.mark.long
 def test_files_read_in_the_workers_give_the_same_bits(spark, rows, folder, rows_per_task):
     import spark_udaf as su
 
@@ -235,6 +237,7 @@ def test_a_row_group_that_cannot_match_is_not_read(spark, tmp_path):
     assert su.aggregate(scan, [], {"n": aggr.count()}).select(su.count("n")).first()[0] == 1500
 
 
+@pytest.mark.long
 def test_columns_that_come_late_and_stores_by_uri(spark, rows, folder):
     import spark_udaf as su
 
@@ -280,6 +283,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.long
 def test_hard_shapes(shape, spark):
     """Against Spark's own aggregates, whose sums of whole numbers are exact."""
     from pyspark.sql import functions as F

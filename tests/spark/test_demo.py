@@ -81,6 +81,7 @@ def test_a_rollup_against_the_raw_file(table):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_the_demo(tmp_path):
     command = [sys.executable, "-m", "tiltframe.cli", "demo", "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

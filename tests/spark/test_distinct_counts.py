@@ -33,6 +33,7 @@ def df(spark):
     return spark.createDataFrame(pa.table(columns)).repartition(4).localCheckpoint()
 
 
+@pytest.mark.long
 def test_each_reads_the_others(df):
     from pyspark.sql import functions as F
 
@@ -62,6 +63,7 @@ def test_what_is_said_to_be_written_by_spark(spark):
     assert bytes(row.sketch).hex() == SPARK
 
 
+@pytest.mark.long
 def test_set_operations_are_the_local_ones(spark, df):
     import spark_udaf as su
 
@@ -88,6 +90,7 @@ def test_set_operations_are_the_local_ones(spark, df):
         spark.sql(f"SELECT {name}_union(g, g) FROM sets").collect()
 
 
+@pytest.mark.long
 def test_spark_reads_hll(df):
     from pyspark.sql import functions as F
 

@@ -216,6 +216,7 @@ ORDER = [("level", "ascending"), ("window_start", "ascending"), ("host", "ascend
 
 @SPARK
 @pytest.mark.parametrize("tasks", [1, 2, 5])
+@pytest.mark.long
 def test_tasks_of_files_in_order_finish_their_windows(spark, in_order, tasks):
     import spark_udaf as su
 

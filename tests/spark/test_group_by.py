@@ -119,6 +119,7 @@ def test_a_stream_of_batches_goes_over_from_states_to_rows_and_back():
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_group_by_answers_as_spark_does(df):
     from pyspark.sql import functions as F
 

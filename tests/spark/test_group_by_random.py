@@ -182,6 +182,7 @@ def drawn(draws, count):
         yield draws.sample(KEYS, draws.randint(0, 3)), questions
 
 
+@pytest.mark.long
 def test_random_groups(df, small_jobs):
     print("seed", SEED)
     cases = list(drawn(random.Random(SEED), CASES))
@@ -230,6 +231,7 @@ def test_lists_and_maps_are_refused_by_name(df, text):
         su.group_by(df, made([text])[0].alias("wide")).agg(aggr.count())
 
 
+@pytest.mark.long
 def test_errors_of_tasks_name_what_the_user_named(df):
     import spark_udaf as su
 

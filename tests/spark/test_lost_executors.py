@@ -72,6 +72,7 @@ if EVERY:
     LOST = [f"{what},{stage},kill,{at}" for what in ("states", "store") for stage in (0, 1) for at in (0, 1, "end")]
 
 
+@pytest.mark.long
 def test_executors_killed_in_each_stage_change_no_bit(file, wanted, tmp_path):
     found, tasks = disturbed(CLUSTER, file, tmp_path, *LOST)
     for run, digests in found:
@@ -118,6 +119,7 @@ if EVERY:
     TWICE = ["states,0,twin,end", "states,1,twin,0", "store,0,twin,end", "store,1,twin,0", *TWICE]
 
 
+@pytest.mark.long
 def test_tasks_that_run_twice_count_once(file, wanted, tmp_path):
     """The first attempt of a task waits until another has done, and written, the same."""
     with two_hosts(tmp_path) as master:
@@ -156,6 +158,7 @@ if EVERY:  # in each chain every driver comes to its point: a store is made once
 
 
 @pytest.mark.parametrize("points", CHAINS.values(), ids=CHAINS)
+@pytest.mark.long
 def test_drivers_killed_at_each_point_of_a_commit_lose_nothing(points, file, wanted, tmp_path):
     """Each driver goes on in the store that the last one left, and the last is left to its end."""
     for point in points:

@@ -46,6 +46,7 @@ def df(spark):
     return spark.createDataFrame(ROWS).repartition(4)
 
 
+@pytest.mark.long
 def test_a_frame_has_the_local_states_also_in_a_store(spark, df, tmp_path):
     import spark_udaf as su
 

@@ -50,6 +50,7 @@ def test_an_observation_counts_them(spark, folder, tmp_path):
         su.stream(arriving, FRAME, on_null_time=Observation())
 
 
+@pytest.mark.long
 def test_rollups_and_streams_leave_them_out(spark, folder, tmp_path):
     import spark_udaf as su
 

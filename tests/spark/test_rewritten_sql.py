@@ -156,6 +156,7 @@ def answer(frame):
     return sorted(repr(tuple(row)) for row in frame.collect())
 
 
+@pytest.mark.long
 def test_random_queries_are_answered_alike_or_refused(spark, store):
     import spark_udaf as su
 
@@ -213,6 +214,7 @@ def test_what_is_refused_is_named(store, query, named):
     assert len(str(refused.value)) <= 300
 
 
+@pytest.mark.long
 def test_what_stands_for_itself(spark, store, tmp_path):
     import spark_udaf as su
 

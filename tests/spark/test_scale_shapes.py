@@ -16,6 +16,7 @@ ROWS = 24_000
 
 
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.long
 def test_every_shape_gives_the_same_bits(name, spark, tmp_path):
     shape = SHAPES[name]
     assert shape.write(tmp_path / "rows", 1, ROWS) == pytest.approx(ROWS, rel=0.01)

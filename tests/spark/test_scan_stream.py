@@ -92,6 +92,7 @@ SCHEMA = "ts timestamp, host string, x double, other array<bigint>, shelf int"
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("late", ["drop", "true_window", "drop(10s)"])
+@pytest.mark.long
 def test_files_give_what_a_dataframe_of_them_gives(spark, tmp_path, late):
     """Batch by batch: the same windows close by the same watermark, with the same bits and the same late rows."""
     import spark_udaf as su

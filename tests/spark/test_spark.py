@@ -31,6 +31,7 @@ def file(tmp_path_factory):
     [("classic", [1, 2, 17]), ("connect", [1, 5]), ("cluster", [4])],
     ids=["classic", "connect", "cluster"],
 )
+@pytest.mark.long
 def test_engines_agree_to_the_bit(kind, partitions, file):
     command = [sys.executable, "-m", "tests.engines", kind, str(file), *map(str, partitions)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -114,6 +115,7 @@ def test_an_empty_dataframe_has_no_windows(spark):
     assert states.columns == engines.FRAME.states_schema(engines.rows(1).schema).names
 
 
+@pytest.mark.long
 def test_states_travel_through_parquet_and_sql(spark, tmp_path):
     import spark_udaf as su
 

@@ -69,6 +69,7 @@ def hours(results) -> dict[str, tuple]:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_columns_may_be_called_anything(spark, odd, tmp_path):
 
     states = su.rollup(odd, FRAME)
@@ -85,6 +86,7 @@ def test_columns_may_be_called_anything(spark, odd, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_stores_and_functions_take_any_name(spark, odd, tmp_path):
     from spark_udaf import functions as A
 
@@ -126,6 +128,7 @@ UNREADABLE = {
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_columns_that_nobody_reads_do_not_matter(spark, tmp_path):
 
     beside = ", ".join(f"{text} AS u{i}" for i, text in enumerate(UNREADABLE.values()))
@@ -196,6 +199,7 @@ def test_aggregate_refuses_our_names_and_those_given_twice(spark, odd):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_levels_of_a_frame_are_not_added_together(spark, odd):
 
     frame = TiltFrame(["1m", "1h", "1d"], "t.s", {"n": aggr.count()}, ["a.b"])

@@ -52,6 +52,7 @@ OF_COMMAND = ["--time", "ts", "--key", "host", "--measure", "n=count()", "--leve
 SOURCE = ["--spark", "--format", "parquet", "--option", "maxFilesPerTrigger=1", "--once"]
 
 
+@pytest.mark.long
 def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     """Of a source of Spark's; the late event counts in its hour, which is open, and not in its minute."""
     cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--state", str(tmp_path / "checkpoint")])
@@ -75,6 +76,7 @@ def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
 
 
 @pytest.mark.parametrize(("given", "shards"), [([], 2), (["--shards", "3"], 3)])
+@pytest.mark.long
 def test_the_command_shuffles_by_the_cores_and_as_its_checkpoint_does(spark, arrived, tmp_path, capfd, given, shards):
     """Spark's default is 200 tasks in every batch; rows without a time have that of their arrival."""
     name, folder = "spark.sql.shuffle.partitions", tmp_path / "checkpoint"
@@ -126,6 +128,7 @@ def test_a_watermark_needs_timestamps(spark, arrived, capsys, tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
 
 
+@pytest.mark.long
 def test_what_is_dropped_is_emitted(spark, arrived, tmp_path):
     import spark_udaf as su
 
@@ -235,6 +238,7 @@ FEW = ["after_close(timeout=8s)", "on_update(mode=changelog)", "after_key_expire
 
 
 @pytest.mark.parametrize("text", POLICIES if EVERY else FEW)
+@pytest.mark.long
 def test_policies(spark, tmp_path, text):
     """What is emitted after each step, by a clock and a watermark that are told; and nothing else."""
     levels = ["all"] if text.startswith("after_key") else ["10s"]
@@ -326,6 +330,7 @@ def test_stream_is_batch(spark, tmp_path, shards):
     assert sum(progress.open_windows.values()) + sum(progress.kept_windows.values()) == whole.num_rows
 
 
+@pytest.mark.long
 def test_another_stream_is_refused_with_the_difference_named(spark, tmp_path):
     import spark_udaf as su
 

@@ -24,6 +24,7 @@ def bits(found):
 
 
 @pytest.mark.parametrize("partitions", [1, 17])
+@pytest.mark.long
 def test_the_same_bits_as_locally(spark, partitions, tmp_path):
     import spark_udaf as su
 

@@ -29,6 +29,7 @@ def processes(session):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.long
 def test_ctrl_c_while_workers_work_is_one_sentence(command, tmp_path):
     arguments, sentence = COMMANDS[command]
     said = tmp_path / "said"

@@ -246,6 +246,7 @@ SQL = {  # what is selected -> how the sentence begins that a task says
 
 
 @pytest.mark.parametrize("query", SQL)
+@pytest.mark.long
 def test_a_task_says_what_is_wrong_in_a_sentence(query, spark, names):
     text = query if " FROM " in query else f"{query} FROM (SELECT ts, host, shelf, x, i, price, word FROM mistaken)"
     with pytest.raises((ValueError, TypeError)) as caught, raise_task_error():
@@ -302,6 +303,7 @@ def test_bad_options_of_the_data_source_are_told(options, names):
     check(caught.value, OPTIONS[options])
 
 
+@pytest.mark.long
 def test_the_format_neither_writes_nor_streams(spark, names, tmp_path):
     uri = names["store"].uri
     for mode in ("append", "overwrite"):

@@ -51,6 +51,7 @@ def passed(table: pa.Table) -> list[tuple]:
 
 
 @pytest.mark.parametrize("kind", ["sliding", "chain"])
+@pytest.mark.long
 def test_a_query_that_fails_and_goes_on_emits_what_the_batch_job_computes(spark, folder, kind):
     import spark_udaf as su
 

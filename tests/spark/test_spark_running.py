@@ -38,6 +38,7 @@ def bits(found):
 
 
 @pytest.mark.parametrize("partitions", [1, 17])
+@pytest.mark.long
 def test_the_same_bits_as_locally(spark, table, partitions):
     import spark_udaf as su
 

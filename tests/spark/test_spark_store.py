@@ -49,6 +49,7 @@ def wanted(local):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["connect", "cluster"])
+@pytest.mark.long
 def test_every_spark_writes_and_reads_the_same(kind, rows, wanted, tmp_path):
     file = str(tmp_path / "rows.parquet")
     pq.write_table(rows, file, row_group_size=1500)
@@ -64,6 +65,7 @@ def test_every_spark_writes_and_reads_the_same(kind, rows, wanted, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
     df = spark.createDataFrame(rows).repartition(3)
     store = FrameStore(tmp_path / "s", KEPT)
@@ -83,6 +85,7 @@ def test_jobs_write_what_local_code_would(spark, rows, wanted, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, wanted, tmp_path):
     store = FrameStore(tmp_path / "s", KEPT)
     states = rollup(rows, KEPT)
@@ -105,6 +108,7 @@ def test_a_commit_that_is_there_is_compared_and_nothing_is_written(spark, rows, 
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_states_of_another_frame_are_refused_wherever_they_come_from(spark, rows, tmp_path):
     """A DataFrame's columns say what frame states are of, also after select, filter, union and Parquet."""
     df = spark.createDataFrame(rows.slice(0, 300))
@@ -254,6 +258,7 @@ def test_slices_are_whole_buckets_of_about_so_many_rows(local):
     assert len(reader(local, "all").partitions()) == len(reader(local, "1m", fill=True).partitions()) == 1
 
 
+@pytest.mark.long
 def test_windows_outside_of_what_was_planned_are_read_too(rows, tmp_path):
     """Spark plans a view once."""
     store = FrameStore(tmp_path / "s", KEPT)
@@ -351,6 +356,7 @@ def test_a_store_is_a_table(spark, local):
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_tasks_write_into_postgresql_and_read_it(spark, rows, wanted, postgres):
     store = FrameStore(postgres, KEPT, name="web")
     df = spark.createDataFrame(rows.select(KEPT.columns_in(rows.column_names))).repartition(3)

@@ -111,6 +111,7 @@ class FailsAfterCommit:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stream, monkeypatch):
     import spark_udaf as su
 
@@ -139,6 +140,7 @@ def test_a_stream_is_in_the_store_once_over_failures_restarts_and_late_rows(stre
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_new_checkpoint_is_a_new_writer_and_says_so(stream):
     import spark_udaf as su
 
@@ -160,6 +162,7 @@ def test_a_new_checkpoint_is_a_new_writer_and_says_so(stream):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("changed", ["store", "name"])
+@pytest.mark.long
 def test_batches_that_the_store_has_not_are_missed(stream, changed):
     """A checkpoint says that batches are done: in another store, or under another name, they are not there."""
     stream.run()
@@ -203,6 +206,7 @@ def killed_driver(folder: Path, after: float) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kill_9_of_the_driver_loses_nothing_and_counts_nothing_twice(stream):
     chance, files = random.Random(KILLS), FILES
     for _ in range(2 * KILLS):

@@ -135,6 +135,7 @@ def test_sums_are_those_of_spark(spark, df):
     assert by_key(results, "date") == by_key(wanted, "date")
 
 
+@pytest.mark.long
 def test_a_store_gives_back_every_type(spark, df, tmp_path):
     """Through rollup_into, the files of a store, and the data source: keys, least and greatest values."""
     import spark_udaf as su

@@ -63,6 +63,7 @@ NAMES = [
 
 @pytest.mark.parametrize("keys", [["host"], []], ids=["keys", "no keys"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.long
 def test_windows_are_those_of_spark(spark, name, keys):
     import spark_udaf as su
 

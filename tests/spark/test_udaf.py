@@ -121,6 +121,7 @@ OF_MONEY = [*("sum", "avg", "var", "stdev", "min", "max", "dds", "skewness", "co
 
 
 @pytest.mark.parametrize("in_sql", [False, True])
+@pytest.mark.long
 def test_decimals_are_never_read_as_doubles(spark, in_sql):
     """Without a type, the column's own decides, or the call is refused: 0.1 + 0.2 + 0.2 is not that of doubles."""
     import spark_udaf as su
@@ -294,6 +295,7 @@ def test_an_error_in_a_worker_names_function_and_column(call, message, df):
         df.selectExpr("*", "9007199254740993 AS big").groupBy("host").agg(call(A)).collect()
 
 
+@pytest.mark.long
 def test_sql(spark, df):
     import spark_udaf as su
 
@@ -322,6 +324,7 @@ def test_sql(spark, df):
             assert same(found, wanted), (call, host)
 
 
+@pytest.mark.long
 def test_sql_in_two_steps(spark, df):
     import spark_udaf as su
 

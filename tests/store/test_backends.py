@@ -30,6 +30,7 @@ def test_delta_keeps_the_protocol(tmp_path):
     check_backend(lambda: DeltaBackend(str(tmp_path / uuid.uuid4().hex)))
 
 
+@pytest.mark.long
 def test_postgresql_keeps_the_protocol(postgres_server):
     import adbc_driver_postgresql.dbapi as dbapi
 

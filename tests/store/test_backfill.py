@@ -123,6 +123,7 @@ def test_the_command_goes_on_and_notes_its_files(tmp_path, capfd):
     assert (status, "would count twice" in err) == (2, True)
 
 
+@pytest.mark.long
 def test_kills_lose_no_range_and_count_none_twice(tmp_path):
     (tmp_path / "in").mkdir()
     table, path = past(tmp_path / "in"), str(tmp_path / "s")

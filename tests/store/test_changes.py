@@ -93,6 +93,7 @@ def test_watch_goes_on_from_a_file(tmp_path, capfd):
     assert call(capfd, *looked)[0] == 2
 
 
+@pytest.mark.long
 def test_a_watcher_that_is_killed_tells_of_every_change(tmp_path):
     path, chance, processes = str(tmp_path / "s"), random.Random(5), CrashProcesses(tmp_path)
     store = FrameStore(path, FRAME)

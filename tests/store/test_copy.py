@@ -118,6 +118,7 @@ def test_what_was_written_before_a_failure_is_not_written_again(tmp_path, monkey
     assert FrameStore(target).query("10m").equals(store.query("10m"))
 
 
+@pytest.mark.long
 def test_kills_leave_nothing_or_a_whole_copy(tmp_path):
     path, place = str(tmp_path / "a"), str(tmp_path / "b")
     chance, processes = random.Random(int(os.environ.get("SEED", "7"))), CrashProcesses(tmp_path)

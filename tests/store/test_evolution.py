@@ -409,6 +409,7 @@ def test_a_manifest_says_what_was_and_comes_back():
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
     import spark_udaf as su
 
@@ -433,6 +434,7 @@ def test_spark_reads_and_writes_a_store_that_evolves(spark, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_stream_goes_on_into_a_store_that_has_evolved(spark, tmp_path):
     import spark_udaf as su
 

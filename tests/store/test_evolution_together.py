@@ -24,6 +24,7 @@ pytestmark = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["folder", "postgres"])
+@pytest.mark.long
 def test_whoever_works_while_a_store_evolves_loses_nothing(kind, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
     chance, processes = random.Random(3), CrashProcesses(tmp_path)

@@ -508,6 +508,7 @@ def patched():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_whoever_comes_between_levels_hold_whole_commits(patched, first):
     for seed in range(first, first + SEEDS):
         World(seed, zombies=seed % 3 == 0).run()
@@ -515,6 +516,7 @@ def test_whoever_comes_between_levels_hold_whole_commits(patched, first):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [40_000, pytest.param(50_000, marks=pytest.mark.long)])
+@pytest.mark.long
 def test_whoever_comes_between_evolutions_nothing_is_lost(patched, first):
     for seed in range(first, first + SEEDS):
         World(seed, zombies=seed % 3 == 0, evolves=True).run()

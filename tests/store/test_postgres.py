@@ -445,6 +445,7 @@ def _task(tables: PostgresBackend, i: int) -> list:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.long
 def test_many_processes_write_at_once(postgres, method):
     tables = store(postgres, SMALL, small().schema)
     assert pickle.loads(pickle.dumps(tables)) == tables

@@ -137,6 +137,7 @@ def close(ours: float | None, theirs: Fraction | None) -> bool:
     return ours is theirs if ours is None else math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-9)
 
 
+@pytest.mark.long
 def test_random_windows_are_cut_out_of_the_whole_series():
     print("seed", SEED)
     draws, bridged = random.Random(SEED), 0

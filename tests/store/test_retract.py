@@ -170,6 +170,7 @@ def test_windows_that_have_expired_stay_so(place):
     assert store.query("1m", where="user = 1").num_rows == 0
 
 
+@pytest.mark.long
 def test_others_append_and_compact_meanwhile(tmp_path):
     rng, path = np.random.default_rng(6), str(tmp_path / "s")
     first, *others = (rows_of(rng, 200) for _ in range(8))
@@ -204,6 +205,7 @@ def test_others_append_and_compact_meanwhile(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "turns"), [("folder", 2 * TRIALS), ("postgres", TRIALS // 2)])
+@pytest.mark.long
 def test_kills_take_out_nothing_twice(kind, turns, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
     chance, processes = random.Random(5), CrashProcesses(tmp_path)

@@ -425,6 +425,7 @@ def test_other_tools_may_vacuum_and_optimize_the_table(tmp_path):
     assert again.verify().problems == ()
 
 
+@pytest.mark.long
 def test_more_commits_than_a_checkpoint_takes(tmp_path):
     frame = TiltFrame(["1s", "1m"], "ts", {"n": aggr.count()})
     store = FrameStore(tmp_path / "s", frame)

@@ -59,6 +59,7 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("kind", "turns"), [("folder", 30), ("postgres", 20), pytest.param("folder", 200, marks=pytest.mark.long)]
 )
+@pytest.mark.long
 def test_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
     chance, processes = random.Random(5), CrashProcesses(tmp_path)

@@ -260,6 +260,7 @@ def attempt(work):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+@pytest.mark.long
 def test_no_permission():
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
         os.chmod(folder, 0o755)
@@ -298,6 +299,7 @@ def check_permissions(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 100, 1500, 2500, 5000])
+@pytest.mark.long
 def test_no_space_left(tmp_path, limit):
     """A limit of the size of files stands for a full disk: writes fail in the middle."""
     path = tmp_path / "s"

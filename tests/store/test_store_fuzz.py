@@ -73,6 +73,7 @@ def undo(file: Path, whole: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["plain", "compacted", "one level"])
+@pytest.mark.long
 def test_damage_is_told_or_without_effect(tmp_path, state):
     levels = ["1m"] if state == "one level" else ["10s", "1m"]
     frame = TiltFrame(levels, "ts", MEASURES, ["k"])

@@ -29,6 +29,7 @@ MOST = 4  # times the rounds: with so many turns a worker is killed, so that slo
 @pytest.mark.parametrize(
     ("kind", "expiring", "rounds"), [("folder", False, 6), ("folder", True, 1), ("postgres", True, 2)]
 )
+@pytest.mark.long
 def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, request):
     """Each gets its turns, however slow the machine is, and what is acknowledged is there."""
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
@@ -91,6 +92,7 @@ print(*(int(store.append(rollup(rows("w", number), FRAME), "w", number)) for num
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_commit_that_many_try_at_once_counts_once(tmp_path):
     """The numbers of one writer, by four processes at once: each number may be refused, and counts at most once."""
     path, root, most = str(tmp_path / "s"), str(Path(__file__).parents[2]), 12

@@ -389,6 +389,7 @@ def test_the_view_rounds_halves_of_the_least_doubles_to_even(postgres):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_spark(spark):
     import spark_udaf as su
 

@@ -170,6 +170,7 @@ def test_another_frame_is_refused_and_an_added_measure_is_not_known(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_kills_of_the_stream_leave_every_row_once(tmp_path):
     path, file, chance = str(tmp_path / "s"), tmp_path / "state", random.Random(int(os.environ.get("SEED", "7")))
     FrameStore(path, FRAME, row_schema=rows("s", 0).schema)
@@ -205,6 +206,7 @@ def test_kills_of_the_stream_leave_every_row_once(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_command_and_the_server_follow_a_stream(tmp_path, capfd):
     path, file = str(tmp_path / "web"), tmp_path / "web.state"
     into = ["--time", "ts", "--key", "k", "--measure", "n=count()", "--levels", "10s,1m", "--store", path]

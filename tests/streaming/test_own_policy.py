@@ -124,6 +124,7 @@ def test_a_late_policy_of_ones_own(site):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_command_line_takes_it(site):
     lines = "".join(json.dumps({"ts": s * 1000, "ms": ms}) + "\n" for s, ms in [(1, 3.0), (12, 501.5)])
     command = ["stream", "--time", "ts", "--measure", "n=count()", "--levels", "10s"]

@@ -34,6 +34,7 @@ def stamp(second: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "levels"), CASES)
+@pytest.mark.long
 def test_all_of_a_bounded_input_is_emitted_once(policy, levels):
     draws = random.Random(SEED)
     rows = sorted((draws.randrange(300), draws.choice("abc")) for _ in range(60))

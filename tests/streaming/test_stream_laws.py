@@ -237,6 +237,7 @@ def test_stream_is_batch(data):
 @pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([2, 10, 40]), st.sampled_from([1, 3]))
 @settings(max_examples=40, deadline=None)
+@pytest.mark.long
 def test_sessions_do_not_depend_on_how_rows_are_cut(seed, seconds, gap):
     """Rows in any order after a watermark: some join what is held, some each other, and some save themselves so."""
     rng = np.random.default_rng(seed)

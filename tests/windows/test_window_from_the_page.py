@@ -51,6 +51,7 @@ def run(
 
 
 @pytest.mark.store
+@pytest.mark.long
 def test_the_commands_of_the_page(installed, tmp_path):
     (tmp_path / "sales.csv").write_text(
         "ts,shop,price\n" + "".join(f"{time},a,{2**n}\n" for n, time in enumerate(TIMES))
