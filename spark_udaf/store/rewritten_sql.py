@@ -13,18 +13,27 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, TimestampType
-from sqlglot import errors, exp
-from sqlglot.dialects.spark import Spark
-from sqlglot.tokenizer_core import TokenType
+from sqlglot import exp
 
 import aggr
 from aggr import Measure
 from aggr.arguments import is_name, shown
 from aggr.tables.state_plan import holder
+from spark_udaf.store.select import (
+    column_of,
+    moment_of,
+    parsed,
+    quoted,
+    refuse,
+    same_text,
+    text_of,
+    time_group,
+    unqualified,
+)
 from spark_udaf.store.source import read
 from spark_udaf.store.write import check_store
 from tiltframe import FrameStore, Query
@@ -35,17 +44,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_SPARK, _UTC = Spark(), ("UTC", "Etc/UTC")
-_UNITS = {"SECOND": "1s", "MINUTE": "1m", "HOUR": "1h", "DAY": "1d", "WEEK": "1w", "MONTH": "1mo", "YEAR": "1y"}
-_LENGTH = re.compile(r"\s*([0-9]{1,9})\s+(second|minute|hour|day)s?\s*", re.IGNORECASE)
-_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2})?)?")
+_UTC = ("UTC", "Etc/UTC")
 _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Count: aggr.count,
     exp.Sum: aggr.sum,
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_CLAUSES = {"expressions", "from_", "where", "group", "having", "order", "limit", "kind"}
 _COMPARING = (
     *(
         exp.Column,
@@ -119,40 +124,10 @@ def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> Dat
             f"spark.sql.session.timeZone is {zone}"
         )
     wanted = session.sql(query).schema  # Spark knows all names, and refuses what is no query
-    select = _parsed(query)
+    select = parsed(query)
     table = select.args["from_"].this
     source = exp.table_(table.this, db=table.args.get("db"))
-    return _Rewritten(store, session.table(_text(source)).schema, select).answer(session, wanted)
-
-
-def _parsed(query: str) -> exp.Select:
-    """Parse a query; ``window`` before a bracket is a function, which sqlglot takes for a clause behind GROUP BY."""
-    try:
-        tokens = _SPARK.tokenize(query)
-        for token in tokens:
-            if token.token_type == TokenType.WINDOW:
-                token.token_type = TokenType.VAR
-        (select,) = _SPARK.parser().parse(tokens, query)
-    except (errors.SqlglotError, ValueError) as error:
-        raise ValueError(f"the query cannot be read here: {str(error).splitlines()[0]}") from None
-    if not isinstance(select, exp.Select):
-        _refuse("the query", "is no single SELECT")
-    others = [name for name, clause in select.args.items() if clause and name not in _CLAUSES]
-    if others or select.args.get("kind"):
-        _refuse(f"the clause {others[0].strip('_') if others else select.args['kind']}", "is not rewritten")
-    if any(each is not select for each in select.find_all(exp.Query)):
-        _refuse("a query inside the query", "is not rewritten")
-    group = select.args.get("group")
-    if group is not None and any(clause for name, clause in group.args.items() if name != "expressions"):
-        _refuse(_text(group), "has more than a list of groups")
-    source = select.args.get("from_")
-    if (
-        source is None
-        or not isinstance(source.this, exp.Table)
-        or any(value for name, value in source.this.args.items() if name not in ("this", "db", "alias"))
-    ):
-        _refuse("FROM", "must name one table")
-    return select
+    return _Rewritten(store, session.table(text_of(source)).schema, select).answer(session, wanted)
 
 
 class _Rewritten:
@@ -166,7 +141,7 @@ class _Rewritten:
         frame = store.frame
         self.keys_of_frame = {name.lower(): name for name, text in frame.keyed_by.items() if name == text}
         if not isinstance(self.types.get(frame.time.lower()), TimestampType):
-            _refuse(frame.time, "is the time of the store, and no TIMESTAMP of the table")
+            refuse(frame.time, "is the time of the store, and no TIMESTAMP of the table")
         self.columns: dict[str, str] = {}  # the text of a group or aggregate -> the column that it becomes
         self.keys: list[str] = []
         self.per = "all"
@@ -176,7 +151,7 @@ class _Rewritten:
         }
         for alias, of in self.aliases.items():
             if alias in self.types and not (isinstance(of, exp.Column) and of.name.lower() == alias):
-                _refuse(f"the alias {alias}", "is a column of the table too; give another")
+                refuse(f"the alias {alias}", "is a column of the table too; give another")
         self.grouped = select.args.get("group")
         for group in self.grouped.expressions if self.grouped else []:
             self._group(self._meant(group))
@@ -186,7 +161,7 @@ class _Rewritten:
             self._outer(clause) for name in ("having", "order", "limit") if (clause := select.args.get(name))
         ]
         if self.clauses and not self.grouped:
-            _refuse(self.clauses[0], "without GROUP BY is not rewritten")
+            refuse(self.clauses[0], "without GROUP BY is not rewritten")
 
     def _meant(self, group: exp.Expr) -> exp.Expr:
         """Find what a group stands for: the place of a projection, its alias, or itself."""
@@ -200,17 +175,17 @@ class _Rewritten:
     def _group(self, group: exp.Expr) -> None:
         if isinstance(group, exp.Column) and group.name.lower() in self.keys_of_frame:
             key = self.keys_of_frame[group.name.lower()]
-            self.columns[_same_text(group)] = _quoted(key)
+            self.columns[same_text(group)] = quoted(key)
             self.keys += [] if key in self.keys else [key]
             return
-        size, column = _time_group(group, self.store.frame.time)
+        size, column = time_group(group, self.store.frame.time)
         if size is None:
             keys = ", ".join(self.keys_of_frame.values())
-            _refuse(f"the group {_text(group)}", f"is no window of the time and no key of the store ({keys})")
+            refuse(f"the group {text_of(group)}", f"is no window of the time and no key of the store ({keys})")
         if self.per not in ("all", size):
-            _refuse(f"the group {_text(group)}", "is a second window")
+            refuse(f"the group {text_of(group)}", "is a second window")
         self.per = size
-        self.columns[_same_text(group)] = column
+        self.columns[same_text(group)] = column
 
     def _chosen(self) -> tuple[tuple[dt.datetime | None, dt.datetime | None] | None, str | None]:
         """Part WHERE into a range of time and a condition on keys."""
@@ -223,24 +198,25 @@ class _Rewritten:
             if names <= self.keys_of_frame.keys():
                 for node in part.walk():
                     if not isinstance(node, _COMPARING):
-                        _refuse(f"the condition {_text(part)}", f"has {node.key}, and is not rewritten")
+                        refuse(f"the condition {text_of(part)}", f"has {node.key}, and is not rewritten")
                     if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
-                        _refuse(f"the condition {_text(part)}", "compares a key with a value of another type")
-                conditions.append(f"({_text(_unqualified(part))})")
+                        refuse(f"the condition {text_of(part)}", "compares a key with a value of another type")
+                conditions.append(f"({text_of(unqualified(part))})")
                 continue
             at = 0 if isinstance(part, exp.GTE) else 1
-            moment = _moment(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
+            moment = moment_of(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
             if moment is None or names != {self.store.frame.time.lower()} or not isinstance(part.this, exp.Column):
-                _refuse(
-                    f"the condition {_text(part)}", "compares neither keys alone nor the time by >= and < with a moment"
+                refuse(
+                    f"the condition {text_of(part)}",
+                    "compares neither keys alone nor the time by >= and < with a moment",
                 )
             if bounds[at] is not None:
-                _refuse(f"the condition {_text(part)}", "is a second bound of the time")
+                refuse(f"the condition {text_of(part)}", "is a second bound of the time")
             bounds[at] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
             if int(window.starts(np.array([micros]))[0]) != micros:
-                _refuse(f"the condition {_text(part)}", f"cuts a window of {window.name}; ask from the start of one")
+                refuse(f"the condition {text_of(part)}", f"cuts a window of {window.name}; ask from the start of one")
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _same_type(self, comparison: exp.Expr) -> bool:
@@ -256,39 +232,39 @@ class _Rewritten:
         """Write a clause over the columns that groups and aggregates become."""
 
         def replaced(node: exp.Expr) -> exp.Expr:
-            if known := self.columns.get(_same_text(node)):
-                return _column(known)
+            if known := self.columns.get(same_text(node)):
+                return column_of(known)
             if isinstance(node, exp.AggFunc):
-                return _column(self._aggregate(node))
+                return column_of(self._aggregate(node))
             if isinstance(node, exp.Column):
                 name, owner = node.name.lower(), node.table.lower()
                 if owner == "window" and name in ("start", "end") and "window" in self.columns.values():
-                    return _column(f"window.{name}")
+                    return column_of(f"window.{name}")
                 if name == "window" and not owner and "window" in self.columns.values():
                     return node
                 if name in self.aliases and name not in self.types:
                     return node if isinstance(clause, exp.Order) else self.aliases[name].transform(replaced)
             if not isinstance(node, _KNOWN) or isinstance(node, exp.Column):
-                _refuse(_text(node), "is not rewritten")
+                refuse(text_of(node), "is not rewritten")
             return node
 
-        return _text(clause.transform(replaced))
+        return text_of(clause.transform(replaced))
 
     def _aggregate(self, call: exp.AggFunc) -> str:
         """Find the measure of an aggregate, whose meaning and type are Spark's."""
         column, make = call.this, _CALLS.get(type(call))
         whole = type(call) is exp.Count and isinstance(column, exp.Star | exp.Literal) and not call.expressions
         if make is None or not (whole or isinstance(column, exp.Column)) or call.expressions:
-            _refuse(_text(call), "is none of count, sum, min and max of a column, or means another thing in a store")
+            refuse(text_of(call), "is none of count, sum, min and max of a column, or means another thing in a store")
         name = "" if whole else column.name.lower()
         if type(call) is exp.Sum and isinstance(self.types.get(name), FloatType | DoubleType | StringType):
-            _refuse(_text(call), "adds doubles, whose sum in Spark depends on the order of rows; a store's does not")
+            refuse(text_of(call), "adds doubles, whose sum in Spark depends on the order of rows; a store's does not")
         measure = make() if whole else make(self.names.get(name, name))  # type: ignore[call-arg]
         if holder(self.store.frame.states, measure) is None:
-            _refuse(_text(call), "is no measure of the store")
+            refuse(text_of(call), "is no measure of the store")
         into = f"__{len(self.measures)}"
         self.measures[into] = measure
-        self.columns[_same_text(call)] = into
+        self.columns[same_text(call)] = into
         return into
 
     def answer(self, session: SparkSession, wanted: StructType) -> DataFrame:
@@ -299,7 +275,7 @@ class _Rewritten:
         except ValueError as error:
             raise ValueError(f"the store cannot answer the query: {error}") from None
         if missing := (*known.expired, *known.unknown):
-            _refuse("the range", f"is not all in the store: {missing[0]}")
+            refuse("the range", f"is not all in the store: {missing[0]}")
         asked = self.per, self.within, self.where, measures, self.keys
         states = read(session, self.store.uri, *asked, name=self.store.name, storage_options=self.store.storage_options)
         columns = [
@@ -308,63 +284,12 @@ class _Rewritten:
         ]
         if self.grouped:
             columns = ["*", f"{START} AS __time", f"named_struct('start', {START}, 'end', {END}) AS window"]
-        named = [f"{each} AS {_quoted(of.name)}" for each, of in zip(self.projections, wanted, strict=True)]
+        named = [f"{each} AS {quoted(of.name)}" for each, of in zip(self.projections, wanted, strict=True)]
         text = f"SELECT {', '.join(named)} FROM (SELECT {', '.join(columns)} FROM {{states}})"
         clauses = [re.sub("^HAVING", "WHERE", clause) for clause in self.clauses]
         result = session.sql(" ".join([text, *clauses]), states=states)
         for own, other in zip(result.schema, wanted, strict=True):
             kinds = own.dataType.simpleString(), other.dataType.simpleString()
             if kinds[0] != kinds[1]:
-                _refuse(f"the column {other.name}", f"would be {kinds[0]} of the store, and is {kinds[1]} of the table")
+                refuse(f"the column {other.name}", f"would be {kinds[0]} of the store, and is {kinds[1]} of the table")
         return result
-
-
-def _time_group(group: exp.Expr, time: str) -> tuple[str | None, str]:
-    """Read a group by the time: its window, and the column that it becomes."""
-    if isinstance(group, exp.Anonymous) and group.name.lower() == "window" and len(group.expressions) == 2:
-        of, length = group.expressions
-        words = _LENGTH.fullmatch(length.name) if isinstance(length, exp.Literal) else None
-        size, column = (f"{words[1]}{words[2][0].lower()}" if words else None), "window"
-    elif isinstance(group, exp.TimestampTrunc):
-        of, size, column = group.this, _UNITS.get(group.text("unit").upper()), "__time"
-    else:
-        return None, ""
-    named = isinstance(of, exp.Column) and of.name.lower() == time.lower()
-    return (size if named else None), column
-
-
-def _moment(literal: exp.Expr) -> dt.datetime | None:
-    """Read a moment that stands as text, or as TIMESTAMP or DATE and text."""
-    if isinstance(literal, exp.Cast) and literal.to.this.name in ("TIMESTAMPTZ", "TIMESTAMP", "DATE"):
-        literal = literal.this
-    known = isinstance(literal, exp.Literal) and literal.is_string and _MOMENT.fullmatch(literal.name)
-    return dt.datetime.fromisoformat(literal.name).replace(tzinfo=dt.UTC) if known else None
-
-
-def _column(text: str) -> exp.Expr:
-    column: exp.Expr = exp.maybe_parse(text, dialect=_SPARK)
-    return column
-
-
-def _unqualified(tree: exp.Expr) -> exp.Expr:
-    """Leave out the table's name before columns; Spark has found that there is one table alone."""
-    return tree.transform(
-        lambda node: exp.column(node.this) if isinstance(node, exp.Column) and node.table.lower() != "window" else node
-    )
-
-
-def _same_text(tree: exp.Expr) -> str:
-    """Write a group or an aggregate, so that equal ones are equal, whatever the case of names."""
-    return _text(_unqualified(tree)).replace("`", "").lower()
-
-
-def _text(tree: exp.Expr) -> str:
-    return tree.sql(dialect=_SPARK)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _refuse(part: str, why: str) -> NoReturn:
-    raise ValueError(f"{part} {why}; ask Spark for the query of the table")
