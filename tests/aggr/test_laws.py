@@ -78,7 +78,7 @@ TAKES: dict[str, list[tuple[Function, pa.DataType]]] = {
     for name in aggr.names()
 }
 CASES = [
-    pytest.param(function, kind, marks=[pytest.mark.slow] if i else [], id=f"{name}-{kind}-{i}"[:60])
+    pytest.param(function, kind, marks=[pytest.mark.long] if i else [], id=f"{name}-{kind}-{i}"[:60])
     for name, cases in TAKES.items()
     for i, (function, kind) in enumerate(cases)
 ]

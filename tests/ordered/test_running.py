@@ -198,6 +198,7 @@ def bits(table):
 @pytest.mark.slow
 @pytest.mark.parametrize("emit", ["rows", "final"])
 @pytest.mark.parametrize("text", WINDOWS)
+@pytest.mark.long
 def test_batches_of_one_and_seven_give_the_same_bits(text, emit):
     table = rows(7, 24).sort_by([("ts", "ascending"), ("arrival", "ascending")])
     given = {"time": "ts", "keys": ["key"], "emit": emit}

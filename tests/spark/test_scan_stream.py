@@ -128,6 +128,7 @@ def test_only_paths_pass_through_the_jvm(spark, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_there_once_the_windows_have_closed_is_the_rollup(spark, tmp_path):
     """Filters by folder and by value, columns that come late, texts and files that are not ours beside them."""
     import spark_udaf as su

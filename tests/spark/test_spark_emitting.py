@@ -68,6 +68,7 @@ def test_the_command_prints_what_is_emitted(spark, arrived, tmp_path, capfd):
     ]
 
 
+@pytest.mark.long
 def test_only_rows_that_the_command_asks_for_count(spark, arrived, capfd):
     cli.main(["stream", str(arrived), *SOURCE, *OF_COMMAND, "--emit", "on_update", "--where", "host = 'b'"])
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]

@@ -188,6 +188,7 @@ def condition_of(rng: random.Random, name: str, depth: int = 2) -> str:
 
 
 @pytest.mark.parametrize("name", TYPES)
+@pytest.mark.long
 def test_random_conditions_answer_alike_narrowed_or_not(place, name):
     frame = TiltFrame(["1h", "1d"], "t", {"n": aggr.count(), "s": aggr.sum("x")}, keys=["k"])
     values = pa.concat_arrays([TYPES[name], pa.nulls(1, TYPES[name].type)])

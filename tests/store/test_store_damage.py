@@ -399,6 +399,7 @@ def test_ugly_values_of_keys_come_back(tmp_path):
 
 @pytest.mark.parametrize("name", [name for name in UGLY if name])
 @pytest.mark.parametrize("what", ["key", "measure", "writer"])
+@pytest.mark.long
 def test_ugly_names_are_kept_or_refused_whole(tmp_path, name, what):
     """Names of keys, measures, writers: either all works, or one sentence and nothing written."""
     path = tmp_path / "s"
