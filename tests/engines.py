@@ -6,9 +6,11 @@ python -m tests.engines classic|connect|cluster|sail FILE store FOLDER      and 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -251,11 +253,12 @@ def session(kind: str, more: Mapping[str, str] | None = None) -> Iterator[Any]:
         os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
     if kind == "connect":
-        builder = builder.remote("local[2]")
+        builder = SparkSession.builder.remote("local[2]")
+        lock = os.open(Path(tempfile.gettempdir()) / "tiltframe-tests-connect.lock", os.O_CREAT | os.O_RDWR)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the process ends: PySpark's server has one port
     else:
-        builder = builder.master("local-cluster[2,1,1024]" if kind == "cluster" else "local[2]")
+        builder = SparkSession.builder.master("local-cluster[2,1,1024]" if kind == "cluster" else "local[2]")
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

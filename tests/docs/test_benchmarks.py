@@ -12,10 +12,7 @@ from benchmarks.account import account
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("part", "options"),
-    [("peers", []), ("spark", ["--answers"]), pytest.param("spark", [], marks=pytest.mark.long)],
-)
+@pytest.mark.parametrize(("part", "options"), [("peers", []), ("spark", ["--answers"])])
 @pytest.mark.long
 def test_a_quick_run_writes_figures_and_plots(part, options, tmp_path):
     out, plots = tmp_path / "figures.json", tmp_path / "plots"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 
@@ -29,6 +30,7 @@ from tiltframe.store.recorded import held_from
 
 pytestmark = [pytest.mark.store, pytest.mark.filterwarnings("ignore::tiltframe.store.Expired")]
 
+TURNS = int(os.environ.get("TRIALS", "30"))
 ROLES = [append, compact, expire, replace]
 
 
@@ -56,9 +58,7 @@ def check(path: str, acknowledged: int, generation: int) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "turns"), [("folder", 30), ("postgres", 20), pytest.param("folder", 200, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize(("kind", "turns"), [("folder", TURNS), ("postgres", 20)])
 @pytest.mark.long
 def test_kills_lose_nothing_and_count_nothing_twice(kind, turns, tmp_path, request):
     path = str(tmp_path / "s") if kind == "folder" else request.getfixturevalue("postgres")
