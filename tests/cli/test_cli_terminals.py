@@ -36,7 +36,6 @@ COMMANDS = {  # what makes no difference is left out
 ALL = list(itertools.product((False, True), repeat=3))
 ONE_BY_ONE = [
     (False, False, False),
-    (True, False, False),
     (False, True, False),
     (False, False, True),
     (True, True, True),

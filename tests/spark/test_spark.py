@@ -28,7 +28,7 @@ def file(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("kind", "partitions"),
-    [("classic", [1, 17]), ("connect", [5]), ("cluster", [4])],
+    [("classic", [17]), ("connect", [5]), ("cluster", [4])],
     ids=["classic", "connect", "cluster"],
 )
 @pytest.mark.long

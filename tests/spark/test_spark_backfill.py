@@ -19,7 +19,7 @@ from aggr.arrow.bit_equality import digest
 from tiltframe import FrameStore, TiltFrame
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-KILLS = int(os.environ.get("TRIALS", "4"))
+KILLS = int(os.environ.get("TRIALS", "2"))
 FRAME = TiltFrame(["10m", "1h"], "ts", {"n": aggr.count(), "s": aggr.sum("x")}, ["k"])
 RUN = """
 import sys

@@ -27,7 +27,7 @@ MOST = 4  # times the rounds: with so many turns a worker is killed, so that slo
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "expiring", "rounds"), [("folder", False, 6), ("folder", True, 1), ("postgres", True, 2)]
+    ("kind", "expiring", "rounds"), [("folder", False, 3), ("folder", True, 1), ("postgres", True, 2)]
 )
 @pytest.mark.long
 def test_who_works_together_loses_nothing(kind, expiring, rounds, tmp_path, request):
