@@ -13,7 +13,9 @@ os.environ.setdefault("TILTFRAME_COMPILE_FROM", "0")  # but for tests/aggr/test_
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the pages that take as long as tests that are marked so."""
+    """Mark the pages that take as long as tests that are marked so, and what asks for a session of Spark."""
     for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
         if item.path.name in LONG_PAGES:
             item.add_marker(pytest.mark.long)
