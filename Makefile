@@ -27,7 +27,7 @@ demo: ## Roll up a year of real flights through Spark, or Sail if there is no Ja
 test: java $(READY) ## Run the tests but for the long ones, in two processes (twelve minutes; JOBS=1 for one)
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --durations=25 -m "not long"
 
-test-long: java $(READY) ## Run the tests that take seconds to minutes each: kills, several engines, pages, more random trials (twenty minutes)
+test-long: java $(READY) ## Run the tests that take seconds to minutes each: kills, several engines, pages, more random trials (25 minutes)
 	@$(BIN)/python -m pytest -n $(JOBS) --durations=25 -m long
 
 test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spark UDAF tests with the oldest versions that are allowed
