@@ -39,9 +39,9 @@ test-oldest: java .venv-oldest/.ready ## Run the tests without Spark and the Spa
 	@.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable '.[test]'
 	@touch $@
 
-fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience (three minutes)
-	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store and not long" --ignore tests/cli/test_bad_inputs.py -x \
-	  tests aggr windows tiltframe
+fast: $(READY) ## Run the tests that need neither Spark nor a store nor patience, with three parameters each (a minute)
+	@$(BIN)/python -m pytest -n $(JOBS) -m "not spark and not slow and not store and not long" --few 3 \
+	  --ignore tests/cli/test_bad_inputs.py -x tests aggr windows tiltframe
 
 fuzz: $(READY) ## Run damaged states, messages and stores with checked indices (FUZZ=100 for a hundred times as many)
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m pytest -n $(JOBS) tests/aggr/test_fuzz.py tests/aggr/test_buckets.py tests/aggr/test_groups.py \

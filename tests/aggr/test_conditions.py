@@ -294,6 +294,7 @@ def test_long_chains(terms, term, joint, rows):
     assert rows_where(condition, TABLE).nonzero()[0].tolist() == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", [500, pytest.param(5000, marks=pytest.mark.slow)])
 def test_long_sums_lists_and_choices(terms):
     rows = pa.table({"x": [1, 2], "f": [0.1, 1e16], "s": ["a", "b"]})

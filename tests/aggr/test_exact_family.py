@@ -66,6 +66,7 @@ def test_results_are_correctly_rounded_and_splits_change_no_bit(function, oracle
         assert repr(function.finish(whole).to_pylist()) == repr([oracle(y, x)]), (SEED, trial, n, yt, xt)
 
 
+@pytest.mark.slow
 def test_many_groups_at_once():
     rng = np.random.default_rng(SEED)
     ids, y, x = rng.integers(0, 500, 3000), rng.normal(size=3000), rng.normal(1e6, 1, 3000)

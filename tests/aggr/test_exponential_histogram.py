@@ -122,6 +122,7 @@ def test_scale_and_buckets_are_those_of_opentelemetry(max_buckets, scale):
         assert result["sum"] == math.fsum(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_quantiles_are_within_the_accuracy_that_is_told(seed):
     rng = np.random.default_rng(seed)

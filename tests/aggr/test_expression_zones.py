@@ -44,6 +44,7 @@ def by_duckdb(text: str, rows: pa.Table, zone: str) -> list[object]:
         return [row[0] for row in connection.execute(f"SELECT {text} FROM given").fetchall()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 @pytest.mark.parametrize("zone", ZONES)
 def test_parts_dates_and_comparisons_are_those_of_duckdb(zone, unit):
@@ -58,6 +59,7 @@ def test_parts_dates_and_comparisons_are_those_of_duckdb(zone, unit):
         assert sql.evaluate(text, rows, zone).to_pylist() == by_duckdb(text, rows, zone), (SEED, zone, text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("zone", ZONES)
 def test_truncated_times_and_literals_are_those_of_zoneinfo(zone):
     draws, info = random.Random(SEED), ZoneInfo(zone)
@@ -162,6 +164,7 @@ def test_keys_and_conditions_of_rows_follow_the_frames_zone(zone, naive):
             assert dict(zip(keys, [row[name] for row in got], strict=True)) == wanted, (SEED, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("frame_zone", ["UTC", "Europe/Berlin"])
 @pytest.mark.parametrize("asked", [None, "Europe/Berlin", "Asia/Kathmandu", "Australia/Lord_Howe"])
 def test_conditions_and_orders_of_results_follow_the_zone_that_is_asked_for(frame_zone, asked):

@@ -118,11 +118,13 @@ def test_every_function_is_tried_on_what_it_says_it_takes():
     assert all(tried.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("function", "kind"), CASES)
 def test_laws(function, kind):
     check(function, kind, source=source_of(function, kind), rounds=TRIALS)
 
 
+@pytest.mark.slow
 def test_rows_are_free_once_they_are_reduced():
     """What refers to itself waits for the garbage collector, and there may be gigabytes until it comes."""
 

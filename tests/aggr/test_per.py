@@ -63,11 +63,13 @@ def results(measure: aggr.Measure, rows: pa.Table = ROWS, parts: int = 3) -> lis
     return measure.function.finish(merged).to_pylist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "beyond"), [(100, "error"), (3, "sample"), (1, "sample")])
 def test_laws_of_several_functions(most, beyond):
     check(aggr.Per(INNER, most, beyond), STRUCT, rounds=5, seed=most)
 
 
+@pytest.mark.slow
 def test_a_map_of_maps_obeys_the_laws():
     inner = per("x", of={"n": count()}, max=2, beyond="sample")
     kind = pa.struct([("key", pa.string()), ("of.x", pa.float64())])
@@ -123,6 +125,7 @@ def test_a_sample_has_all_rows_of_its_keys(most):
             assert entry == everything[entry["key"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "whole", "float", "date"])
 def test_sums_over_a_sample_are_unbiased(kind):
     """Of many sets of keys, each of its own, the mean of the estimates lies within 4 standard errors of the truth."""

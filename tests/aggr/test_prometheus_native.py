@@ -159,6 +159,7 @@ def test_bad_messages_are_refused_by_row(sentence):
     assert len(str(refused.value)) <= 300
 
 
+@pytest.mark.slow
 def test_damaged_messages_give_a_state_or_a_sentence():
     rng, function = np.random.default_rng(3), aggr.Exponential((0.5,), 8)
     for _ in range(20 * TRIALS):

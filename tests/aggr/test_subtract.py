@@ -107,6 +107,7 @@ def table_of(rows: pa.Table) -> pa.Table:
     return reduce_by(rows, {"host": rows["host"].combine_chunks(), "day": rows["day"].combine_chunks()}, plan(measures))
 
 
+@pytest.mark.slow
 def test_tables_are_subtracted_key_by_key():
     rng = np.random.default_rng(7)
     for _ in range(TRIALS):

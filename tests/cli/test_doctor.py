@@ -36,6 +36,7 @@ def test_every_finding_has_the_same_parts(capfd, monkeypatch):
     assert "    set PYSPARK_PYTHON=" in out
 
 
+@pytest.mark.slow
 def test_packages_are_those_of_the_extras_that_users_install():
     """By the standard reader of requirements: what only tests, benchmarks and docs need is not asked for."""
     named = {

@@ -138,6 +138,7 @@ def test_what_was_written_is_said(moment, sentence, rows, tmp_path, monkeypatch,
     assert counted(tmp_path) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiltframe", "pyarrow", "aggr.registry", "click", "tiltframe.cli.app"])
 def test_the_first_import_ends_in_a_sentence_as_well(name):
     script = f"""

@@ -144,6 +144,7 @@ def layer_of(module: str) -> int:
     return RANK[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", MAY_IMPORT)
 def test_packages_import_what_they_may(package):
     for module, file in MODULES.items():
@@ -158,6 +159,7 @@ def test_imports_run_downwards(module):
         assert layer_of(name) <= layer_of(module), f"{module} imports {name}, which is above it"
 
 
+@pytest.mark.slow
 def test_no_circles():
     TopologicalSorter({module: imported(file) & MODULES.keys() for module, file in MODULES.items()}).prepare()
 
@@ -170,6 +172,7 @@ def nested(one: str, other: str) -> bool:
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
+@pytest.mark.slow
 def test_folders_make_no_circle():
     graph: dict[str, set[str]] = {}
     for module, file in MODULES.items():
@@ -217,6 +220,7 @@ def asks_for_class(tree: ast.AST, kinds: set[str]) -> Iterator[int]:
             yield node.lineno
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"} - {"windows"}))
 def test_nobody_asks_a_window_for_its_class(package):
     assert {"TimeWindow", "Tumbling", "Hopping", "Session", "AllTime"} <= WINDOWS
@@ -225,6 +229,7 @@ def test_nobody_asks_a_window_for_its_class(package):
         assert not lines, f"{file.relative_to(ROOT)}:{lines[0]} asks a window for its class"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", sorted({*MAY_IMPORT, "benchmarks"}))
 def test_nobody_asks_a_policy_for_its_class_or_its_optional_parts(package):
     assert {"EmitPolicy", "ByClock", "AfterKeyExpire", "LatePolicy", "Buffer"} <= POLICIES
@@ -277,6 +282,7 @@ def inside_of_a_backend(module: str, tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+@pytest.mark.slow
 def test_nobody_imports_a_backends_inside_or_asks_for_its_class():
     for module, file in MODULES.items():
         lines = list(inside_of_a_backend(module, ast.parse(file.read_text())))
@@ -311,6 +317,7 @@ DOORS = {  # what spark_udaf may know of a store: commits and plans that pickle,
 }
 
 
+@pytest.mark.slow
 def test_spark_takes_a_store_by_its_doors():
     for module, file in MODULES.items():
         if module.startswith("spark_udaf"):

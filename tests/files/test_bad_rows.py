@@ -119,6 +119,7 @@ def test_it_is_the_same_where_it_is_killed_twenty_times(tmp_path):
     assert numbers == sorted(bad), SEED
 
 
+@pytest.mark.slow
 def test_what_came_before_a_bad_line_is_saved(tmp_path):
     lines, bad, total = drawn(random.Random(SEED), 100, "json")
     done = stream("\n".join(lines) + "\n", *FRAME, "--state", "s", cwd=tmp_path)
@@ -271,6 +272,7 @@ def test_quotes_across_pieces_and_a_stray_one_among_them(tmp_path, monkeypatch):
         assert FrameStore(f"st{place}").query("1d")["s"].to_pylist() == [total], (SEED, block)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [

@@ -156,6 +156,7 @@ def test_times_are_computed_and_rows_chosen(tmp_path, capfd):
     assert FrameStore(tmp_path / "st", frame()).query(per="1m").column("t").to_pylist() == [1]
 
 
+@pytest.mark.slow
 def test_arrays_of_objects_are_read_as_json_reads_them(monkeypatch):
     rng = random.Random(3)
 
@@ -218,6 +219,7 @@ def test_another_delimiter_is_advised(tmp_path, capfd):
     assert err.endswith("a.csv: fields seem to be parted by ';', not by ','; say --delimiter ';'\n")
 
 
+@pytest.mark.slow
 def test_a_value_that_comes_late_is_named_too(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("ts,host,ms\n" + "2024-05-01T10:00:00,a,10\n" * 800_000 + "2024-05-01T10:00:00,a,x\n")

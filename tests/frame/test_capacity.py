@@ -46,6 +46,7 @@ def test_states_and_bytes_are_those_that_a_day_then_takes(skewed, drawn, tmp_pat
     assert capacity.levels[1].retained_states == 365 * capacity.levels[1].states_per_day
 
 
+@pytest.mark.slow
 def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
     frame = TiltFrame(["10s", "1m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(100_000, 20, 9, False)
@@ -58,6 +59,7 @@ def test_files_are_those_of_as_many_commits_as_there_are(tmp_path):
     assert explain(rows, frame, commits_per_day=4).files_per_day == files == 4 * (6 + 1 + 1)
 
 
+@pytest.mark.slow
 def test_large_commits_write_a_file_for_each_table_of_a_task():
     from spark_udaf.plan.two_phase import MOST_BYTES
 
@@ -69,6 +71,7 @@ def test_large_commits_write_a_file_for_each_table_of_a_task():
     assert many.files_per_day == pytest.approx(2 * 1000 * minutes / MOST_BYTES, rel=0.03)
 
 
+@pytest.mark.slow
 def test_more_keys_are_like_those_of_the_sample():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     capacity = explain(rows_of_a_day(40_000, 10, 5, False), frame, 4_000_000, 1000)
@@ -77,6 +80,7 @@ def test_more_keys_are_like_those_of_the_sample():
         assert level.states_per_day == pytest.approx(row["count_all"], rel=0.05), level
 
 
+@pytest.mark.slow
 def test_without_more_the_sample_is_what_comes():
     frame = TiltFrame(["1m", "1h"], "ts", MEASURES, ["k"])
     rows = rows_of_a_day(100_000, 50, 7, False)
@@ -118,6 +122,7 @@ def test_a_sample_without_a_rate_is_refused():
             explain(pa.table(sample), frame)
 
 
+@pytest.mark.slow
 def test_the_command_says_it_as_a_table_and_as_json(tmp_path, capfd):
     pq.write_table(rows_of_a_day(20_000, 10, 9, False), tmp_path / "sample.parquet")
     command = ["explain", str(tmp_path / "sample.parquet"), "--time", "ts", "--key", "k", "--measure", "p=dds(x)"]

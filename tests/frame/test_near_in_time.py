@@ -32,6 +32,7 @@ def always(batch: pa.RecordBatch) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["s", "ms", "us"])
 def test_the_same_rows_come_part_after_part(unit):
     batches = batches_of(9, 1000, 1, unit=unit)

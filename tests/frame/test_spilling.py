@@ -62,6 +62,7 @@ def in_batches(rows: pa.Table, frame: TiltFrame, size: int):
     yield from read.to_batches(max_chunksize=size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", range(int(os.environ.get("TILTFRAME_TRIALS", 12))))
 def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
     draws = random.Random(SEED + trial)
@@ -83,6 +84,7 @@ def test_slices_have_the_bits_of_a_rollup_in_memory(trial):
     assert again == whole.filter(pa.compute.equal(whole.column("level"), frame.levels[0].name)).num_rows
 
 
+@pytest.mark.slow
 def test_runs_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     frame = TiltFrame(["1s"], "ts", MEASURES)
@@ -120,6 +122,7 @@ def test_of_all_runs_only_the_one_that_is_written_is_in_memory(monkeypatch):
         assert set(held[1:]) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [1, 30_000, 1 << 40])
 def test_a_store_counts_the_rows_of_a_commit_once_whatever_was_held(max_bytes, monkeypatch):
     draws = random.Random(SEED)
@@ -150,6 +153,7 @@ class Full(MemoryBackend):
         return super().write(level, states)
 
 
+@pytest.mark.slow
 def test_what_was_written_before_a_disk_was_full_is_removed():
     backend = Full(f"full {random.random()}")
     store = FrameStore(backend, TiltFrame(["1m", "1h", "1d"], "ts", {"n": aggr.count()}))

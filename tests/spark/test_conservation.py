@@ -188,6 +188,7 @@ def in_order(states: pa.Table) -> pa.Table:
     return states.sort_by([(name, "ascending") for name in ("level", "window_start", "host")]).combine_chunks()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_what_is_conserved_is_the_rollup(table, known):
     assert in_order(run(table, known=known)).equals(in_order(rollup(table, FRAME)))

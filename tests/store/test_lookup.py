@@ -50,6 +50,7 @@ def drawn_table(draws):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::tiltframe.store.Unmapped")
 @pytest.mark.parametrize("trial", range(TRIALS))
 @pytest.mark.parametrize("valid", ["now", "as_of"])

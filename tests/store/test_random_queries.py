@@ -15,6 +15,7 @@ from fractions import Fraction
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pytest
 
 import aggr
 from tiltframe import FrameStore, Query, TiltFrame, rollup
@@ -150,6 +151,7 @@ def expected(naive: Naive, asked: dict, zone: str) -> list[tuple]:
     return [tuple(r[name] for name in names) for r in results[: asked.get("limit")]]
 
 
+@pytest.mark.slow
 def test_random_queries_give_what_the_rows_say():
     draws, compared, refused = random.Random(SEED), 0, 0
     for trial in range(int(os.environ.get("TRIALS", "60"))):

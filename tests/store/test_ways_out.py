@@ -263,6 +263,7 @@ class Trial:
         return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(TRIALS))
 def test_saved_merged_and_streamed(number):
     print("seed", SEED)

@@ -30,6 +30,7 @@ def frame_of(levels: list[str], measures: dict) -> TiltFrame:
     return TiltFrame(levels, "ts", measures, ["k"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("emit", ["after_close", "on_update", "on_update(mode=changelog)", "periodic(30s)"])
 @pytest.mark.parametrize("levels", LEVELS, ids=str)
 def test_windows_with_rows_from_before_are_null(levels, emit):

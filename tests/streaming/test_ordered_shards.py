@@ -70,6 +70,7 @@ def arriving(seed: int, rng: np.random.Generator) -> pa.Table:
     return table.take(pa.array(np.argsort(at + rng.integers(0, rng.choice([1, 300]), len(at)) * MINUTE, kind="stable")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WINDOWS)
 def test_what_shards_emit_is_what_a_batch_job_computes(text):
     for trial in range(TRIALS):
@@ -91,6 +92,7 @@ def test_what_shards_emit_is_what_a_batch_job_computes(text):
                 assert same_bits(found.column(name), whole.column(name).cast(kind)), (SEED, trial, key, name)
 
 
+@pytest.mark.slow
 def test_a_chain_in_shards_emits_states_and_results_and_computes_keys():
     frame = OrderedFrame(
         ["count(2)", "sliding(3)"], "ts", {"n": aggr.count(), "d": aggr.dds("w")}, {"k": "upper(key)"}, ["arrival"]

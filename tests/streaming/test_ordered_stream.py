@@ -45,6 +45,7 @@ def without(table: pa.Table, late: pa.Table) -> pa.Table:
     return table.filter(pa.array([at not in gone for at in table.column("arrival").to_pylist()]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", WINDOWS)
 def test_what_comes_is_what_the_naive_evaluator_says(text):
     for number, start in enumerate(STARTS):
@@ -60,6 +61,7 @@ def test_what_comes_is_what_the_naive_evaluator_says(text):
             assert [row for row in found if row["key"] == key] == wanted, (SEED, start)
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_stream_is_that_of_its_rows_in_order():
     frame = OrderedFrame(
         ["count(2)", "sliding(3)"], "ts", {"n": aggr.count(), "d": aggr.dds("w")}, ["key"], ["arrival"]

@@ -130,6 +130,7 @@ def told(windows: OpenWindows, emitted: pa.Table) -> list[dict]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_emission_and_count_is_that_of_the_evaluator(kind):
     for number in range(CASES):

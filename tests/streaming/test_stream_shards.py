@@ -361,6 +361,7 @@ def test_of_levels_that_nothing_reaches_no_state_is_fetched_and_nothing_is_put(m
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", [100, 1000, 4000, 5000, 6000, 8000, 1 << 22])
 def test_small_blocks_are_kept_together_and_others_apart(piece, monkeypatch):
     """A window's states grow and shrink past the bound; whatever is kept where, the answers are the same."""

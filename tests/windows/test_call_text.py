@@ -147,6 +147,7 @@ READERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", READERS)
 def test_what_cannot_be_read_is_one_sentence(family, draw):
     read, seeds = READERS[family]

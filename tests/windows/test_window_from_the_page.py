@@ -79,6 +79,7 @@ def test_the_commands_of_the_page(installed, tmp_path):
         assert said in run([*asked[:2], "--per", text], tmp_path, installed, code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_broken_distribution_is_named_and_left_out(installed, tmp_path):
     folder = tmp_path / "windows_broken-1.0.dist-info"
     folder.mkdir()
