@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -101,7 +101,7 @@ def scan_of(df: DataFrame) -> ParquetScan:
     return ParquetScan(scan.spark, scan.dataset, functools.reduce(operator.and_, chosen), None)
 
 
-def plain_or_none(df: DataFrame, scan: str | None) -> ParquetScan | None:
+def plain_or_none(df: DataFrame, scan: Literal["auto"] | None) -> ParquetScan | None:
     """Scan the files of a DataFrame if that is asked for and it is plain; the log says so, or why not.
 
     Raises ``ValueError`` for a ``scan`` that is neither None nor ``"auto"``.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -108,7 +108,7 @@ class Rows:
 def source_of(
     rows: DataFrame | ParquetScan,
     read: Callable[[Sequence[str]], Sequence[str]] | None = None,
-    scan: str | None = None,
+    scan: Literal["auto"] | None = None,
 ) -> tuple[Source, pa.Schema]:
     """Take a DataFrame or a scan of files as a source, and tell its schema; anything else raises ``TypeError``.
 
