@@ -29,14 +29,7 @@ from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import COUNT, Field
 from aggr.function import EVENT_TIME, Function
-from aggr.functions.value_lists import (
-    check_neighbours,
-    check_set,
-    checked_entries,
-    entries_of,
-    first_of_each,
-    lists_of,
-)
+from aggr.functions.value_lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import extreme_by_group
 from aggr.histograms.buckets import Buckets

@@ -67,11 +67,7 @@ class Sum(_Summed):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, present = (
-            Limbs.of_arrow(states.field("sum")),
-            states.field("unit").type,
-            _counts(states) > 0,
-        )
+        total, dtype, present = (Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states) > 0)
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
             raise TypeError("sums of floats are read as float64; dtype='decimal' is for integers and decimals")
         if pa.types.is_floating(dtype) or self.dtype == "float64":

@@ -24,18 +24,7 @@ from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.histograms import leb128
-from aggr.histograms.leb128 import (
-    FAR,
-    LONGER,
-    WORD,
-    Bytes,
-    advance,
-    gaps_of,
-    get_number,
-    of_arrow,
-    sums_of,
-    word_at,
-)
+from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, sums_of, word_at
 from aggr.histograms.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])

@@ -28,10 +28,7 @@ from aggr.state_checks import checked
 
 
 def derived(
-    positive: Histograms,
-    negative: Histograms,
-    zero: NDArray[np.int64],
-    values_of: Callable[[Histograms], Floats],
+    positive: Histograms, negative: Histograms, zero: NDArray[np.int64], values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
     """Make sum, min and max of ``n`` sketches from their buckets; of an empty one there is no min and no max.
 

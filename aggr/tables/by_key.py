@@ -242,11 +242,7 @@ def _check_there(read: Iterable[str], names: Collection[str]) -> None:
 
 
 def check_rows(
-    schema: pa.Schema,
-    keys: Keys,
-    states: Sequence[StateColumn],
-    time: pa.DataType,
-    more: Sequence[str] = (),
+    schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType, more: Sequence[str] = ()
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
     _check_there(more, schema.names)

@@ -337,8 +337,7 @@ def _equal(result: Any, expected: Any) -> bool:
 def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
     if not same_bits(given, wanted):
         row = next(
-            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])),
-            0,
+            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])), 0
         )
         pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")
