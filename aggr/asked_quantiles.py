@@ -8,9 +8,9 @@ from numbers import Real
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 
 DEFAULT = (0.5, 0.9, 0.99)
 
@@ -54,7 +54,7 @@ def percentile(q: float) -> float:
     return float(Decimal(repr(q)) * 100)
 
 
-def capped_ranks(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
     """Return ranks from 0 as whole numbers, none beyond the last of so many values: large ones are rounded as doubles.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
@@ -62,5 +62,5 @@ def capped_ranks(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArr
     """
     last = np.maximum(counts - 1, 0)
     beyond = ranks >= last
-    whole: NDArray[np.int64] = np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
+    whole: Whole = np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
     return whole

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
@@ -560,7 +560,7 @@ class Function(ABC):
         if not self.counted_by:
             raise TypeError(CANNOT_SUBTRACT.format(f"states of {self!r}"))
 
-    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
+    def row_counts(self, states: pa.StructArray) -> Whole:
         """Count the rows of each state by ``counted_by``.
 
         Parameters
@@ -576,7 +576,7 @@ class Function(ABC):
         counts = (fields[name].row_counts(states.field(name)) for name in self.counted_by)
         return sum(counts, np.zeros(len(states), np.int64))
 
-    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> pa.StructArray:
+    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> pa.StructArray:
         """Subtract field by field states of which some rows are left; errors name them by ``rows``."""
         try:
             fields = {name: f.subtract(states.field(name), gone.field(name)) for name, f in self.state_fields.items()}
@@ -779,7 +779,7 @@ def _sorted_by_group(states: pa.StructArray, groups: Groups) -> pa.StructArray:
     return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
 
 
-def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> None:
+def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> None:
     """Refuse to take all rows out of states that are of other ones; errors name them by ``rows``."""
     if not same_bits(states, gone):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), gone.slice(i, 1)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Ids, Whole
 from aggr.groups.groups import Groups
 
-Instants = NDArray[np.int64]
+Instants = Whole
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,11 +31,11 @@ class Neighbours:
     ends: Instants
     longest: int
 
-    def filter(self, states: NDArray[np.bool_]) -> Neighbours:
+    def filter(self, states: Flags) -> Neighbours:
         """Choose the states for which a mask is true."""
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
-    def spans(self, times: Instants, lengths: Instants) -> tuple[NDArray[np.intp], Instants, Instants]:
+    def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
         """Find the points that each state is read with.
 
         Parameters
@@ -64,7 +64,7 @@ class Neighbours:
         return order, first - cut_first, until + cut_last
 
 
-def _points_before(keys: NDArray[np.intp], times: Instants, of: NDArray[np.intp], edges: Instants) -> Instants:
+def _points_before(keys: Ids, times: Instants, of: Ids, edges: Instants) -> Instants:
     """Count the points before each edge of its key, in the order of key and time."""
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point of its time
     order = np.lexsort((kind, np.append(edges, times), np.append(of, keys)))

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Whole
 from aggr.arrow import compute as pc
 from aggr.exact.number_columns import as_floats, exact_float_parts, special_flags
 from aggr.exact.row_sums import sum_exactly, sum_products
@@ -58,7 +59,7 @@ class Values:
         return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False))
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Whole:
         """How many rows each group has, by their weights, shape (groups.n,); beyond int64 raises ``OverflowError``."""
         return self.groups.counts() if self.weights is None else sum_by_group(self.weights, self.groups)
 
@@ -115,7 +116,7 @@ class Values:
         """
         return Values(pc.struct_field(self.array, name), self.groups, self.weights)
 
-    def filter(self, rows: NDArray[np.bool_]) -> Values:
+    def filter(self, rows: Flags) -> Values:
         """Choose the rows for which a mask is true.
 
         Parameters

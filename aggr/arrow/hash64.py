@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.arrow.row_hash import row_hashes
 
 ALL = np.iinfo(np.int64).max  # above every hash
 
 
-def hash64(*columns: pa.Array) -> NDArray[np.int64]:
+def hash64(*columns: pa.Array) -> Whole:
     """Hash the rows of columns, none null, to numbers from 0 to below `ALL`; equal bits of a type have equal hashes.
 
     >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
     >>> a == again, a == b
     (True, False)
     """
-    hashes: NDArray[np.int64] = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
+    hashes: Whole = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
     return np.minimum(hashes, ALL - 1)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import compiled
@@ -118,15 +119,13 @@ def _fixed(column: pa.Array) -> Words:
     return _combined([np.broadcast_to(piece, (_LANES, len(column))) for piece in pieces])
 
 
-def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: NDArray[np.int64]) -> Words:
+def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
     """Hash rows of elements that lie end to end, in each lane."""
     return np.stack([_chained(elements[i], lengths, _BASIS[i], _PRIMES[i]) for i in range(_LANES)])
 
 
 @compiled
-def _chained(
-    elements: NDArray[np.unsignedinteger], lengths: NDArray[np.int64], basis: np.uint64, prime: np.uint64
-) -> Words:
+def _chained(elements: NDArray[np.unsignedinteger], lengths: Whole, basis: np.uint64, prime: np.uint64) -> Words:
     """Fold the elements of each row: exclusive or, then multiply."""
     found = np.empty(len(lengths), np.uint64)
     at = 0

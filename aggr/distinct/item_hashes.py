@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.murmur3 import hash_bytes, hash_word
 from aggr.groups.numbers import Numbers
-from aggr.histograms.leb128 import Whole, of_arrow
+from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 

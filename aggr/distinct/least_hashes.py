@@ -19,15 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, INTEGERS, item_hash, words_by_group
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
-from aggr.histograms.leb128 import Whole, of_arrow, to_arrow
+from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
-
-Floats = NDArray[np.float64]
 
 SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # of 8 bytes each, ascending
 ALL = np.iinfo(np.int64).max  # theta where every hash is kept
@@ -76,9 +75,9 @@ class Sketches:
         return np.diff(self.places)
 
     @property
-    def are_empty(self) -> NDArray[np.bool_]:
+    def are_empty(self) -> Flags:
         """Which are known to be of no value, shape (n,)."""
-        empty: NDArray[np.bool_] = (self.retained == 0) & (self.thetas == ALL)
+        empty: Flags = (self.retained == 0) & (self.thetas == ALL)
         return empty
 
     @property

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
 from aggr.groups.exponents import LEAST
@@ -23,8 +23,6 @@ _WORD = (1 << 32) - 1
 _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
 _ONE, _TOP = np.uint64(1), np.uint64(63)
 _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
-
-Whole = NDArray[np.int64]
 
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:

@@ -6,9 +6,9 @@ from decimal import Context, Decimal
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aggr.exact.double_double import Floats, fast_two_sum, two_product
+from aggr.arrays import Floats, Whole
+from aggr.exact.double_double import fast_two_sum, two_product
 
 _EXACTLY = Context(prec=60)
 PLACES = 53  # of a logarithm
@@ -17,7 +17,7 @@ _STEPS = 64  # powers that are looked up; what is left of an exponent is at most
 _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
 
 
-def power_of_two(tops: NDArray[np.int64], bottom: int) -> Floats:
+def power_of_two(tops: Whole, bottom: int) -> Floats:
     """Compute ``2^(top / bottom)``, correctly rounded.
 
     Parameters
@@ -43,7 +43,7 @@ def power_of_two(tops: NDArray[np.int64], bottom: int) -> Floats:
     return high
 
 
-def binary_logarithm(numbers: Floats) -> NDArray[np.int64]:
+def binary_logarithm(numbers: Floats) -> Whole:
     """Compute the binary logarithm of numbers, rounded to `PLACES` binary places.
 
     Parameters
@@ -65,7 +65,7 @@ def binary_logarithm(numbers: Floats) -> NDArray[np.int64]:
     return np.concatenate([np.empty(0, np.int64), *chunks])
 
 
-def _logarithm(numbers: Floats) -> NDArray[np.int64]:
+def _logarithm(numbers: Floats) -> Whole:
     near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
     high, low = _power(near, np.array([2.0**PLACES]))
     rest = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import compiled
 from aggr.groups.groups import Groups, check_lengths
@@ -29,8 +30,6 @@ _NONE = 1 << 40  # beyond every level
 _MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
 _FIELDS = list(EXACT_TYPE)
 _LEVELS = 34  # doubles reach from 2^-1074 up to 2^1024, and 2^63 of them to 2^1087: levels -34 to 33
-
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +133,7 @@ def _all_canonical(
 
 
 @compiled
-def _reach(
-    exponents: NDArray[np.int16], places: NDArray[np.int32], ids: NDArray[np.intp], n: int
-) -> tuple[Whole, Whole]:
+def _reach(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
     """Find the lowest and the highest level of each group."""
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(exponents)):
@@ -166,11 +163,7 @@ def origins(low: Whole, high: Whole) -> Whole:
 
 @compiled
 def _add(
-    exponents: NDArray[np.int16],
-    places: NDArray[np.int32],
-    limbs: NDArray[np.int32],
-    ids: NDArray[np.intp],
-    origin: Whole,
+    exponents: NDArray[np.int16], places: NDArray[np.int32], limbs: NDArray[np.int32], ids: Ids, origin: Whole
 ) -> Whole:
     """Add up the digits of each group."""
     digits = np.zeros(origin[-1], np.int64)

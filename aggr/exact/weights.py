@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 
-Weights = NDArray[np.int64]
+Weights = Whole
 
 _MEANING = "a weight says how many rows a row stands for, a whole number from 0 to 2^63 - 1"
 
@@ -62,7 +62,7 @@ def _is_weight(value: Any) -> bool:
     return bool(0 <= value < 2**63 and value == int(value))
 
 
-def float_parts(weights: Weights) -> list[NDArray[np.float64]]:
+def float_parts(weights: Weights) -> list[Floats]:
     """Split weights into floats that add up to them exactly."""
     low = (weights & 0xFFFFFFFF).astype(np.float64)
     high = weights >> 32

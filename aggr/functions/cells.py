@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.normalize import one_array
@@ -30,7 +30,7 @@ class Cells(Field):
 
     size: int
 
-    def count(self, values: Values, cells: NDArray[np.int64]) -> pa.ListArray:
+    def count(self, values: Values, cells: Whole) -> pa.ListArray:
         """Count the rows of each group that fall into each cell, by their weights.
 
         Parameters
@@ -50,16 +50,16 @@ class Cells(Field):
     def subtract(self, column: pa.ListArray, gone: pa.ListArray) -> pa.ListArray:
         return self._lists((self.numbers(column) - self.numbers(gone)).ravel())  # what is below 0 is no sound state
 
-    def row_counts(self, column: pa.ListArray) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = self.numbers(column).sum(axis=1)
+    def row_counts(self, column: pa.ListArray) -> Whole:
+        counts: Whole = self.numbers(column).sum(axis=1)
         return counts
 
-    def numbers(self, column: pa.ListArray) -> NDArray[np.int64]:
+    def numbers(self, column: pa.ListArray) -> Whole:
         """Return the counts of each state, shape (states, size)."""
-        counts: NDArray[np.int64] = column.flatten().to_numpy()
+        counts: Whole = column.flatten().to_numpy()
         return counts.reshape(-1, self.size)
 
-    def _lists(self, counts: NDArray[np.int64]) -> pa.ListArray:
+    def _lists(self, counts: Whole) -> pa.ListArray:
         offsets = np.arange(0, len(counts) + 1, self.size, dtype=np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(counts))
 

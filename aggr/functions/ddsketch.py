@@ -16,15 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.weights import Weights
-from aggr.functions.signed_sketch import COUNTS, SignedSketch, Whole, finite_floats, whole_numbers
+from aggr.functions.signed_sketch import COUNTS, SignedSketch, finite_floats, whole_numbers
 from aggr.groups.numbers import Numbers
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.leb128 import FAR
-from aggr.histograms.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histograms.logarithmic_mapping import LogarithmicMapping
 from aggr.values import Values
 
 
@@ -125,7 +126,7 @@ class Dds(SignedSketch):
         return columns
 
     def _signed(
-        self, sizes: Numbers, weights: Weights | None, ends: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self, sizes: Numbers, weights: Weights | None, ends: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
         """Count the sizes of numbers of one sign."""
         buckets, mapping = Buckets(self.max_bins), self.mapping
@@ -133,7 +134,7 @@ class Dds(SignedSketch):
             return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, ends)
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
-    def _ends(self, x: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    def _ends(self, x: Numbers) -> tuple[Whole, Whole] | None:
         """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
         ends = x.extremes
         if ends is None:

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
 from aggr.arrow.microseconds import microseconds
@@ -47,8 +48,6 @@ _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
 )
-
-Whole = NDArray[np.int64]
 
 
 class Spans(Field):
@@ -93,7 +92,7 @@ class Cells:
     """
 
     newest: Whole
-    kept: NDArray[np.bool_]
+    kept: Flags
     groups: Groups
 
     @classmethod
@@ -216,7 +215,7 @@ class DecayedSum(Function):
         results[present] = self._read(states.filter(pa.array(present)))
         return pa.array(results, mask=~present)
 
-    def _read(self, states: pa.StructArray) -> NDArray[np.float64]:
+    def _read(self, states: pa.StructArray) -> Floats:
         """Read results of states that have rows."""
         newest = microseconds(states.field("newest"))
         if self._asked is not None and len(newest) and newest.max() > self._asked:
@@ -235,11 +234,11 @@ class DecayedSum(Function):
         special = OR.merge(spans.field("special"), owners).to_numpy()
         return results if self.name == "decayed_count" else with_special(results, special)
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         """Read one number a state of Σw, Σwx, and the weight of a row of the time that is asked for."""
         return products.over(now)
 
-    def _spans(self, times: Whole) -> tuple[Whole, NDArray[np.float64]]:
+    def _spans(self, times: Whole) -> tuple[Whole, Floats]:
         """Find the span of each time, and its weight over ``2^(32·span)``."""
         length = read_duration(self.half_life, "half_life")
         halvings = times // length
@@ -275,7 +274,7 @@ class DecayedAvg(DecayedSum):
 
     name, state_name = "decayed_avg", "decayed_sum"
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return products.over(weights)
 
 
@@ -304,7 +303,7 @@ class DecayedCount(DecayedSum):
 
     name, state_name = "decayed_count", "decayed_sum"
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return weights.over(now)
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.microseconds import microseconds
 from aggr.exact.number_columns import as_floats
@@ -80,8 +81,8 @@ class Series:
     """
 
     points: pa.StructArray
-    lengths: NDArray[np.int64]
-    window: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    lengths: Whole
+    window: tuple[Whole, Whole] | None = None
 
     @property
     def values(self) -> pa.Array:
@@ -89,17 +90,17 @@ class Series:
         return self.points.field("value")
 
     @cached_property
-    def floats(self) -> NDArray[np.float64]:
+    def floats(self) -> Floats:
         """The values of numbers as the nearest doubles, shape (points,)."""
         return as_floats(self.values)
 
     @cached_property
-    def times(self) -> NDArray[np.int64]:
+    def times(self) -> Whole:
         """The times in microseconds, shape (points,)."""
         return microseconds(self.points.field("time"))
 
     @cached_property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Whole:
         """Where each group begins, and the last ends, shape (n + 1,)."""
         return np.append(0, np.cumsum(self.lengths))
 
@@ -109,21 +110,21 @@ class Series:
         return Groups(np.repeat(np.arange(len(self.lengths)), self.lengths), len(self.lengths))
 
     @cached_property
-    def gaps(self) -> NDArray[np.int64]:
+    def gaps(self) -> Whole:
         """The microseconds from each point to the next of its group, 0 for the last, shape (points,)."""
         gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
 
     @cached_property
-    def inside(self) -> NDArray[np.int64]:
+    def inside(self) -> Whole:
         """The times in microseconds, of points outside of the window those of its edges, shape (points,)."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
 
     @cached_property
-    def outside(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def outside(self) -> tuple[Flags, Flags]:
         """Whether the first and the last point of each group lie outside of the window, shape (n,)."""
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
@@ -131,13 +132,13 @@ class Series:
         return some & (first < self.window[0]), some & (last >= self.window[1])
 
     @property
-    def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def own(self) -> tuple[Whole, Whole]:
         """Where the points inside the window begin and end, shape (n,)."""
         before, after = self.outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
-    def crossing(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def crossing(self) -> tuple[Whole, Whole]:
         """The points from which the way to the next one crosses the start, and the end, of the window, shape (n,).
 
         -1 if none does; one that crosses both stands for the start alone.

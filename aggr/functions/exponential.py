@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.fields import Field
-from aggr.functions.signed_sketch import Floats, SignedSketch, Whole, whole_numbers
+from aggr.functions.signed_sketch import SignedSketch, whole_numbers
 from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.exponential_mapping import (

@@ -20,9 +20,9 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.arrow.hash64 import ALL, hash64
 from aggr.arrow.normalize import normalize_floats
@@ -36,8 +36,6 @@ from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import ORDERED
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
 
 _LINES = 5  # of cells; a count is beyond its bound in all of them with a probability of at most e^-5
 _FINER = 10  # cells, and candidates, for each value that could have the share

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole, shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
@@ -28,9 +29,6 @@ from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 RANKS = ("nearest", "java")
 
@@ -309,7 +307,7 @@ class Hdr(Function):
             ranks = np.floor(percent * counts / 100.0 + 0.5)
         return capped_ranks(np.maximum(ranks, 1.0) - 1.0, counts)
 
-    def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
+    def _value(self, units: Whole, mask: Flags) -> pa.Array:
         """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
         if self.unit is None:
             return pa.array(units, mask=mask)
@@ -329,6 +327,6 @@ def _whole(values: pa.Array) -> Whole:
     return whole
 
 
-def _edge(states: pa.StructArray, name: str) -> tuple[Whole, NDArray[np.bool_]]:
+def _edge(states: pa.StructArray, name: str) -> tuple[Whole, Flags]:
     column = states.field(name)
     return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import checked_list, shown
+from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize_floats
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import Field
@@ -88,8 +88,8 @@ class Histogram(Function):
         cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
         return {"counts": self._cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
 
-    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = self._cells.numbers(states.field("counts")).sum(axis=1)
+    def row_counts(self, states: pa.StructArray) -> Whole:
+        counts: Whole = self._cells.numbers(states.field("counts")).sum(axis=1)
         return counts
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:

@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.exact.number_columns import NAN, decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.exact.rounding import as_integers, quotient, whole_number
 from aggr.exact.superaccumulator import Limbs
-from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
+from aggr.functions.exact_family import ExactSums, Sums, check_ddof
 from aggr.input_types import SUMMABLE_OR_TIMES
 
 
@@ -224,12 +224,12 @@ class Rms(SumOfSquares):
         return sums["squares"].over_integers(sums.counts, root=True)
 
 
-def _counts(states: pa.StructArray) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = states.field("count").to_numpy()
+def _counts(states: pa.StructArray) -> Whole:
+    counts: Whole = states.field("count").to_numpy()
     return counts
 
 
-def _nearest(totals: Limbs, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _nearest(totals: Limbs, counts: Whole) -> Whole:
     """Divide whole numbers by counts, rounding half to even."""
     low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
     whole, rest = np.divmod(low.view(np.int64), counts)

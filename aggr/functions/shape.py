@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from aggr.arguments import checked_truth
-from aggr.functions.exact_family import ExactSums, Floats, Sums
+from aggr.arrays import Floats
+from aggr.functions.exact_family import ExactSums, Sums
 
 
 @dataclass(frozen=True)

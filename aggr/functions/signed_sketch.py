@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
@@ -30,9 +30,6 @@ from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
@@ -203,7 +200,7 @@ class SignedSketch(Function):
         return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
 
     @staticmethod
-    def _rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rank(q: float, counts: Whole) -> Whole:
         """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
         return capped_ranks(np.floor(q * (counts - 1.0)), counts)
 
@@ -212,12 +209,12 @@ class SignedSketch(Function):
 class Parts:
     """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
 
-    low: NDArray[np.int64]
+    low: Whole
     negative: Packed
-    zero: NDArray[np.int64]
+    zero: Whole
     positive: Packed
-    high: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    high: Whole
+    counts: Whole
 
     @classmethod
     def of(cls, states: pa.StructArray, field: Buckets) -> Parts:
@@ -234,9 +231,9 @@ class Parts:
         return cls(low, negative, zero, positive, high, counts)
 
 
-def whole_numbers(states: pa.StructArray, name: str) -> NDArray[np.int64]:
+def whole_numbers(states: pa.StructArray, name: str) -> Whole:
     """Read a field of counts."""
-    numbers: NDArray[np.int64] = states.field(name).to_numpy()
+    numbers: Whole = states.field(name).to_numpy()
     return numbers
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aggr.arrays import Ids, Whole
 from aggr.compiling.jit import Int, compiled
 
 LEAST = -1074  # the exponent of the least double
 _EXPONENT = 0x7FF
 _NONE = 1 << 20  # beyond every exponent
 
-Whole = NDArray[np.int64]
-
 
 @compiled
-def exponent_range(bits: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
+def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none.
 
     ``bits`` are those of the numbers, shape (parts, rows).

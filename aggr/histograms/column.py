@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.histograms import leb128
-from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, sums_of, word_at
+from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, sums_of, word_at
 from aggr.histograms.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
-Whole = NDArray[np.int64]
 
 DAMAGED = "holds buckets that break off, do not end where they should, or do not add up to its total"
 
@@ -58,7 +58,7 @@ class Histograms(NamedTuple):
         low, high, totals = _ends(*self)
         return column_of(low, high, totals, leb128.write(low, *self))
 
-    def rows(self) -> NDArray[np.intp]:
+    def rows(self) -> Ids:
         """The histogram each bucket belongs to."""
         return Ragged(self.sizes, self.keys).rows()
 
@@ -79,7 +79,7 @@ class Histograms(NamedTuple):
             counts[keys - low] = self.counts[end - size : end]
             yield low, counts
 
-    def totals(self) -> NDArray[np.int64]:
+    def totals(self) -> Whole:
         """Count all values of each histogram, shape (n,)."""
         return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
 

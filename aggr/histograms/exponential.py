@@ -15,11 +15,9 @@ from decimal import Decimal, localcontext
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats
 from aggr.exact.double_double import fast_two_sum, two_product
-
-Floats = NDArray[np.float64]
 
 # |s| is at most ln 2 / 128, so that the first term left out, s^10/10!, is below 2^-96
 _STEPS = 64

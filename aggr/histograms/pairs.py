@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.histograms.column import Whole, saturated
-from aggr.histograms.leb128 import Bytes
+from aggr.histograms.column import saturated
 from aggr.histograms.loops import write_keys
 from aggr.histograms.reading import listed
 

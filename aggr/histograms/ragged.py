@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Ids, Whole
+
 
 class Ragged(NamedTuple):
     """``n`` rows of varying length, end to end.
@@ -14,11 +16,11 @@ class Ragged(NamedTuple):
     ``lengths`` has shape (n,); ``values`` holds the rows one after the other.
     """
 
-    lengths: NDArray[np.int64]
+    lengths: Whole
     values: NDArray[Any]
 
     @property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Whole:
         """Where each row begins in ``values``, shape (n,)."""
         return np.cumsum(self.lengths) - self.lengths
 
@@ -29,6 +31,6 @@ class Ragged(NamedTuple):
         ends[:, holds] = self.values[first[holds]], self.values[(first + self.lengths)[holds] - 1]
         return ends[0], ends[1]
 
-    def rows(self) -> NDArray[np.intp]:
+    def rows(self) -> Ids:
         """The row each value belongs to, shape of ``values``."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)

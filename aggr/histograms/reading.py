@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.column import (
@@ -17,15 +18,12 @@ from aggr.histograms.column import (
     MOST,
     NEVER,
     Histograms,
-    Whole,
     find_keys,
     long_enough,
     saturated,
     within,
 )
-from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, word_at
-
-Floats = NDArray[np.float64]
+from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, word_at
 
 FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.histograms.column import Histograms
 
 
-def shifted(column: pa.StructArray, shifts: NDArray[np.int64]) -> pa.StructArray:
+def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
     """Shift the keys of each histogram.
 
     Parameters

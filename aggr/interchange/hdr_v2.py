@@ -25,8 +25,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize, with_nulls
-from aggr.functions.hdrhistogram import Hdr, Layout, Whole
+from aggr.functions.hdrhistogram import Hdr, Layout
 from aggr.histograms import leb128
 from aggr.histograms.column import Histograms
 from aggr.histograms.ragged import Ragged

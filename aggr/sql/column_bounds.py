@@ -27,7 +27,7 @@ _Kinds = Callable[[pa.DataType], bool]
 _COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
 _PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
-    **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE},
+    **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 }
 
 

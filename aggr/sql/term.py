@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags
 from aggr.arrow.normalize import filterable, normalize
 
 Value = Any  # an Arrow array, a scalar, or a pyarrow.compute.Expression
@@ -40,7 +39,7 @@ class Rows:
         """Give a constant."""
         return value
 
-    def where(self, chosen: NDArray[np.bool_]) -> Rows:
+    def where(self, chosen: Flags) -> Rows:
         """Choose some of the rows."""
         return Rows(filterable(self.table).filter(pa.array(chosen)))
 

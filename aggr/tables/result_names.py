@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import is_name, nearest, shown
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.measure import Measure
 from aggr.tables.flat_results import leaves
@@ -65,7 +64,7 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
     results_where(having, schema.empty_table(), timezone)
 
 
-def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDArray[np.bool_]:
+def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
     """Find the results for which a condition is true; times are read on the clock of a zone."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
