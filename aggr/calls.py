@@ -47,7 +47,10 @@ _OWN = (
     *(Points, Rate, Increase, Delta, Resets, TimeWeightedAvg, Integral, DurationIn, Lttb, Funnel),
 )
 register_own(*_OWN)
+__all__: list[str] = []
 for _function in _OWN:
     _call = call_of(_function)
     _call.__module__ = __name__
-    globals().update(dict.fromkeys([_function.name, *_function.__dict__.get("aliases", ())], _call))
+    _words = [_function.name, *_function.__dict__.get("aliases", ())]
+    globals().update(dict.fromkeys(_words, _call))
+    __all__ += _words
