@@ -14,16 +14,10 @@ Instants = Whole
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The windows and keys of states; windows of a key do not overlap.
+    """The windows and keys of states; windows of a key do not overlap, and event times lie in their state's window.
 
-    Parameters
-    ----------
-    keys : Groups
-        The key of each state.
-    starts, ends : arrays of int64, shape (states,)
-        Of their windows, in microseconds; the event times of a state lie in its window.
-    longest : int
-        Points of a key at most so many microseconds apart count up to the edges of windows between them.
+    Starts, ends and ``longest`` are in microseconds: points of a key at most ``longest`` apart count up to the edges of
+    windows between them.
     """
 
     keys: Groups
@@ -38,20 +32,9 @@ class Neighbours:
     def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
         """Find the points that each state is read with.
 
-        Parameters
-        ----------
-        times : array of int64, shape (points,)
-            Of the points of all states, end to end, in microseconds.
-        lengths : array of int64, shape (states,)
-            How many points each state has.
-
-        Returns
-        -------
-        order : array of int, shape (points,)
-            The points by key and time.
-        first, until : arrays of int64, shape (states,)
-            The range in this order of the points of each state, with the one before and the one after where these
-            belong to it: no further apart than ``longest``.
+        ``times`` are those of all points, state after state; ``lengths`` says how many each state has. Returned are the
+        order of the points by key and time, and of each state the range in it from ``first`` to ``until``: its own
+        points, with the one before and the one after where these are no further apart than ``longest``.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))

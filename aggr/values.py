@@ -104,44 +104,15 @@ class Values:
         return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
 
     def field(self, name: str) -> Values:
-        """Choose one of several inputs.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        Values
-        """
+        """Choose one of several inputs."""
         return Values(pc.struct_field(self.array, name), self.groups, self.weights)
 
     def filter(self, rows: Flags) -> Values:
-        """Choose the rows for which a mask is true.
-
-        Parameters
-        ----------
-        rows : array of bool, shape (rows,)
-
-        Returns
-        -------
-        Values
-            Of as many groups; some may have no rows.
-        """
+        """Choose the rows for which a mask is true; there are as many groups, some perhaps without rows."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
 
     def slice(self, rows: slice) -> Values:
-        """Choose a range of rows.
-
-        Parameters
-        ----------
-        rows : slice
-
-        Returns
-        -------
-        Values
-            Of as many groups; some may have no rows.
-        """
+        """Choose a range of rows; there are as many groups, some perhaps without rows."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array[rows], self.groups.slice(rows), weights)

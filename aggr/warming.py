@@ -18,22 +18,9 @@ _ROWS, _GROUPS = 64, 4
 def warm(functions: Sequence[str] | None = None) -> list[str]:
     """Reduce, merge and finish a few values of each kind, so that the loops which this takes are compiled and kept.
 
-    Parameters
-    ----------
-    functions : names, optional
-        All that are registered unless given.
+    All functions that are registered unless some are named. Returned are the folders in which the code is kept, for
+    processes of the same user or image.
 
-    Returns
-    -------
-    folders in which the code is kept, for processes of the same user or image; none where no disk keeps it
-
-    Raises
-    ------
-    UnknownFunction
-        For a name that no function has.
-
-    Examples
-    --------
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]

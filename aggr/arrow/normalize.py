@@ -88,21 +88,8 @@ def normalize_floats(values: pa.Array) -> pa.Array:
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Put what was computed of the valid rows back among the nulls.
+    """Put what was computed of the valid rows, one value for each true of ``valid`` in order, back among the nulls.
 
-    Parameters
-    ----------
-    values : pa.Array
-        One for each true of ``valid``, in order.
-    valid : pa.Array of bool
-
-    Returns
-    -------
-    pa.Array
-        As long as ``valid``, null where it is false.
-
-    Examples
-    --------
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']
     """

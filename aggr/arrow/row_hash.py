@@ -36,19 +36,8 @@ _FACTORS = (
 
 
 def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
-    """Hash each row of some columns.
+    """Hash each row of some columns, at least one, shape (2, rows); what stands under a null does not count.
 
-    Parameters
-    ----------
-    columns : arrays of as many rows, at least one, of any type that a state or a key may have
-        What stands under a null does not count.
-
-    Returns
-    -------
-    array of uint64, shape (2, rows)
-
-    Examples
-    --------
     >>> a, b, again = row_hashes([pa.array(["a", "b", "a"]), pa.array([[1], None, [1]])]).T.tolist()
     >>> a == again, a == b
     (True, False)

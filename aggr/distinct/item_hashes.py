@@ -41,23 +41,8 @@ HASHABLE = InputTypes(
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Give values of a type that `HASHABLE` allows as words that `item_hash` takes, in the order of their groups.
+    """Give values of a type that `HASHABLE` allows as words for `item_hash`, by group, and the kind of these.
 
-    Parameters
-    ----------
-    values : Values
-        None null.
-    coupons : bool
-        To give coupons of HyperLogLog, not hashes.
-
-    Returns
-    -------
-    words : array of int64, shape (rows,)
-    kind : int
-        What they are, for `item_hash`.
-
-    Examples
-    --------
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
     >>> words, kind == INTEGERS

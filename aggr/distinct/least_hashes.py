@@ -40,15 +40,7 @@ _SPARSE = 2  # slots of a table a hash
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches: each one's theta, and its hashes, ``hashes[places[row]:places[row + 1]]``.
-
-    Parameters
-    ----------
-    thetas : array of int64, shape (n,)
-    hashes : array of int64
-        Those of all sketches end to end, ascending in each.
-    places : array of int64, shape (n + 1,)
-    """
+    """``n`` sketches: each one's theta, and its hashes, ascending, ``hashes[places[row]:places[row + 1]]``."""
 
     thetas: Whole
     hashes: Whole
@@ -114,13 +106,7 @@ def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Float
 
 @dataclass(frozen=True)
 class LeastHashes(Field):
-    """The field of a state that keeps the smallest hashes.
-
-    Parameters
-    ----------
-    k : int
-        How many.
-    """
+    """The field of a state that keeps the k smallest hashes."""
 
     k: int
 

@@ -47,13 +47,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that holds registers, or coupons.
-
-    Parameters
-    ----------
-    lg_k : int
-        Logarithm of how many registers there are.
-    """
+    """The field of a state that holds 2^lg_k registers, or coupons."""
 
     lg_k: int
 

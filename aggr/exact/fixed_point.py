@@ -26,21 +26,10 @@ _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
 
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
-    """Sum finite floats per group, or their squares, without error; None where they lie too far apart, or are too few.
+    """Sum finite floats, at most 2^24 rows, or their squares, per group without error.
 
-    Parameters
-    ----------
-    numbers : Numbers
-        Of at most 2^24 doubles.
-    squares : bool
-        Whether their squares are summed.
+    None where they lie too far apart, or are too few.
 
-    Returns
-    -------
-    column of `aggr.exact.superaccumulator.EXACT_TYPE`, shape (groups.n,), or None
-
-    Examples
-    --------
     >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]

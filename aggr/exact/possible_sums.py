@@ -25,16 +25,8 @@ def all_possible(
 ) -> bool:
     """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
 
-    Parameters
-    ----------
-    counts, special : arrays of int64 and of int8, shape (n,)
-    sums, squares : exact sums as `aggr.exact.superaccumulator.digits_of` gives them; squares may be missing
-    fractions : bool
-        Whether numbers may have digits below 1, and special values.
-
-    Guarantee
-    ---------
-    No state that rows were reduced to is refused: sizes are compared with a margin of 2^-30.
+    ``fractions`` tells whether numbers may have digits below 1, and special values. No state that rows were reduced to
+    is refused: sizes are compared with a margin of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 

@@ -18,22 +18,8 @@ _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-7
 
 
 def power_of_two(tops: Whole, bottom: int) -> Floats:
-    """Compute ``2^(top / bottom)``, correctly rounded.
+    """Compute ``2^(top / bottom)``, correctly rounded, in [1, 2]: tops in ``[0, bottom)``, bottom below 2^53.
 
-    Parameters
-    ----------
-    tops : array of int64, shape (n,)
-        Each in ``[0, bottom)``.
-    bottom : int
-        From 1 and below 2^53.
-
-    Returns
-    -------
-    array of float64, shape (n,)
-        Each in [1, 2].
-
-    Examples
-    --------
     >>> power_of_two(np.array([0, 1, 2]), 4)
     array([1.        , 1.18920712, 1.41421356])
     """
@@ -44,20 +30,8 @@ def power_of_two(tops: Whole, bottom: int) -> Floats:
 
 
 def binary_logarithm(numbers: Floats) -> Whole:
-    """Compute the binary logarithm of numbers, rounded to `PLACES` binary places.
+    """Compute the binary logarithm of numbers in [1, 2), rounded to `PLACES` binary places, in units of ``2^-53``.
 
-    Parameters
-    ----------
-    numbers : array of float64, shape (n,)
-        Each in [1, 2).
-
-    Returns
-    -------
-    array of int64, shape (n,)
-        Of units of ``2^-53``.
-
-    Examples
-    --------
     >>> binary_logarithm(np.array([1.0, 2**0.5])) / 2**53
     array([0. , 0.5])
     """

@@ -67,14 +67,7 @@ def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False)
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
     """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
 
-    Parameters
-    ----------
-    tops, bottoms : Limbs
-        For the root, tops from 0 and bottoms above.
-    scale : int
-        From 0.
-    root : bool
-        Ask for the square root.
+    For the root, tops are from 0 and bottoms above.
     """
     nothing = bottoms.signs() == 0
     by = leading(bottoms)
@@ -198,15 +191,7 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
 
 
 def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
-    """Read whole numbers as 128-bit two's complement halves.
-
-    Returns
-    -------
-    low : array of uint64, shape (n,)
-    high : array of int64, shape (n,)
-    fits : array of bool, shape (n,)
-        Whether the number lies in ``[least, most]``, themselves within 127 bits.
-    """
+    """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[least, most]``."""
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
         near = np.ldexp(*leading(limbs)[::2])

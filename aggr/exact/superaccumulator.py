@@ -85,18 +85,7 @@ def subtract_exactly(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArr
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
 
-    Parameters
-    ----------
-    digits : array of int64
-        Of all groups, where `origins` makes room for them.
-    origin : array of int64, shape (groups + 1,)
-        What `origins` returned.
-    low : array of int64, shape (groups,)
-        The lowest level of each group.
-
-    Returns
-    -------
-    column of `EXACT_TYPE`, shape (groups,)
+    Digits lie where `origins` makes room for them; ``low`` is the lowest level of each group.
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:

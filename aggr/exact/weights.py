@@ -26,15 +26,9 @@ def check_weight_type(dtype: pa.DataType) -> None:
 def read_weights(column: pa.Array) -> Weights:
     """Read weights as int64; null, which says of no row that it is there, is 0.
 
-    Raises
-    ------
-    TypeError
-        For a column that is not of numbers.
-    ValueError
-        For a weight that is negative, not whole, not finite, or beyond int64.
+    Raises ``TypeError`` for a column that is not of numbers, ``ValueError`` for a weight that is negative, not whole,
+    not finite, or beyond int64.
 
-    Examples
-    --------
     >>> read_weights(pa.array([2.0, None, 0.0]))
     array([2, 0, 0])
     """

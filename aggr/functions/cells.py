@@ -21,23 +21,12 @@ _CELLS_TYPE = pa.list_(pa.int64())
 
 @dataclass(frozen=True)
 class Cells(Field):
-    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros.
-
-    Parameters
-    ----------
-    size : int
-    """
+    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros."""
 
     size: int
 
     def count(self, values: Values, cells: Whole) -> pa.ListArray:
-        """Count the rows of each group that fall into each cell, by their weights.
-
-        Parameters
-        ----------
-        values : Values
-        cells : array of int64 in [0, size), shape (rows,)
-        """
+        """Count the rows of each group that fall into each cell, of numbers in [0, size), by their weights."""
         groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
         return self._lists(Values(values.array, groups, values.weights).counts)
 

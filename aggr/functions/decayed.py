@@ -81,14 +81,8 @@ class Spans(Field):
 class Cells:
     """One cell for each group and each of its newest spans.
 
-    Parameters
-    ----------
-    newest : array of int64, shape (n,)
-        The newest span of each group.
-    kept : array of bool, shape (rows,)
-        Which rows are in one of its newest spans.
-    groups : Groups
-        The cell of each row that is kept.
+    ``newest`` is the newest span of each group, ``kept`` says which rows are in one of its newest spans, and ``groups``
+    is the cell of each row that is kept.
     """
 
     newest: Whole

@@ -27,15 +27,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class EventLists(Function):
-    """A function whose state lists the values of a column and their event times, ordered by both.
-
-    Parameters
-    ----------
-    max : int
-        How many values a group may have, at every level. It shapes the state, as does ``keep``.
-    keep : "all", "earliest" or "latest"
-        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
-    """
+    """A function whose state lists the values of a column and their event times, ordered by both, as `points`."""
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
@@ -71,13 +63,9 @@ class EventLists(Function):
 class Series:
     """The points of all groups, end to end, each group's in the order of their times.
 
-    Parameters
-    ----------
-    points : struct array of time and value, shape (points,)
-    lengths : array of int64, shape (n,)
-        How many points each group has.
-    window : (starts, ends), arrays of int64, shape (n,), optional
-        In microseconds, if the first and the last point may lie outside: then only what is inside counts.
+    ``points`` are structs of time and value, of which each group has so many as ``lengths`` says. With a ``window``,
+    the starts and ends of the groups' in microseconds, the first and the last may lie outside: only what is inside
+    counts.
     """
 
     points: pa.StructArray

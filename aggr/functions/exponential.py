@@ -43,12 +43,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of buckets, of which the coarsest stays; the identity is the finest.
-
-    Parameters
-    ----------
-    finest : int
-    """
+    """The scale of buckets, of which the coarsest stays; the identity is the finest."""
 
     finest: int
 

@@ -45,13 +45,7 @@ _NEAR = 4  # rows for each candidate that are looked at first
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps the values of the least hashes, each with its least hash, in their order.
-
-    Parameters
-    ----------
-    most : int
-        How many values.
-    """
+    """The field of a state that keeps the ``most`` values of the least hashes, each with its hash, in their order."""
 
     most: int
 

@@ -245,20 +245,7 @@ class Hdr(Function):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a given one.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null; the caller has checked them.
-        value : float
-            Not NaN.
-
-        Returns
-        -------
-        array of float64, shape (rows,)
-            Exact for some value equal to ``value`` in the significant digits; null where there are no values.
-        """
+        """Read the share as `Function` has it: exact for some value equal to ``value`` in the significant digits."""
         buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)

@@ -34,17 +34,9 @@ _KEY = "key"
 class KeyGroups(NamedTuple):
     """Rows, or states, by group and key, for the keys that are kept.
 
-    Parameters
-    ----------
-    groups : Groups
-        A group for each key of each of the groups, in their order, of the rows that are kept.
-    rows : array of bool, or None for all
-        Which rows are kept.
-    keys : array, shape (groups.n,)
-    owners : array of intp, shape (groups.n,)
-        The group that each key belongs to.
-    thetas : array of int64
-        One for each of the groups that own keys.
+    ``groups`` has a group for each key of each of the given groups, in their order, of the rows that are kept; ``rows``
+    says which these are, None for all. ``keys`` and ``owners`` are those keys and the given groups that they belong to;
+    ``thetas`` has one for each given group.
     """
 
     groups: Groups
@@ -56,17 +48,7 @@ class KeyGroups(NamedTuple):
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps keys to states.
-
-    Parameters
-    ----------
-    functions : pairs of a name and a function
-        Whose states each key has.
-    max : int
-        How many keys a group may have.
-    sample : bool
-        Whether more are a sample; otherwise they are an error.
-    """
+    """The field of a state that maps up to ``max`` keys to states of functions; more are an error, or a sample."""
 
     functions: tuple[tuple[str, Function], ...]
     max: int

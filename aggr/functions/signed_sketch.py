@@ -110,20 +110,7 @@ class SignedSketch(Function):
         return columns | self._buckets(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a given one.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null; the caller has checked them.
-        value : float
-            Not NaN.
-
-        Returns
-        -------
-        array of float64, shape (rows,)
-            Exact for some value within α of ``value``; null where there are no values.
-        """
+        """Read the share as `Function` has it: exact for some value within α of ``value``."""
         parts = Parts.of(states, self._field)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.least:

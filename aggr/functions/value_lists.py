@@ -28,16 +28,9 @@ DEFAULT_MAX = 10_000  # values a group
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists rows, structs of a value and of what orders it, ordered by that and by value.
+    """The field of a state that lists up to ``max`` rows, structs ordered by their field ``by``, then by ``value``.
 
-    Parameters
-    ----------
-    max : int
-        How many a group may have.
-    keep : "all", "earliest" or "latest"
-        What to keep of more: nothing but an error, the first or the last in order.
-    by : str
-        The field of the rows that orders them; the other one is ``value``.
+    ``keep`` says what is kept of more: nothing but an error, the earliest or the latest in order.
     """
 
     max: int
@@ -70,13 +63,7 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists distinct values in their order.
-
-    Parameters
-    ----------
-    max : int
-        How many a group may have; more are an error.
-    """
+    """The field of a state that lists up to ``max`` distinct values in their order; more are an error."""
 
     max: int
 
@@ -113,14 +100,8 @@ def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
 def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
     """Put the values of lists that fall into the same tumbling window into a list of their own, window within window.
 
-    Parameters
-    ----------
-    lists : list array, shape (n,)
-        Each ordered by time; none is null.
-    times : int64, shape (values,), microseconds
-        Of all values, end to end.
-    lengths : sequence of int, microseconds
-        Of the windows, from the finest; each a multiple of the one before.
+    No list is null, and each is ordered by time; ``times``, of all values, and ``lengths``, from the finest window on,
+    each a multiple of the one before, are in microseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)

@@ -93,13 +93,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR) -> pa.StructArray:
     """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless `to_arrow` can have written each row.
 
-    Parameters
-    ----------
-    column : column of histograms, shape (n,)
-    most : int
-        Keys from the lowest to the highest, at most.
-    least, greatest : int
-        What keys lie between.
+    Its keys lie between ``least`` and ``greatest``, and are ``most`` from the lowest to the highest at the most.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))

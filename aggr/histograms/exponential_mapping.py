@@ -54,19 +54,9 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, most: int) -> Whole:
-    """Find by how much keys are shifted until each range of them, of one sign, has at most so many.
+    """Find by how much keys are shifted, ``shifts`` at least, until each range of one sign has at most so many.
 
-    Parameters
-    ----------
-    lows, highs : lists of arrays, shape (n,)
-        The lowest and highest key of each sign at the finest scale; an empty range has a lower highest one.
-    shifts : array, shape (n,)
-        By which they are shifted at least.
-    most : int
-
-    Returns
-    -------
-    array, shape (n,)
+    Ranges are given by their lowest and highest keys at the finest scale; an empty one has a lower highest key.
     """
     fitting = shifts.copy()
     for _ in range(FINEST - COARSEST):

@@ -35,20 +35,8 @@ _ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.
 
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Write the counts of histograms, each from a key ``first`` on that is not above its least.
+    """Write the counts of histograms, each from a key ``first`` on that is not above its least; all are above 0.
 
-    Parameters
-    ----------
-    first, sizes : arrays of int64, shape (n,)
-        Where each begins, and how many counts above 0 it has.
-    keys, counts : arrays of int64, all histograms end to end
-
-    Returns
-    -------
-    array of binary, shape (n,)
-
-    Examples
-    --------
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
     """

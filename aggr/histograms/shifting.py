@@ -10,24 +10,8 @@ from aggr.histograms.column import Histograms
 
 
 def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
-    """Shift the keys of each histogram.
+    """Shift the keys of each histogram; raises ``OverflowError`` if a count grows beyond int64.
 
-    Parameters
-    ----------
-    column : column of histograms, shape (n,)
-    shifts : array from 0, shape (n,)
-
-    Returns
-    -------
-    column of histograms, shape (n,)
-
-    Raises
-    ------
-    OverflowError
-        If a count grows beyond int64.
-
-    Examples
-    --------
     >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
     >>> Histograms.of(shifted(column, np.array([1])))
     Histograms(sizes=array([2]), keys=array([-1,  0]), counts=array([1, 5]))

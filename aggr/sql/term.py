@@ -67,16 +67,7 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """A typed expression.
-
-    Parameters
-    ----------
-    type : pa.DataType
-        The type of its values.
-    evaluate : callable of a source -> array, scalar or expression
-    literal : pa.Scalar, optional
-        Its value, if that is the same for every row.
-    """
+    """A typed expression: what computes its values of a source, and its value if that is the same for every row."""
 
     type: pa.DataType
     evaluate: Callable[[Source], Value]

@@ -42,24 +42,10 @@ def reduce_by(
     carried: Arrays = MappingProxyType({}),
     timezone: str = "UTC",
 ) -> pa.Table:
-    """Reduce rows to one state per group and column of states.
+    """Reduce rows to one state per group and column of states: a table in the order of the keys.
 
-    Parameters
-    ----------
-    rows : table
-        With the columns that the measures read.
-    keys : name -> array of as many rows, from `aggr.tables.keys`
-    states : columns of states, from `aggr.tables.state_plan`
-    times : array of timestamps, optional
-        Event times, for first and last.
-    carried : name -> array of as many rows
-        Columns that the keys determine: one row's value is kept of each group.
-    timezone : str
-        Of the clock that expressions read times on.
-
-    Returns
-    -------
-    table of keys, carried columns and states, in the order of the keys
+    Keys come from `aggr.tables.keys`, columns of states from `aggr.tables.state_plan`. ``times`` are event times, for
+    first and last; of columns that are ``carried``, which the keys determine, one row's value is kept of each group.
     """
     groups, one = group_by(list(keys.values()), rows.num_rows)
     values: dict[object, Values] = {}  # measures of the same values share what they read of them
@@ -79,24 +65,11 @@ def merge_by(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of each group.
+    """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
 
-    Parameters
-    ----------
-    states : table of states, or CheckedStates of one, which are not checked again
-    keys : name -> array of as many rows
-    functions : name -> Function
-        The columns of states, and what merges each.
-    max_ratio : float
-        Below 1, the table is returned as it is where merging would leave more than this share of its rows.
-    carried : name -> array of as many rows
-        Columns that the keys determine, as in `reduce_by`.
-    unknown : bool
-        A null state says that it is not known what it should hold: its group's is null. Otherwise it is an identity.
-
-    Returns
-    -------
-    table of keys, carried columns and states, in the order of the keys
+    With a ``max_ratio`` below 1, the table is returned as it is where merging would leave more than this share of its
+    rows. ``carried`` is as in `reduce_by`. Where a state is ``unknown`` if it is null, its group's is null too;
+    otherwise null is an identity.
     """
     table = arrow_of(states)
     groups, one = group_by(list(keys.values()), table.num_rows)
@@ -111,22 +84,8 @@ def merge_by(
 def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]) -> pa.Table:
     """Take the rows of merged states out of others, key by key; keys of which nothing is left are left out.
 
-    Parameters
-    ----------
-    states, gone : tables as `merge_by` gives them
-        Of the same columns, a row for each key.
-    keys : names
-    functions : name -> Function
-        The columns of states, and what subtracts each. A null state is unknown, and so is what is left of it.
-
-    Returns
-    -------
-    table as ``states``
-
-    Raises
-    ------
-    CannotSubtract
-        For a key that is not there, and as `aggr.Function.subtract`; it names column and key.
+    Both are tables as `merge_by` gives them. A null state is unknown, and so is what is left of it. Raises
+    `CannotSubtract`, which names column and key, for a key that is not there, and as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *gone.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + gone.num_rows)

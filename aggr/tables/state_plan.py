@@ -10,17 +10,7 @@ from aggr.measure import Measure
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column of states.
-
-    Parameters
-    ----------
-    name : str
-        Of the column: the first measure it serves.
-    measure : Measure
-        What reduces and merges it.
-    serves : measure names
-        Those whose results are read from it.
-    """
+    """One column of states, named by the first measure it serves; ``measure`` reduces and merges it."""
 
     name: str
     measure: Measure

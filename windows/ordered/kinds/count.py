@@ -27,13 +27,7 @@ _MOST = 2**40  # more rows than any key has, and far from the ends of int64
 
 @dataclass(frozen=True)
 class Count(OrderedWindow):
-    """Windows of ``n`` rows.
-
-    Parameters
-    ----------
-    n : int
-        At least 1.
-    """
+    """Windows of ``n`` rows; `count` makes them."""
 
     n: int
 
@@ -53,15 +47,7 @@ class Count(OrderedWindow):
 
 @dataclass(frozen=True)
 class WeightedCount(OrderedWindow):
-    """Windows of rows that weigh ``n`` together.
-
-    Parameters
-    ----------
-    n : int
-        At least 1.
-    weight : str
-        The column that says how much a row counts: whole numbers from 0; null counts as 0.
-    """
+    """Windows of rows that weigh ``n`` together; `weighted_count` makes them."""
 
     n: int
     weight: str

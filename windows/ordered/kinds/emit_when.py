@@ -23,15 +23,7 @@ from windows.ordered.contract import (
 
 @dataclass(frozen=True)
 class EmitWhen(OrderedWindow):
-    """Windows that end where a condition is true.
-
-    Parameters
-    ----------
-    condition : str
-        SQL.
-    include : bool
-        Whether the row that closes a window is the last of it, or the first of the next one.
-    """
+    """Windows that end where a condition is true; `emit_when` makes them."""
 
     condition: str
     include: bool = True

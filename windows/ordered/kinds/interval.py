@@ -25,13 +25,7 @@ from windows.ordered.jumps import first_at_least, visited
 
 @dataclass(frozen=True)
 class Interval(OrderedWindow):
-    """Windows of a length that begin with a row.
-
-    Parameters
-    ----------
-    length : int
-        Microseconds, at least 1.
-    """
+    """Windows of a length in microseconds that begin with a row; `interval` makes them."""
 
     length: int
 

@@ -21,19 +21,7 @@ _BOUNDS = ("[]", "[)", "(]", "()")
 
 @dataclass(frozen=True)
 class OrderedSession(OrderedWindow):
-    """Sessions by a gap, a longest length, and conditions.
-
-    Parameters
-    ----------
-    gap : int
-        Microseconds, at least 1.
-    longest : int or None
-        Microseconds, at least 1.
-    start_condition, end_condition : str or None
-        SQL.
-    bounds : str
-        Whether the rows that begin and end a session by conditions are in it: ``[]``, ``[)``, ``(]`` or ``()``.
-    """
+    """Sessions by a gap, a longest length, both in microseconds, and conditions; `session` makes them."""
 
     gap: int
     longest: int | None = None

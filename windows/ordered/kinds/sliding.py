@@ -19,18 +19,9 @@ from windows.ordered.ticks import Tick
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For every row, the rows behind the n-th last reset before it.
+    """For every row, the rows behind the n-th last reset before it; of all rows, which nothing resets, if n is None.
 
-    Parameters
-    ----------
-    n : int or None
-        At least 1; None for all rows, which nothing resets.
-    condition : str or None
-        SQL; a row that makes it true resets.
-    tick : Tick or None
-        Every tick resets. With neither a condition nor a tick every row does.
-    min_rows : int
-        Results are null of windows of fewer rows.
+    With neither a condition nor a tick every row resets. `running`, `since` and `sliding` make them.
     """
 
     n: int | None = None
