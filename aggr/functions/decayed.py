@@ -171,9 +171,7 @@ class DecayedSum(Function):
         naive = moment.tzinfo is None
         return int(microseconds(pa.array([moment], pa.timestamp("us", None if naive else "UTC")))[0])
 
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
+    state_fields: ClassVar[Mapping[str, Field]] = {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         times = values.field(EVENT_TIME)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -29,10 +30,7 @@ class Min(Function):
     keeps = "the least value"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"least": LEAST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {name: field.reduce(values) for name, field in self.state_fields.items()}
@@ -54,7 +52,4 @@ class Max(Min):
 
     name = "max"
     keeps = "the greatest value"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"greatest": GREATEST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"greatest": GREATEST}
