@@ -62,5 +62,4 @@ def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
     """
     last = np.maximum(counts - 1, 0)
     beyond = ranks >= last
-    whole: Whole = np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
-    return whole
+    return np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))

@@ -43,13 +43,7 @@ def _samples() -> list[pa.Array]:
     """Some values of each kind that has loops of its own: of one sign and of both, near each other and far apart."""
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     whole = np.arange(_ROWS)
-    return [
-        pa.array(near),
-        pa.array(np.where(whole % 2, near, -near)),
-        pa.array(far),
-        pa.array(whole),
-        pa.array(whole << 40),
-    ]
+    return [pa.array(values) for values in (near, np.where(whole % 2, near, -near), far, whole, whole << 40)]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:

@@ -57,9 +57,8 @@ class TimeWindow(ABC):
 
     kind: ClassVar[str] = ""  # the word that texts of such windows begin with
     is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
-    contiguous: ClassVar[bool] = (
-        False  # whether windows follow each other without gap or overlap: a store keeps only such
-    )
+    # whether windows follow each other without gap or overlap: a store keeps only such
+    contiguous: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

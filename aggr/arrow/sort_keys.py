@@ -44,18 +44,10 @@ def order_keys(values: pa.Array) -> Whole:
 
 def has_order(dtype: pa.DataType) -> bool:
     """Say whether values of this type can be compared by `order_keys`."""
+    is_a = pa.types
     tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_date,
-        pa.types.is_timestamp,
-        pa.types.is_time,
-        pa.types.is_duration,
-        pa.types.is_decimal,
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_fixed_size_binary,
+        *(is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_date, is_a.is_timestamp, is_a.is_time),
+        *(is_a.is_duration, is_a.is_decimal, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary),
     )
     return any(test(dtype) for test in tests)
 

@@ -25,13 +25,8 @@ _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
 
 def _has_rule(dtype: pa.DataType) -> bool:
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_fixed_size_binary,
-    )
+    is_a = pa.types
+    tests = (is_a.is_integer, is_a.is_floating, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary)
     return any(test(dtype) for test in tests)
 
 

@@ -75,8 +75,7 @@ class Sketches:
     @property
     def shares(self) -> Floats:
         """The share of all hashes that lies below theta, shape (n,); 1 where every hash is kept."""
-        shares: Floats = self.thetas / 2.0**63
-        return shares
+        return self.thetas / 2.0**63
 
     def bounds(self, sigmas: float) -> pa.StructArray:
         """Read estimates and what they lie between, as `aggr.tables.accessors.bounds` returns them, shape (n,).

@@ -58,9 +58,8 @@ class Registers(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         words, kind = words_by_group(values, coupons=True)
-        return self._of(
-            words, kind, values.groups.offsets, np.zeros((0, 1 << self.lg_k), np.uint8), np.zeros(0, np.intp)
-        )
+        no_registers = np.zeros((0, 1 << self.lg_k), np.uint8)
+        return self._of(words, kind, values.groups.offsets, no_registers, np.zeros(0, np.intp))
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups, "sketches")

@@ -13,7 +13,7 @@ from aggr.exact.double_double import fast_two_sum, two_product
 _EXACTLY = Context(prec=60)
 PLACES = 53  # of a logarithm
 _IN_CACHE = 1 << 14  # numbers: larger arrays would each be written to memory
-_STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
+STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
 _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
 
 
@@ -42,7 +42,7 @@ def binary_logarithm(numbers: Floats) -> Whole:
 def _logarithm(numbers: Floats) -> Whole:
     near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
     high, low = _power(near, np.array([2.0**PLACES]))
-    rest = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
+    rest = (numbers - high - low) / high * (2.0**PLACES / tables()[0])
     tops = (near + np.rint(rest)).astype(np.int64)
     for i in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
         exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
@@ -55,9 +55,9 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     near = tops / bottom
     product, error = two_product(near, bottom)
     below = ((tops - product) - error) / bottom
-    step = np.rint(near * _STEPS)
-    ln_high, ln_low, power_high, power_low = _tables()
-    rest = near - step / _STEPS
+    step = np.rint(near * STEPS)
+    ln_high, ln_low, power_high, power_low = tables()
+    rest = near - step / STEPS
     x, error = two_product(rest, ln_high)
     x, x_low = fast_two_sum(x, error + rest * ln_low + below * ln_high)
     square, error = two_product(x, x)
@@ -73,9 +73,9 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
 
 
 @cache
-def _tables() -> tuple[Floats, Floats, Floats, Floats]:
-    """Compute ln 2 and the powers of the steps, as double-doubles."""
-    powers = [_EXACTLY.power(Decimal(2), Decimal(j) / _STEPS) for j in range(_STEPS + 1)]
+def tables() -> tuple[Floats, Floats, Floats, Floats]:
+    """Compute ln 2, shape (1,), and the powers ``2^(j / 64)`` for j up to 64, as double-doubles."""
+    powers = [_EXACTLY.power(Decimal(2), Decimal(j) / STEPS) for j in range(STEPS + 1)]
     return *_pairs([_EXACTLY.ln(Decimal(2))]), *_pairs(powers)
 
 

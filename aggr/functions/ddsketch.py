@@ -149,20 +149,8 @@ class Dds(SignedSketch):
         values = [(finite_floats(states.field(name)), states.field(name).is_null()) for name in ("min", "max")]
         (least, no_least), (most, no_most) = ((end, none.to_numpy(zero_copy_only=False)) for end, none in values)
         held = pc.list_value_length(states.field("sum").field("limbs")).to_numpy()
-        mapping, folded = self.mapping, self.max_bins or FAR
-        multiplier = mapping._multiplier / math.log(2.0)
-        given: tuple[Any, ...] = (
-            *ends,
-            *counted,
-            least,
-            no_least,
-            most,
-            no_most,
-            held,
-            mapping.least,
-            multiplier,
-            folded,
-        )
+        limits = self.mapping.least, self.mapping._multiplier / math.log(2.0), self.max_bins or FAR
+        given: tuple[Any, ...] = (*ends, *counted, least, no_least, most, no_most, held, *limits)
         if not _all_agree(*given):
             raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
 

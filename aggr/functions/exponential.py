@@ -135,12 +135,10 @@ class Exponential(SignedSketch):
         columns["kept_scale"] = _scales(shifts)
         for sign, (keys, sorted_groups, weights) in of_sign.items():
             keys = keys >> shifts[sorted_groups.ids]
-            count = Buckets()
-            columns[sign] = (
-                count.count(keys, sorted_groups)
-                if weights is None
-                else count.count_weighted(keys, weights, sorted_groups)
-            )
+            if weights is None:
+                columns[sign] = Buckets().count(keys, sorted_groups)
+            else:
+                columns[sign] = Buckets().count_weighted(keys, weights, sorted_groups)
         return columns
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
@@ -228,9 +226,8 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = held & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        last = (
-            held & ~nearest & ~middle
-        )  # none of this sign and no zero: the lowest bucket of the other sign is the end
+        # none of this sign and no zero: the lowest bucket of the other sign is the end
+        last = held & ~nearest & ~middle
         for some, side, key, turned in ((held & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             given = sizes[some] * turned
             if (given <= 0.0).any() or (finest_keys(given) >> shifts[some] != side.field(key).to_numpy()[some]).any():

@@ -85,8 +85,7 @@ class KeyedStates(Field):
     def shares(self, column: pa.StructArray) -> Floats:
         """Read the share of all keys that each map has on average: 1 where it has all."""
         thetas = column.field("theta").to_numpy()
-        shares: Floats = np.where(thetas == ALL, 1.0, thetas / 2.0**63)
-        return shares
+        return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
     def _group(self, keys: pa.Array, owners: Groups, thetas: Whole) -> KeyGroups:
         groups, one = group_by([pa.array(owners.ids), keys], len(keys))

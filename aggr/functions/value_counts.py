@@ -220,5 +220,4 @@ class ExactQuantiles(Mode):
 
 def _most_frequent_first(counts: Whole, owners: Groups) -> Ids:
     """Order the values of each state by their counts; those in the order of values stay so if these are equal."""
-    order: Ids = np.lexsort((-counts, owners.ids))
-    return order
+    return np.lexsort((-counts, owners.ids))

@@ -79,12 +79,8 @@ class ValueSet(Field):
         new = np.ones(len(order), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
-        check_room(
-            "the set of distinct values",
-            counts,
-            self.max,
-            "count and collect fewer, or estimate by approx_count_distinct",
-        )
+        instead = "count and collect fewer, or estimate by approx_count_distinct"
+        check_room("the set of distinct values", counts, self.max, instead)
         return lists_of(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:
@@ -105,10 +101,7 @@ def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> p
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner, sizes = (
-        lists.flatten(),
-        np.ones(len(times), np.int64),
-    )  # what is put into lists, and how many values each has
+    inner, sizes = lists.flatten(), np.ones(len(times), np.int64)  # what is put into lists, of how many values each
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]

@@ -11,16 +11,13 @@ Source: Tang, "Table-driven implementation of the exponential function in IEEE f
 
 from __future__ import annotations
 
-from decimal import Decimal, localcontext
-from functools import cache
-
 import numpy as np
 
 from aggr.arrays import Floats
 from aggr.exact.double_double import fast_two_sum, two_product
+from aggr.exact.powers_of_two import STEPS, tables
 
 # |s| is at most ln 2 / 128, so that the first term left out, s^10/10!, is below 2^-96
-_STEPS = 64
 _TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]  # of e^s, from s^9 to s^3
 
 
@@ -30,11 +27,11 @@ def exp2(exponents: Floats) -> Floats:
     >>> exp2(np.array([-1.0, 0.5, 10.0])).tolist()
     [0.5, 1.4142135623730951, 1024.0]
     """
-    table_high, table_low, (ln2, ln2_low) = _table()
-    nearest = np.rint(exponents * _STEPS)
+    ln2, ln2_low, table_high, table_low = tables()
+    nearest = np.rint(exponents * STEPS)
     step = nearest.astype(np.int64)
-    rest = exponents - nearest / _STEPS  # exact
-    s, s_low = two_product(rest, np.full_like(rest, ln2))
+    rest = exponents - nearest / STEPS  # exact
+    s, s_low = two_product(rest, ln2)
     s_low = s_low + rest * ln2_low
     tail = np.zeros_like(s)
     for coefficient in _TAIL:
@@ -42,26 +39,10 @@ def exp2(exponents: Floats) -> Floats:
     square, square_low = two_product(s, 0.5 * s)
     high, low = fast_two_sum(s, square)
     low = low + (square_low + s_low + s * s_low + tail * s * s * s)
-    begin, begin_low = table_high[step % _STEPS], table_low[step % _STEPS]
+    begin, begin_low = table_high[step % STEPS], table_low[step % STEPS]
     product, product_low = two_product(begin, high)
     top, error = fast_two_sum(begin, product)
     top = top + (error + (product_low + begin * low + begin_low + begin_low * high))
     with np.errstate(over="ignore", under="ignore"):
-        powers: Floats = np.ldexp(top, step // _STEPS)
+        powers: Floats = np.ldexp(top, step // STEPS)
     return powers
-
-
-@cache
-def _table() -> tuple[Floats, Floats, tuple[float, float]]:
-    """Compute 2^(step/64) and ln 2 as pairs of doubles that add up to them."""
-    with localcontext() as context:
-        context.prec = 60
-        powers = [_pair(Decimal(2) ** (Decimal(step) / _STEPS)) for step in range(_STEPS)]
-        ln2 = _pair(Decimal(2).ln())
-    high, low = (np.array(part) for part in zip(*powers, strict=True))
-    return high, low, ln2
-
-
-def _pair(exact: Decimal) -> tuple[float, float]:
-    high = float(exact)
-    return high, float(exact - Decimal(high))

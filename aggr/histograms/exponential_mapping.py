@@ -74,15 +74,13 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     low: Floats = keys * width
     up = np.where(low < -900.0, 100.0, 0.0)  # keeps small ones from being rounded twice
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
-    values: Floats = np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
-    return values
+    return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 
 
 def edges_of(keys: Whole, scales: Whole) -> Floats:
     """Return the lower edge of each bucket of a scale: ``2^(key · 2^-scale)``, at most the largest double."""
     exponents = keys.astype(np.float64) * np.exp2(-scales.astype(np.float64))
-    edges: Floats = np.minimum(exp2(exponents), np.finfo(np.float64).max)
-    return edges
+    return np.minimum(exp2(exponents), np.finfo(np.float64).max)
 
 
 def accuracy_of(scales: Whole) -> Floats:

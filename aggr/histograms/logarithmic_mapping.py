@@ -108,8 +108,7 @@ class LogarithmicMapping:
         """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
         if high - low < keys.size // 2:  # each key once
-            values: Floats = self._values(np.arange(low, high + 1))[keys - low]
-            return values
+            return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 
     def _values(self, keys: Whole) -> Floats:
@@ -159,9 +158,7 @@ def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
     ends = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
     # a hair wider than the step, so that rounding within it cannot reach an edge either
     margin = 1.0 + 1e-9
-    lowest, highest = (
-        mapping._keys(begins / margin),
-        mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin),
-    )
+    lowest = mapping._keys(begins / margin)
+    highest = mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin)
     key[inside] = np.where(lowest == highest, lowest, _EDGE).astype(np.int32)
     return StepTable(mapping, first, key)

@@ -22,14 +22,8 @@ Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of t
 def lists_of(most: Int) -> Lists:
     """Make room for two histograms of so many bytes altogether."""
     n = most + 1
-    return (
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-    )
+    keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
 
 
 @compiled

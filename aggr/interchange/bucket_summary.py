@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.arrays import Flags, Floats, Ids, Whole
-from aggr.arrow.damaged_state import DamagedState
 from aggr.arrow.normalize import normalize
 from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import EXACT_TYPE
@@ -23,7 +22,6 @@ from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
 from aggr.histograms.column import Histograms
 from aggr.histograms.ragged import Ragged
-from aggr.state_checks import checked
 
 
 def derived(
@@ -84,17 +82,9 @@ def filled(made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: 
 
 def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets; ``rows`` name states."""
-    if not _is_sound(function, states):
-        first = next(i for i in range(len(rows)) if not _is_sound(function, states.slice(i, 1)))
+    if not function._is_sound(states):
+        first = next(i for i in range(len(rows)) if not function._is_sound(states.slice(i, 1)))
         raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
-
-
-def _is_sound(function: Function, states: pa.StructArray) -> bool:
-    try:
-        checked(function, states)
-    except DamagedState:
-        return False
-    return True
 
 
 def _given(name: str, column: pa.Array, valid: Flags) -> pa.Array:

@@ -18,12 +18,8 @@ from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, 
 from aggr.sql.types import coerce, literal_as, nanoseconds_since_epoch, unify_types
 
 _KERNELS: Mapping[str, Kernel] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    **{"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal},
+    **{">": pc.greater, ">=": pc.greater_equal},
 }
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _HASHED: tuple[Callable[[pa.DataType], bool], ...] = (

@@ -266,8 +266,7 @@ LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
-        refusal, isolated_results, versions, reading_parameters, weights,
-        subtraction,
+        refusal, isolated_results, versions, reading_parameters, weights, subtraction,
     )
 }  # fmt: skip
 

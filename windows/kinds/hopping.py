@@ -51,7 +51,6 @@ class Hopping(TimeWindow):
     hop: Tumbling
 
     def __post_init__(self) -> None:
-        """Check that every window is a number of panes, and that no row falls between two."""
         size = checked_type(self.size, Tumbling, "the size of hopping windows", ", such as window('1h')")
         hop = checked_type(self.hop, Tumbling, "the hop of hopping windows", ", such as window('10m')")
         if size.timezone != hop.timezone:
@@ -210,5 +209,4 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
 
 def _ends(starts: Instants, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
     """Find where windows end: after so many panes, and not before the next window begins."""
-    ends: Instants = np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))
-    return ends
+    return np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))

@@ -50,7 +50,6 @@ class Session(TimeWindow):
     is_merging: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the gap."""
         if not is_whole(self.gap) or not 1 <= self.gap <= LONGEST:
             raise ValueError(
                 "the gap of a session must be at least one microsecond, and at most 1000 years; "

@@ -48,7 +48,6 @@ class Condition:
     text: str
 
     def __post_init__(self) -> None:
-        """Check that it is text; what it says is checked against the data."""
         if not is_name(self.text):
             raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {shown(self.text)}')
 
@@ -71,7 +70,6 @@ class Weight:
     column: str
 
     def __post_init__(self) -> None:
-        """Check that it is a name."""
         if not is_name(self.column):
             raise ValueError(f"a weight is the name of a column; got {shown(self.column)}")
 

@@ -32,7 +32,6 @@ class Count(OrderedWindow):
     n: int
 
     def __post_init__(self) -> None:
-        """Check the size."""
         check_size(self.n, "count")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
@@ -55,7 +54,6 @@ class WeightedCount(OrderedWindow):
     numbers: ClassVar = {"surplus": 0}
 
     def __post_init__(self) -> None:
-        """Check the size and the column."""
         check_size(self.n, "weighted_count")
         Weight(self.weight)
 
@@ -151,5 +149,4 @@ def _least_so_far(values: Ints, rows: Rows) -> Ints:
     """Find the least value up to each row among those of its key."""
     distinct, rank = np.unique(values, return_inverse=True)
     lift = np.repeat(np.arange(len(rows.heads))[::-1], rows.lengths) * len(distinct)
-    least: Ints = distinct[np.minimum.accumulate(rank + lift) - lift]
-    return least
+    return distinct[np.minimum.accumulate(rank + lift) - lift]

@@ -29,7 +29,6 @@ class EmitWhen(OrderedWindow):
     include: bool = True
 
     def __post_init__(self) -> None:
-        """Check the condition."""
         Condition(self.condition)
         if not isinstance(self.include, bool):
             raise ValueError(f"include is True or False; got {shown(self.include)}")

@@ -32,7 +32,6 @@ class Interval(OrderedWindow):
     numbers: ClassVar = {"opened": 0, "open": 0}
 
     def __post_init__(self) -> None:
-        """Check the length."""
         check_length(self.length, "the length of an interval", "interval('15s')")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:

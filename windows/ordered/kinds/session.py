@@ -32,7 +32,6 @@ class OrderedSession(OrderedWindow):
     numbers: ClassVar = {"opened": 0, "open": 0, "seen": 0, "latest": 0}
 
     def __post_init__(self) -> None:
-        """Check the lengths, the conditions and the bounds."""
         check_length(self.gap, "the gap of a session", "session('30m')")
         if self.longest is not None:
             check_length(self.longest, "the longest length of a session", "session('30m', max='8h')")

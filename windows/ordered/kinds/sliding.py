@@ -32,7 +32,6 @@ class Sliding(OrderedWindow):
     per_row: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the parts."""
         if self.n is not None:
             check_size(self.n, "sliding")
         if self.condition is not None:
