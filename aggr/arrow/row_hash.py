@@ -24,6 +24,7 @@ from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
+ALL = np.iinfo(np.int64).max  # above every hash of `hash64`
 _LANES = 2
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, as SplitMix64 steps
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's for 64 bits, and its halves swapped
@@ -44,6 +45,17 @@ def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
     """
     with np.errstate(over="ignore"):
         return _combined([_hashes(normalize(column)) for column in columns])
+
+
+def hash64(*columns: pa.Array) -> Whole:
+    """Hash the rows of columns, none null, to numbers even from 0 to below `ALL`, by which samples are chosen.
+
+    >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
+    >>> a == again, a == b
+    (True, False)
+    """
+    hashes: Whole = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
+    return np.minimum(hashes, ALL - 1)
 
 
 def _combined(columns: Sequence[Words]) -> Words:

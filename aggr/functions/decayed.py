@@ -25,7 +25,7 @@ from aggr.arguments import shown
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
-from aggr.arrow.microseconds import microseconds
+from aggr.arrow.normalize import microseconds
 from aggr.duration import DAY, duration_text, read_duration
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import check_unit, kept_type, scale_of, unit_of, with_special

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.microseconds import microseconds
+from aggr.arrow.normalize import microseconds
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function

@@ -23,6 +23,7 @@ from aggr.fields import Field
 from aggr.functions.signed_sketch import SignedSketch, whole_numbers
 from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import shifted
 from aggr.histograms.exponential_mapping import (
     COARSEST,
     FINEST,
@@ -35,7 +36,6 @@ from aggr.histograms.exponential_mapping import (
 )
 from aggr.histograms.leb128 import FAR
 from aggr.histograms.loops import reach
-from aggr.histograms.shifting import shifted
 from aggr.values import Values
 
 _SIGNS = ("positive", "negative")

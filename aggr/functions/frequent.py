@@ -24,8 +24,8 @@ import pyarrow as pa
 from aggr.arguments import shown
 from aggr.arrays import Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.arrow.hash64 import ALL, hash64
 from aggr.arrow.normalize import normalize_floats
+from aggr.arrow.row_hash import ALL, hash64
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import COUNT, Field
 from aggr.function import EVENT_TIME, Function

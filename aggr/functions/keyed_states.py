@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.arrow.hash64 import ALL, hash64
 from aggr.arrow.normalize import normalize_floats
+from aggr.arrow.row_hash import ALL, hash64
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of

@@ -13,7 +13,7 @@ bits. A small count costs a byte.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +26,6 @@ from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.histograms import leb128
 from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, sums_of, word_at
-from aggr.histograms.ragged import Ragged
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
@@ -60,7 +59,7 @@ class Histograms(NamedTuple):
 
     def rows(self) -> Ids:
         """The histogram each bucket belongs to."""
-        return Ragged(self.sizes, self.keys).rows()
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
         """Give the lowest key of each histogram, and the counts of all keys from there to its highest.
@@ -82,6 +81,31 @@ class Histograms(NamedTuple):
     def totals(self) -> Whole:
         """Count all values of each histogram, shape (n,)."""
         return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
+
+
+def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
+    """Shift the keys of each histogram; raises ``OverflowError`` if a count grows beyond int64.
+
+    >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
+    >>> Histograms.of(shifted(column, np.array([1])))
+    Histograms(sizes=array([2]), keys=array([-1,  0]), counts=array([1, 5]))
+    """
+    given = Histograms.of(column)
+    rows = given.rows()
+    keys = given.keys >> shifts[rows]
+    first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
+    counts = np.add.reduceat(given.counts, first) if len(first) else given.counts
+    if (counts < 0).any():
+        raise OverflowError("a count grew beyond int64")
+    return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
+
+
+def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Find the first and the last value of rows that lie end to end, 0 of an empty one, each of shape (n,)."""
+    holds, ends = lengths > 0, np.cumsum(lengths)
+    first, last = np.zeros((2, len(ends)), values.dtype)
+    first[holds], last[holds] = values[(ends - lengths)[holds]], values[ends[holds] - 1]
+    return first, last
 
 
 def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:

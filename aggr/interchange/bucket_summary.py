@@ -20,8 +20,7 @@ from aggr.exact.superaccumulator import EXACT_TYPE
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
-from aggr.histograms.column import Histograms
-from aggr.histograms.ragged import Ragged
+from aggr.histograms.column import Histograms, first_last
 
 
 def derived(
@@ -41,7 +40,7 @@ def derived(
     values = [_finite(values_of(positive)), -_finite(values_of(negative))]
     above, below = positive.sizes > 0, negative.sizes > 0
     (up_low, up_high), (down_high, down_low) = (
-        Ragged(histogram.sizes, each).first_last() for each, histogram in zip(values, (positive, negative), strict=True)
+        first_last(histogram.sizes, each) for each, histogram in zip(values, (positive, negative), strict=True)
     )
     empty = ~(above | below | (zero > 0))
     least = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
