@@ -161,12 +161,8 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
     if (high == low >> 63).all():
         return _integer_parts(low)
     unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
-    return [
-        _halves(high >> 32, 96),
-        _halves(top, 64),
-        _halves(unsigned >> np.uint64(32), 32),
-        _halves(unsigned & _WORD, 0),
-    ]
+    parts = (high >> 32, 96), (top, 64), (unsigned >> np.uint64(32), 32), (unsigned & _WORD, 0)
+    return [_halves(whole, shift) for whole, shift in parts]
 
 
 def _halves(whole: NDArray[Any], shift: int) -> Floats:

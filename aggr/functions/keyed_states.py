@@ -127,11 +127,8 @@ class KeyedStates(Field):
         sampled = thetas < ALL
         if not sampled.any():
             return
-        if (
-            not self.sample
-            or (lengths[sampled] != self.max).any()
-            or (hash64(keys) >= np.repeat(thetas, lengths)).any()
-        ):
+        full = self.sample and (lengths[sampled] == self.max).all()
+        if not full or (hash64(keys) >= np.repeat(thetas, lengths)).any():
             raise DamagedState("is a sample of other keys than those of the smallest hashes")
 
 

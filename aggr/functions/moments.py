@@ -67,11 +67,8 @@ class Sum(_Summed):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, present = (
-            Limbs.of_arrow(states.field("sum")),
-            states.field("unit").type,
-            self._sums(states).counts > 0,
-        )
+        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        present = states.field("count").to_numpy() > 0
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
             raise TypeError("sums of floats are read as float64; dtype='decimal' is for integers and decimals")
         if pa.types.is_floating(dtype) or self.dtype == "float64":
@@ -100,7 +97,11 @@ class Avg(_Summed):
     returns = "float64, a timestamp for timestamps; null where there is nothing"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, self._sums(states).counts
+        total, dtype, counts = (
+            Limbs.of_arrow(states.field("sum")),
+            states.field("unit").type,
+            states.field("count").to_numpy(),
+        )
         present = counts > 0
         if pa.types.is_timestamp(dtype):
             return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)

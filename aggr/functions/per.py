@@ -84,11 +84,7 @@ class Per(Function):
     guarantee = "that of each function, up to max keys; beyond, for a sample of the keys, whose share is told"
     inputs = ("key",)
     takes_weights = True
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {
-        "of": pa.string(),
-        "max": pa.int32(),
-        "beyond": pa.string(),
-    }
+    state_parameters: ClassVar = {"of": pa.string(), "max": pa.int32(), "beyond": pa.string()}
 
     def __post_init__(self) -> None:
         measures = _checked_measures(self.of)

@@ -111,22 +111,8 @@ class Hopping(TimeWindow):
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
-        """Find the windows that have each time.
+        """Find the windows that have each time, ascending for each.
 
-        Parameters
-        ----------
-        times : array of int64
-            Microseconds UTC, in any order; the starts of panes, or any others.
-
-        Returns
-        -------
-        rows : array of int64
-            Into ``times``, in order: one entry for each window that a time belongs to.
-        starts, ends : arrays of int64
-            Where that window begins and ends, microseconds UTC; ascending for each time.
-
-        Examples
-        --------
         >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
         >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
         ([0, 0, 1, 1], [-30, 0, 0, 30], [30, 60, 60, 90])

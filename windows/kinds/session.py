@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from aggr.arguments import is_whole, shown
 from aggr.duration import LONGEST, duration_text, read_duration
-from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_times, number_windows
-from windows.timezone import Instants
+from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
+from windows.timezone import Instants, checked_times
 
 _MOST = 2**62  # keys and times as one number stay within int64
 

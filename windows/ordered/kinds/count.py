@@ -8,19 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import shown
-from windows.ordered.contract import (
-    Carry,
-    Ints,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    Weight,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, Ints, OrderedWindow, Ranges, Rows, Weight
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MOST = 2**40  # more rows than any key has, and far from the ends of int64
 

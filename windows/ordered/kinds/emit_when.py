@@ -7,18 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from aggr.arguments import shown
-from windows.ordered.contract import (
-    Carry,
-    Condition,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, Condition, OrderedWindow, Ranges, Rows
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
 @dataclass(frozen=True)

@@ -9,18 +9,9 @@ import numpy as np
 
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
-from windows.ordered.contract import (
-    Carry,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows
 from windows.ordered.jumps import first_at_least, visited
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
 @dataclass(frozen=True)

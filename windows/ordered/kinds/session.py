@@ -12,9 +12,10 @@ import numpy as np
 
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
-from windows.ordered.contract import Carry, Condition, Flags, Ints, OrderedWindow, Ranges, Rows, last_by_key, positions
+from windows.ordered.contract import Carry, Condition, Flags, Ints, OrderedWindow, Ranges, Rows
 from windows.ordered.jumps import first_at_least, next_true, visited
 from windows.ordered.kinds.interval import check_length
+from windows.ordered.rows_by_key import last_by_key, positions
 
 _BOUNDS = ("[]", "[)", "(]", "()")
 

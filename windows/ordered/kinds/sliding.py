@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import checked_whole, shown
-from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows, positions
+from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows
 from windows.ordered.kinds.count import check_size
+from windows.ordered.rows_by_key import positions
 from windows.ordered.ticks import Tick
 
 
