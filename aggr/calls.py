@@ -6,16 +6,13 @@ from aggr.call_by_name import call_of
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.functions.arg_min_max import ArgMax, ArgMin
 from aggr.functions.bits import BitAnd, BitOr, BitXor
-from aggr.functions.booleans import BoolAnd, BoolOr
 from aggr.functions.candlestick import Candlestick
 from aggr.functions.collect import Collect
-from aggr.functions.collect_set import CollectSet
 from aggr.functions.count import Count
-from aggr.functions.count_distinct import CountDistinct
 from aggr.functions.counters import Delta, Increase, Rate, Resets
 from aggr.functions.ddsketch import Dds
 from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
-from aggr.functions.distinct_values import AvgDistinct, SumDistinct
+from aggr.functions.distinct_values import AvgDistinct, CollectSet, CountDistinct, SumDistinct
 from aggr.functions.exponential import Exponential
 from aggr.functions.first_last import AnyValue, First, Last
 from aggr.functions.frequent import Frequent
@@ -24,7 +21,7 @@ from aggr.functions.hdrhistogram import Hdr
 from aggr.functions.histogram import Histogram
 from aggr.functions.hll import Hll
 from aggr.functions.m4 import M4
-from aggr.functions.min_max import Max, Min
+from aggr.functions.min_max import BoolAnd, BoolOr, Max, Min
 from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
 from aggr.functions.per import Per
 from aggr.functions.points import Lttb, Points

@@ -14,8 +14,7 @@ import pyarrow as pa
 from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
-from aggr.groups.exponents import LEAST
-from aggr.groups.numbers import Numbers
+from aggr.groups.numbers import LEAST, Numbers
 
 NEAR = 43  # powers of two that the numbers of a group may lie apart: 53 bits and as many more are 96
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF

@@ -19,9 +19,8 @@ from aggr.compiling.jit import compiled
 from aggr.exact.double_double import two_product
 from aggr.exact.fixed_point import sum_near
 from aggr.exact.superaccumulator import BITS, merge_exactly, origins, to_arrow
-from aggr.groups.exponents import LEAST, exponent_range
 from aggr.groups.groups import Groups
-from aggr.groups.numbers import Numbers
+from aggr.groups.numbers import LEAST, Numbers, exponent_range
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52

@@ -97,11 +97,8 @@ class Avg(_Summed):
     returns = "float64, a timestamp for timestamps; null where there is nothing"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, counts = (
-            Limbs.of_arrow(states.field("sum")),
-            states.field("unit").type,
-            states.field("count").to_numpy(),
-        )
+        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        counts = states.field("count").to_numpy()
         present = counts > 0
         if pa.types.is_timestamp(dtype):
             return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)

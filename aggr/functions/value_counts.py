@@ -115,7 +115,6 @@ class ValueCounts(Mode):
 
     name = "value_counts"
     returns = "list of value and count, an int64; empty where there is nothing"
-    guarantee = "exact; ties go to the least value"
 
     def __post_init__(self) -> None:
         super().__post_init__()
