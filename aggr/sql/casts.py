@@ -100,10 +100,7 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
     return _rounded(term, kind) if pa.types.is_decimal(kind) else coerce(term, kind)
 
 
-@reads(exp.TsOrDsToDate, this=ANY)
-def date(term: Term) -> Term:
-    """Cast to a date."""
-    return cast(term, pa.date32())
+reads(exp.TsOrDsToDate, this=ANY)(partial(cast, kind=pa.date32()))
 
 
 def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:

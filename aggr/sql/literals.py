@@ -41,11 +41,8 @@ def number(text: str) -> pa.Scalar:
     digits, scale = len(exact.as_tuple().digits), max(0, -int(exact.as_tuple().exponent))
     if max(digits, scale) > 76:
         raise ValueError(f"the number {text} has more than 76 digits; write it with an exponent, as a float")
-    return _decimal(exact, max(digits, scale, 1), scale)
-
-
-def _decimal(value: Decimal, precision: int, scale: int) -> pa.Scalar:
-    return pa.scalar(value, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
+    precision = max(digits, scale, 1)
+    return pa.scalar(exact, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:

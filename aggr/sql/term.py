@@ -23,12 +23,11 @@ BOOL = pa.bool_()
 NULL = pa.null()
 
 
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Columns as the arrays of a table."""
 
-    def __init__(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Take the table."""
-        self.table = table
+    table: pa.Table | pa.RecordBatch
 
     def column(self, name: str, kind: pa.DataType) -> Value:
         """Give the values of a column as a plain type."""
@@ -44,12 +43,11 @@ class Rows:
         return Rows(filterable(self.table).filter(pa.array(chosen)))
 
 
+@dataclass(frozen=True, eq=False)
 class Fields:
-    """Columns as references of Arrow's expressions."""
+    """Columns of a schema as references of Arrow's expressions."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        """Take the schema of what is filtered."""
-        self.schema = schema
+    schema: pa.Schema
 
     def column(self, name: str, kind: pa.DataType) -> Value:
         """Refer to a column as a plain type."""

@@ -126,10 +126,9 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
 _REGEX = Argument(_regular_expression)
 
 
-@computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)
-def rlike(text: Value, regex: str) -> Value:
-    """Say whether a regular expression is found anywhere in the text."""
-    return pc.match_substring_regex(text, regex)
+computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)(
+    pc.match_substring_regex
+)
 
 
 @computes(
@@ -163,13 +162,10 @@ def _of_re2(replacement: str) -> str:
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-@computes(
-    exp.Substring,
-    names="substr substring",
-    this=TEXT,
-    start=whole("its start"),
-    length=maybe(whole("its length"), 2**31),
-)
+_START, _LENGTH = whole("its start"), whole("its length")
+
+
+@computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
     """Cut out a part of the text; places count from 1, or from -1 at the end."""
     if start == 0:
@@ -188,9 +184,7 @@ def left_or_right(left: bool, text: Value, length: int) -> Value:
 
 
 for _kind in (exp.Left, exp.Right):
-    computes(_kind, names=_kind.key, this=TEXT, expression=whole("its length"))(
-        partial(left_or_right, _kind is exp.Left)
-    )
+    computes(_kind, names=_kind.key, this=TEXT, expression=_LENGTH)(partial(left_or_right, _kind is exp.Left))
 
 
 @computes(

@@ -42,12 +42,6 @@ def require_time(term: Term, what: str) -> Term:
     return term
 
 
-@reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)
-def extract_from(part: exp.Expr, term: Term) -> Term:
-    """Read the part of a time that is named."""
-    return extract(part.name.upper(), term)
-
-
 def extract(part: str, term: Term) -> Term:
     """Read a part of a date, or of a time on the clock of its zone."""
     if part not in _PARTS:
@@ -55,6 +49,9 @@ def extract(part: str, term: Term) -> Term:
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
 
 
+reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)(
+    lambda part, term: extract(part.name.upper(), term)
+)
 CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
 for _kind in CLOCK_PARTS:
     _part = "DAY" if _kind is exp.DayOfMonth else _kind.key.upper()
