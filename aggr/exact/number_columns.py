@@ -166,5 +166,4 @@ def _decimal_parts(values: pa.Array) -> list[Floats]:
 
 
 def _halves(whole: NDArray[Any], shift: int) -> Floats:
-    """Turn 32-bit numbers into floats at their place."""
     return whole.astype(np.float64) * 2.0**shift

@@ -1,4 +1,13 @@
-"""Powers of two with a fraction as exponent, and logarithms: correctly rounded, so the same bits on every machine."""
+"""Powers of two with a fraction as exponent, and logarithms: the same bits on every machine.
+
+numpy and the C library choose their exponential by the processor, and may differ in the last bit. These are made of
+additions and multiplications alone, which IEEE 754 rounds in one way: `power_of_two` and `binary_logarithm` are
+correctly rounded, and `exp2` is but for about one value in a million, where it is still the same everywhere.
+
+    2^x = 2^whole · 2^(step/64) · e^s        whole and step are whole numbers, |s| < 0.0055
+
+Source: Tang, "Table-driven implementation of the exponential function in IEEE floating-point arithmetic" (1989).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,9 @@ from aggr.exact.double_double import fast_two_sum, two_product
 _EXACTLY = Context(prec=60)
 PLACES = 53  # of a logarithm
 _IN_CACHE = 1 << 14  # numbers: larger arrays would each be written to memory
-STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
+_STEPS = 64  # powers that are looked up; what is left of an exponent is at most half a step
+# of e^s for |s| up to ln 2 / 128, from s^9 to s^3: the first term left out is below 2^-96
+_TAIL = [1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6]
 _ERROR = 2.0**-68  # of the double-double, relative; it is seen to be below 2^-73
 
 
@@ -29,6 +40,33 @@ def power_of_two(tops: Whole, bottom: int) -> Floats:
     return high
 
 
+def exp2(exponents: Floats) -> Floats:
+    """Raise 2 to each exponent, shape (n,); infinity beyond the largest double.
+
+    >>> exp2(np.array([-1.0, 0.5, 10.0])).tolist()
+    [0.5, 1.4142135623730951, 1024.0]
+    """
+    ln2, ln2_low, table_high, table_low = _tables()
+    nearest = np.rint(exponents * _STEPS)
+    step = nearest.astype(np.int64)
+    rest = exponents - nearest / _STEPS  # exact
+    s, s_low = two_product(rest, ln2)
+    s_low = s_low + rest * ln2_low
+    tail = np.zeros_like(s)
+    for coefficient in _TAIL:
+        tail = tail * s + coefficient
+    square, square_low = two_product(s, 0.5 * s)
+    high, low = fast_two_sum(s, square)
+    low = low + (square_low + s_low + s * s_low + tail * s * s * s)
+    begin, begin_low = table_high[step % _STEPS], table_low[step % _STEPS]
+    product, product_low = two_product(begin, high)
+    top, error = fast_two_sum(begin, product)
+    top = top + (error + (product_low + begin * low + begin_low + begin_low * high))
+    with np.errstate(over="ignore", under="ignore"):
+        powers: Floats = np.ldexp(top, step // _STEPS)
+    return powers
+
+
 def binary_logarithm(numbers: Floats) -> Whole:
     """Compute the binary logarithm of numbers in [1, 2), rounded to `PLACES` binary places, in units of ``2^-53``.
 
@@ -42,7 +80,7 @@ def binary_logarithm(numbers: Floats) -> Whole:
 def _logarithm(numbers: Floats) -> Whole:
     near = np.rint(np.log2(numbers) * 2.0**PLACES)  # by which it does not matter how a machine computes it
     high, low = _power(near, np.array([2.0**PLACES]))
-    rest = (numbers - high - low) / high * (2.0**PLACES / tables()[0])
+    rest = (numbers - high - low) / high * (2.0**PLACES / _tables()[0])
     tops = (near + np.rint(rest)).astype(np.int64)
     for i in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - 2.0**PLACES * 2 * _ERROR).tolist():
         exact = _EXACTLY.divide(_EXACTLY.ln(Decimal(float(numbers[i]))), _EXACTLY.ln(Decimal(2)))
@@ -55,9 +93,9 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
     near = tops / bottom
     product, error = two_product(near, bottom)
     below = ((tops - product) - error) / bottom
-    step = np.rint(near * STEPS)
-    ln_high, ln_low, power_high, power_low = tables()
-    rest = near - step / STEPS
+    step = np.rint(near * _STEPS)
+    ln_high, ln_low, power_high, power_low = _tables()
+    rest = near - step / _STEPS
     x, error = two_product(rest, ln_high)
     x, x_low = fast_two_sum(x, error + rest * ln_low + below * ln_high)
     square, error = two_product(x, x)
@@ -73,14 +111,13 @@ def _power(tops: Floats, bottom: Floats) -> tuple[Floats, Floats]:
 
 
 @cache
-def tables() -> tuple[Floats, Floats, Floats, Floats]:
+def _tables() -> tuple[Floats, Floats, Floats, Floats]:
     """Compute ln 2, shape (1,), and the powers ``2^(j / 64)`` for j up to 64, as double-doubles."""
-    powers = [_EXACTLY.power(Decimal(2), Decimal(j) / STEPS) for j in range(STEPS + 1)]
+    powers = [_EXACTLY.power(Decimal(2), Decimal(j) / _STEPS) for j in range(_STEPS + 1)]
     return *_pairs([_EXACTLY.ln(Decimal(2))]), *_pairs(powers)
 
 
 def _pairs(numbers: list[Decimal]) -> tuple[Floats, Floats]:
-    """Round numbers to double-doubles."""
     high = [float(number) for number in numbers]
     rest = [float(_EXACTLY.subtract(number, Decimal(near))) for number, near in zip(numbers, high, strict=True)]
     return np.array(high), np.array(rest)

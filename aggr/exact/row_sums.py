@@ -122,7 +122,6 @@ def _bits(parts: Sequence[Numbers]) -> Whole:
 
 
 def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group."""
     if len(parts) == 1:
         return parts[0].exponents
     return exponent_range(_bits(parts), parts[0].groups.ids, parts[0].groups.n)
@@ -130,7 +129,6 @@ def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
 
 @compiled
 def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
-    """Find the least and the greatest power of each group."""
     least, most = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(powers)):
         group = np.uint64(ids[i])
@@ -141,7 +139,6 @@ def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
 
 @compiled
 def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
-    """Add up the digits of each group's numbers."""
     digits = np.zeros(origin[-1], np.int64)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):

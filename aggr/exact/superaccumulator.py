@@ -123,7 +123,6 @@ def _all_canonical(
 
 @compiled
 def _reach(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest level of each group."""
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(exponents)):
         digits = np.int64(places[i + 1] - places[i])
@@ -154,7 +153,6 @@ def origins(low: Whole, high: Whole) -> Whole:
 def _add(
     exponents: NDArray[np.int16], places: NDArray[np.int32], limbs: NDArray[np.int32], ids: Ids, origin: Whole
 ) -> Whole:
-    """Add up the digits of each group."""
     digits = np.zeros(origin[-1], np.int64)
     for i in range(len(exponents)):
         first = origin[np.uint64(ids[i])] + exponents[i] - places[i]

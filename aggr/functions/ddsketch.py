@@ -128,7 +128,6 @@ class Dds(SignedSketch):
     def _signed(
         self, sizes: Numbers, weights: Weights | None, ends: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        """Count the sizes of numbers of one sign."""
         buckets, mapping = Buckets(self.max_bins), self.mapping
         if weights is None:
             return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, ends)

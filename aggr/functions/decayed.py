@@ -208,7 +208,6 @@ class DecayedSum(Function):
         return pa.array(results, mask=~present)
 
     def _read(self, states: pa.StructArray) -> Floats:
-        """Read results of states that have rows."""
         newest = microseconds(states.field("newest"))
         if self._asked is not None and len(newest) and newest.max() > self._asked:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()

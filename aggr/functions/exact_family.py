@@ -189,7 +189,6 @@ def check_ddof(given: object) -> None:
 
 
 def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
-    """Sum the product of some inputs per group without error."""
     first = columns[inputs[0]]
     if len(inputs) == 1:
         return first.exact_sum
@@ -200,7 +199,6 @@ def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArr
 
 
 def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
-    """Note which groups have products that are NaN or infinite."""
     noted = np.zeros(groups.n, np.int8)
     if all(columns[name].special is None for name in product):
         return pa.array(noted)
@@ -212,7 +210,6 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
 
 
 def _special_products(left: pa.Array, right: pa.Array) -> NDArray[np.int8]:
-    """Tell which products are NaN or infinite."""
     x, w = (column.cast(pa.float64(), safe=False).to_numpy() for column in (left, right))
     with np.errstate(invalid="ignore"):  # of a signalling NaN
         signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)

@@ -104,7 +104,6 @@ class Histogram(Function):
 
 
 def _checked_edges(given: object) -> tuple[float, ...]:
-    """Take edges as floats; raises ``ValueError``."""
     edges = tuple(checked_list(given, "edges", "numbers"))
     wrong = [edge for edge in edges if isinstance(edge, bool) or not isinstance(edge, Real) or not _is_double(edge)]
     if wrong:

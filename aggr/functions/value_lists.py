@@ -152,7 +152,6 @@ def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, Whole]:
 
 
 def _checked_keys(values: pa.Array) -> Whole:
-    """Return the keys by which values are ordered."""
     if not has_order((values := normalize(values)).type):
         raise DamagedState(f"has values of type {values.type}, which has no order")
     refuse_nulls(values)

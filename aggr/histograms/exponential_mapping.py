@@ -16,7 +16,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 
 from aggr.arrays import Floats, Whole
-from aggr.histograms.exponential import exp2
+from aggr.exact.powers_of_two import exp2
 
 FINEST, COARSEST = 20, -11  # at the finest, keys of all doubles lie within ±1.13e9; at the coarsest, there are two
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import compiled
-from aggr.histograms.exponential import exp2
+from aggr.exact.powers_of_two import exp2
 
 Keys = NDArray[np.int32]
 

@@ -93,7 +93,6 @@ class Packed(NamedTuple):
             raise DamagedState(f"its field {self.name!r} {DAMAGED}")
 
     def _entries(self) -> int:
-        """Bound the buckets of one histogram from above."""
         return int(np.diff(self.places).max(initial=0))
 
 

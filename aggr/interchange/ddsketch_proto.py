@@ -166,7 +166,6 @@ def from_dds_proto(
 
 
 def _shift(keys: Keys) -> int:
-    """Return what a message's keys are off from ours."""
     if keys not in ("upper", "lower"):
         raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {shown(keys)}")
     return -1 if keys == "lower" else 0

@@ -219,7 +219,6 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
-    """Read the counts of all histograms at once."""
     found, ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
     bad = np.flatnonzero(broken | (ends > rooms))
     if len(bad):

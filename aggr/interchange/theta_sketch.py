@@ -148,7 +148,6 @@ def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
 
 
 def _refuse(rows: Ids, bad: Flags, what: str) -> None:
-    """Raise ``ValueError`` for the first row that is bad."""
     if bad.any():
         raise ValueError(f"sketch {rows[np.argmax(bad)]} is {what}")
 

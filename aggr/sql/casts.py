@@ -104,7 +104,6 @@ reads(exp.TsOrDsToDate, this=ANY)(partial(cast, kind=pa.date32()))
 
 
 def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
-    """Read a time, a date or a truth that is written out."""
     try:
         return constant(text_as(text, kind))
     except ValueError:
@@ -119,7 +118,6 @@ def _date_of(value: Value) -> Value:
 
 
 def _rounded(term: Term, kind: pa.DataType) -> Term:
-    """Round to the digits of a decimal, halves away from zero."""
     if pa.types.is_integer(term.type):
         return coerce(coerce(term, decimal_type(term.type)), kind)
     rounding = partial(pc.round, ndigits=kind.scale, round_mode=HALF_AWAY_FROM_ZERO)

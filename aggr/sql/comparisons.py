@@ -152,7 +152,6 @@ def is_in(term: Term, items: Sequence[Term]) -> Term:
 
 
 def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
-    """Look a term up among constants that are not null."""
     scalars = [literal_as(item, term.type, kind) for item in items]
     if None in scalars:
         term = coerce(term, kind)

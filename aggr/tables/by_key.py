@@ -228,7 +228,6 @@ def states_fields(
 
 
 def _taken(keys: Arrays, one: pa.Array) -> dict[str, pa.Array]:
-    """Take each group's key."""
     taken = {name: normalize(key.take(pa.array(one))) for name, key in keys.items()}
     return {name: key.cast(key_type(key.type)) for name, key in taken.items()}
 

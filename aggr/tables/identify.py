@@ -78,7 +78,6 @@ def states_in(schema: pa.Schema) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _takes(function: type[Function], dtype: pa.DataType) -> bool:
-    """Say whether the fields of a function's states can have the types of these."""
     try:
         checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):

@@ -53,7 +53,6 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
 
 
 def _holds(candidate: Measure, measure: Measure) -> bool:
-    """Say whether the candidate's state holds what the measure needs."""
     return measure == candidate or (
         measure.function.name in candidate.function.answers_for and _reads(candidate) == _reads(measure)
     )

@@ -128,7 +128,6 @@ def check_size(n: object, of: str) -> None:
 
 
 def _total(weights: Ints, before: Ints, rows: Rows) -> Ints:
-    """Add up the weights of each key, and what it had before."""
     running = np.append(0, np.cumsum(weights))
     total: Ints = running[1:] + np.repeat(before - running[rows.heads], rows.lengths)
     return total

@@ -89,7 +89,6 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
-        """Find the row that begins the next session at ``begin`` or later."""
         if self.start_condition is None:
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)
