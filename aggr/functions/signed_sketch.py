@@ -80,15 +80,8 @@ class SignedSketch(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        buckets = self._field
-        return {
-            **dict.fromkeys(COUNTS, COUNT),
-            "min": LEAST,
-            "max": GREATEST,
-            "sum": EXACT,
-            "positive": buckets,
-            "negative": buckets,
-        }
+        exact = {"min": LEAST, "max": GREATEST, "sum": EXACT}
+        return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self._field)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         none = pa.array(np.zeros(values.groups.n, np.int64))
@@ -126,16 +119,10 @@ class SignedSketch(Function):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         up, down = (self._of_sign(states, sign) for sign in ("positive", "negative"))
-        infinite = {sign: whole_numbers(states, f"{sign}_infinity") for sign in ("positive", "negative")}
-        return BucketRanges.joined(
-            [
-                BucketRanges.single(infinite["negative"], -np.inf, -np.inf),
-                down.mirrored(),
-                BucketRanges.single(whole_numbers(states, "zero"), -self.least, self.least),
-                up,
-                BucketRanges.single(infinite["positive"], np.inf, np.inf),
-            ]
-        )
+        low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
+        lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
+        middle = BucketRanges.single(zero, -self.least, self.least)
+        return BucketRanges.joined([lowest, down.mirrored(), middle, up, highest])
 
     def _of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
         side = Histograms.of(states.field(sign))

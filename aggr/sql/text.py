@@ -30,6 +30,7 @@ from aggr.sql.types import coerce
 
 _ANY, _ONE = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
 _STRING = pa.string()
+_SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
 
 _kind: type[exp.Expr]
 for _kind, _names, _kernel in (
@@ -45,7 +46,7 @@ for _kind, _names, _kernel in (
     (exp.EndsWith, "endswith ends_with", pc.ends_with),
     (exp.Contains, "contains", pc.match_substring),
 ):
-    computes(_kind, names=_names, this=TEXT, expression=written("what {} looks for"))(_kernel)
+    computes(_kind, names=_names, this=TEXT, expression=_SOUGHT)(_kernel)
 
 
 def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
@@ -138,7 +139,7 @@ computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, e
     gives=_STRING,
     this=TEXT,
     expression=_REGEX,
-    replacement=written("what {} puts"),
+    replacement=_PUT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
     """Replace whatever a regular expression finds; ``$1`` in the new text is the first group, as in Spark."""
@@ -203,13 +204,7 @@ def trim(text: Value, characters: str, position: str) -> Value:
 
 
 @computes(
-    exp.Replace,
-    names="replace",
-    called="REPLACE",
-    gives=_STRING,
-    this=TEXT,
-    expression=written("what {} looks for"),
-    replacement=written("what {} puts"),
+    exp.Replace, names="replace", called="REPLACE", gives=_STRING, this=TEXT, expression=_SOUGHT, replacement=_PUT
 )
 def replace(text: Value, old: str, new: str) -> Value:
     """Replace a constant text everywhere by another."""

@@ -16,13 +16,8 @@ from aggr.sql.types import coerce
 from aggr.sql.zones import follows_clock, from_local
 
 _PARTS: dict[str, Kernel] = {
-    "YEAR": pc.year,
-    "QUARTER": pc.quarter,
-    "MONTH": pc.month,
-    "DAY": pc.day,
-    "HOUR": pc.hour,
-    "MINUTE": pc.minute,
-    "SECOND": pc.second,
+    **{"YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day},
+    **{"HOUR": pc.hour, "MINUTE": pc.minute, "SECOND": pc.second},
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }

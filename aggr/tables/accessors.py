@@ -154,14 +154,7 @@ def standard_errors(sigmas: float) -> float:
 
 
 ACCESSORS: dict[str, Callable[..., pa.Array]] = {
-    "quantile": quantile,
-    "rank": rank,
-    "mean": mean,
-    "stdev": stdev,
-    "count": count,
-    "min": min,
-    "max": max,
-    "bounds": bounds,
+    accessor.__name__: accessor for accessor in (quantile, rank, mean, stdev, count, min, max, bounds)
 }
 
 
