@@ -36,8 +36,7 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
     """Make the struct of quantiles, its fields named as people write them: ``0.5``, ``0.99``, ``1``."""
-    fields = [pa.field(label(q), dtype) for q in quantiles]
-    return pa.StructArray.from_arrays(results, fields=fields)
+    return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 
 
 def label(q: float) -> str:

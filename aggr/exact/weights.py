@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -47,13 +45,9 @@ def read_weights(column: pa.Array) -> Weights:
 
 def _refused(column: pa.Array) -> ValueError:
     """Name the first weight that is none."""
-    given = next(value for value in column.drop_null().to_pylist() if not _is_weight(value))
+    given = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
     hint = "" if given != given or abs(given) >= 1 or given < 0 else "; shares are weighed by weighted_avg"
     return ValueError(f"{_MEANING}; got {given}{hint}")
-
-
-def _is_weight(value: Any) -> bool:
-    return bool(0 <= value < 2**63 and value == int(value))
 
 
 def float_parts(weights: Weights) -> list[Floats]:

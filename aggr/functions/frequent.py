@@ -83,16 +83,12 @@ class Candidates(Field):
         if len(hashes) and (hashes.min() < 0 or hashes.max() == ALL):
             raise DamagedState("holds a hash beyond 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
-        by_value = np.lexsort((_value_keys(entries.field("value")), owners))
-        check_set(entries.field("value").take(pa.array(by_value)), lengths)
-        values = order_keys(entries.field("value"))
+        column = entries.field("value")
+        # nulls, which no state holds, have no order and are refused by `check_set`
+        values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
+        check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         ascend = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
         check_neighbours(ascend, lengths)
-
-
-def _value_keys(values: pa.Array) -> Whole:
-    """Give the keys that order values; nulls, which no state holds, are refused by `check_set`."""
-    return order_keys(values) if not values.null_count else np.zeros(len(values), np.int64)
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,10 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.scalar(text.encode(), pa.binary()).cast(kind)
     if pa.types.is_time(kind):
-        return _converted(text, kind)
+        try:
+            return pa.scalar(text).cast(kind)
+        except pa.ArrowException:
+            raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
     raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is none")
 
 
@@ -73,13 +76,6 @@ def _signed(text: str) -> pa.Scalar:
     if not text.startswith("-"):
         return value
     return pa.scalar(-value.as_py(), None if pa.types.is_integer(value.type) else value.type)
-
-
-def _converted(text: str, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return pa.scalar(text).cast(kind)
-    except pa.ArrowException:
-        raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:
