@@ -16,37 +16,7 @@ from aggr.call_by_name import caller, each_column
 from aggr.calls import *
 from aggr.fields import CannotSubtract
 from aggr.function import Function
-from aggr.functions.approx_count_distinct import ApproxCountDistinct
-from aggr.functions.arg_min_max import ArgMax, ArgMin
-from aggr.functions.bits import BitAnd, BitOr, BitXor
-from aggr.functions.candlestick import Candlestick
-from aggr.functions.collect import Collect
-from aggr.functions.count import Count
-from aggr.functions.counters import Delta, Increase, Rate, Resets
-from aggr.functions.ddsketch import Dds
-from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
-from aggr.functions.distinct_values import AvgDistinct, CollectSet, CountDistinct, SumDistinct
-from aggr.functions.exponential import Exponential
-from aggr.functions.first_last import AnyValue, First, Last
-from aggr.functions.frequent import Frequent
-from aggr.functions.funnel import Funnel
-from aggr.functions.hdrhistogram import Hdr
-from aggr.functions.histogram import Histogram
-from aggr.functions.hll import Hll
-from aggr.functions.m4 import M4
-from aggr.functions.min_max import BoolAnd, BoolOr, Max, Min
-from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
-from aggr.functions.per import Per
-from aggr.functions.points import Lttb, Points
-from aggr.functions.positive_means import GeometricMean, HarmonicMean
-from aggr.functions.python_function import PerGroup
-from aggr.functions.range import Range
-from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
-from aggr.functions.shape import Kurtosis, Skewness
-from aggr.functions.time_weighted import DurationIn, Integral, TimeWeightedAvg
-from aggr.functions.top_k import BottomK, TopK
-from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
-from aggr.functions.weighted_avg import WeightedAvg
+from aggr.functions import *
 from aggr.groups.groups import Groups
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister

@@ -473,11 +473,12 @@ class Function(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        single = _one_state_per_group(groups)
+        single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge
         if not sound:
             check_states(self, column, named, in_full=single)
         if single and (sound or self._is_current(column)):
-            merged = _sorted_by_group(column, groups)
+            ordered = bool((np.diff(groups.ids) > 0).all())
+            merged = column if ordered else column.take(pa.array(np.argsort(groups.ids)))
         else:
             merged = self._merge(column, groups, sound)
         return CheckedStates(merged) if sound else merged
@@ -766,17 +767,6 @@ class Function(ABC):
             **{name: parts[name] for name in self.state_fields},
         }
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
-
-
-def _one_state_per_group(groups: Groups) -> bool:
-    """Say whether each group has one state, which then is its own merge."""
-    return len(groups) == groups.n and bool((groups.counts() == 1).all())
-
-
-def _sorted_by_group(states: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Put the states of groups of one state each into the order of the groups."""
-    ordered = bool((np.diff(groups.ids) > 0).all())
-    return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
 
 
 def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> None:

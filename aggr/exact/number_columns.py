@@ -108,13 +108,13 @@ def as_floats(values: pa.Array) -> Floats:
     return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, each) for part in parts])), scale=scale)
 
 
-def whole_results(limbs: Limbs, present: Flags, what: str) -> pa.Array:
+def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
     """Read exact sums as int64, null where nothing is present; beyond int64 raises ``OverflowError``."""
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
         given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
         raise OverflowError(
-            f"{what} {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+            f"the sum {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
         )
     return pa.array(low.view(np.int64), mask=~present)
 

@@ -76,7 +76,7 @@ class Sum(_Summed):
         if pa.types.is_decimal(dtype) or self.dtype == "decimal":
             given = pa.decimal128(38, scale_of(dtype)) if self.dtype == "decimal" else dtype
             return decimal_results(total, present, given)
-        return whole_results(total, present, "the sum")
+        return whole_results(total, present)
 
 
 @dataclass(frozen=True)

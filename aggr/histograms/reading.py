@@ -82,8 +82,9 @@ class Packed(NamedTuple):
         ``half`` is the binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts
         array.
         """
+        most_buckets = int(np.diff(self.places).max(initial=0))
         keys, means, variances, sound = _described(
-            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, self._entries()
+            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, most_buckets
         )
         self._refuse_unless(sound)
         return keys, means, variances
@@ -91,9 +92,6 @@ class Packed(NamedTuple):
     def _refuse_unless(self, sound: bool) -> None:
         if not sound:
             raise DamagedState(f"its field {self.name!r} {DAMAGED}")
-
-    def _entries(self) -> int:
-        return int(np.diff(self.places).max(initial=0))
 
 
 @compiled

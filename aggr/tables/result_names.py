@@ -94,16 +94,11 @@ def check_having_names(having: str | None, columns: Iterable[str], measures: dic
     """
     if having is None:
         return
-    fields, unknown = [], []
-    for name, measure in measures.items():
-        field = _likely_field(name, measure)
-        if field is None:
-            unknown.append(name)
-        else:
-            fields.append(field)
+    likely = {name: _likely_field(name, measure) for name, measure in measures.items()}
+    fields = [field for field in likely.values() if field is not None]
+    unknown = tuple(name for name, field in likely.items() if field is None)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
-    read = sql.columns_of(having)
-    known = {*named_results(schema), *(name for name in read if name.startswith(tuple(unknown)))}
+    known = {*named_results(schema), *(name for name in sql.columns_of(having) if name.startswith(unknown))}
     names_read(having, "having", known, flat_names(schema))
 
 
