@@ -69,8 +69,8 @@ def merge_by(
     """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
 
     With a ``max_ratio`` below 1, the table is returned as it is where merging would leave more than this share of its
-    rows. ``carried`` is as in `reduce_by`. Where a state is ``unknown`` if it is null, its group's is null too;
-    otherwise null is an identity.
+    rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state says that it is not known what it should
+    hold, and its group's is null; otherwise null is an identity.
     """
     table = arrow_of(states)
     groups, one = group_by(list(keys.values()), table.num_rows)
