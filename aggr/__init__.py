@@ -12,119 +12,17 @@ have given: the same bits, whatever the batches, the partitions, the order or th
 
 from collections.abc import Callable
 
-from aggr.call_by_name import caller
-from aggr.calls import (
-    any_value,
-    approx_count_distinct,
-    arg_max,
-    arg_min,
-    avg,
-    avg_distinct,
-    bit_and,
-    bit_or,
-    bit_xor,
-    bool_and,
-    bool_or,
-    bottom_k,
-    candlestick,
-    collect,
-    collect_set,
-    corr,
-    count,
-    count_distinct,
-    covar,
-    dds,
-    decayed_avg,
-    decayed_count,
-    decayed_sum,
-    delta,
-    duration_in,
-    entropy,
-    exact_quantiles,
-    exponential,
-    first,
-    frequent,
-    funnel,
-    geometric_mean,
-    harmonic_mean,
-    hdr,
-    histogram,
-    hll,
-    increase,
-    integral,
-    intercept,
-    kurtosis,
-    last,
-    lttb,
-    m4,
-    max,
-    mean,
-    min,
-    mode,
-    per,
-    points,
-    r2,
-    range,
-    rate,
-    resets,
-    rms,
-    skewness,
-    slope,
-    stddev,
-    stdev,
-    sum,
-    sum_distinct,
-    sum_of_squares,
-    time_weighted_avg,
-    top_k,
-    value_counts,
-    var,
-    variance,
-    weighted_avg,
-)
+from aggr.call_by_name import caller, each_column
+from aggr.calls import *
 from aggr.fields import CannotSubtract
 from aggr.function import Function
-from aggr.functions.approx_count_distinct import ApproxCountDistinct
-from aggr.functions.arg_min_max import ArgMax, ArgMin
-from aggr.functions.bits import BitAnd, BitOr, BitXor
-from aggr.functions.booleans import BoolAnd, BoolOr
-from aggr.functions.candlestick import Candlestick
-from aggr.functions.collect import Collect
-from aggr.functions.collect_set import CollectSet
-from aggr.functions.count import Count
-from aggr.functions.count_distinct import CountDistinct
-from aggr.functions.counters import Delta, Increase, Rate, Resets
-from aggr.functions.ddsketch import Dds
-from aggr.functions.decayed import DecayedAvg, DecayedCount, DecayedSum
-from aggr.functions.distinct_values import AvgDistinct, SumDistinct
-from aggr.functions.exponential import Exponential
-from aggr.functions.first_last import AnyValue, First, Last
-from aggr.functions.frequent import Frequent
-from aggr.functions.funnel import Funnel
-from aggr.functions.hdrhistogram import Hdr
-from aggr.functions.histogram import Histogram
-from aggr.functions.hll import Hll
-from aggr.functions.m4 import M4
-from aggr.functions.min_max import Max, Min
-from aggr.functions.moments import Avg, Rms, Stdev, Sum, SumOfSquares, Var
-from aggr.functions.per import Per
-from aggr.functions.points import Lttb, Points
-from aggr.functions.positive_means import GeometricMean, HarmonicMean
-from aggr.functions.python_function import PerGroup
-from aggr.functions.range import Range
-from aggr.functions.regression import R2, Corr, Covar, Intercept, Slope
-from aggr.functions.shape import Kurtosis, Skewness
-from aggr.functions.time_weighted import DurationIn, Integral, TimeWeightedAvg
-from aggr.functions.top_k import BottomK, TopK
-from aggr.functions.value_counts import Entropy, ExactQuantiles, Mode, ValueCounts
-from aggr.functions.weighted_avg import WeightedAvg
+from aggr.functions import *
 from aggr.groups.groups import Groups
-from aggr.many_columns import each_column
 from aggr.measure import Measure, from_description
 from aggr.registry import UnknownFunction, get, names, register, unregister
+from aggr.tables.by_key import subtract
 from aggr.tables.keys import each
 from aggr.tables.retention import retention
-from aggr.tables.subtract import subtract
 from aggr.testing.edge_cases import edge_cases
 
 
@@ -138,154 +36,21 @@ def __getattr__(name: str) -> Callable[..., Measure]:
     raise AttributeError(f"module 'aggr' has no attribute {name!r}")
 
 
-_ORDERED = (Min, Max, First, Last, ArgMin, ArgMax)
 __all__ = [
-    "M4",
-    "R2",
-    "AnyValue",
-    "ApproxCountDistinct",
-    "ArgMax",
-    "ArgMin",
-    "Avg",
-    "AvgDistinct",
-    "BitAnd",
-    "BitOr",
-    "BitXor",
-    "BoolAnd",
-    "BoolOr",
-    "BottomK",
-    "Candlestick",
-    "CannotSubtract",
-    "Collect",
-    "CollectSet",
-    "Corr",
-    "Count",
-    "CountDistinct",
-    "Covar",
-    "Dds",
-    "DecayedAvg",
-    "DecayedCount",
-    "DecayedSum",
-    "Delta",
-    "DurationIn",
-    "Entropy",
-    "ExactQuantiles",
-    "Exponential",
-    "First",
-    "Frequent",
-    "Function",
-    "Funnel",
-    "GeometricMean",
-    "Groups",
-    "HarmonicMean",
-    "Hdr",
-    "Histogram",
-    "Hll",
-    "Increase",
-    "Integral",
-    "Intercept",
-    "Kurtosis",
-    "Last",
-    "Lttb",
-    "Max",
-    "Measure",
-    "Min",
-    "Mode",
-    "Per",
-    "PerGroup",
-    "Points",
-    "Range",
-    "Rate",
-    "Resets",
-    "Rms",
-    "Skewness",
-    "Slope",
-    "Stdev",
-    "Sum",
-    "SumDistinct",
-    "SumOfSquares",
-    "TimeWeightedAvg",
-    "TopK",
-    "UnknownFunction",
-    "ValueCounts",
-    "Var",
-    "WeightedAvg",
-    "any_value",
-    "approx_count_distinct",
-    "arg_max",
-    "arg_min",
-    "avg",
-    "avg_distinct",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-    "bool_and",
-    "bool_or",
-    "bottom_k",
-    "caller",
-    "candlestick",
-    "collect",
-    "collect_set",
-    "corr",
-    "count",
-    "count_distinct",
-    "covar",
-    "dds",
-    "decayed_avg",
-    "decayed_count",
-    "decayed_sum",
-    "delta",
-    "duration_in",
-    "each",
-    "each_column",
-    "edge_cases",
-    "entropy",
-    "exact_quantiles",
-    "exponential",
-    "first",
-    "frequent",
-    "from_description",
-    "funnel",
-    "geometric_mean",
-    "get",
-    "harmonic_mean",
-    "hdr",
-    "histogram",
-    "hll",
-    "increase",
-    "integral",
-    "intercept",
-    "kurtosis",
-    "last",
-    "lttb",
-    "m4",
-    "max",
-    "mean",
-    "min",
-    "mode",
-    "names",
-    "per",
-    "points",
-    "r2",
-    "range",
-    "rate",
-    "register",
-    "resets",
-    "retention",
-    "rms",
-    "skewness",
-    "slope",
-    "stddev",
-    "stdev",
-    "subtract",
-    "sum",
-    "sum_distinct",
-    "sum_of_squares",
-    "time_weighted_avg",
-    "top_k",
-    "unregister",
-    "value_counts",
-    "var",
-    "variance",
-    "weighted_avg",
-]
+    "M4", "R2", "AnyValue", "ApproxCountDistinct", "ArgMax", "ArgMin", "Avg", "AvgDistinct", "BitAnd", "BitOr",
+    "BitXor", "BoolAnd", "BoolOr", "BottomK", "Candlestick", "CannotSubtract", "Collect", "CollectSet", "Corr",
+    "Count", "CountDistinct", "Covar", "Dds", "DecayedAvg", "DecayedCount", "DecayedSum", "Delta", "DurationIn",
+    "Entropy", "ExactQuantiles", "Exponential", "First", "Frequent", "Function", "Funnel", "GeometricMean", "Groups",
+    "HarmonicMean", "Hdr", "Histogram", "Hll", "Increase", "Integral", "Intercept", "Kurtosis", "Last", "Lttb", "Max",
+    "Measure", "Min", "Mode", "Per", "PerGroup", "Points", "Range", "Rate", "Resets", "Rms", "Skewness", "Slope",
+    "Stdev", "Sum", "SumDistinct", "SumOfSquares", "TimeWeightedAvg", "TopK", "UnknownFunction", "ValueCounts", "Var",
+    "WeightedAvg", "any_value", "approx_count_distinct", "arg_max", "arg_min", "avg", "avg_distinct", "bit_and",
+    "bit_or", "bit_xor", "bool_and", "bool_or", "bottom_k", "caller", "candlestick", "collect", "collect_set", "corr",
+    "count", "count_distinct", "covar", "dds", "decayed_avg", "decayed_count", "decayed_sum", "delta", "duration_in",
+    "each", "each_column", "edge_cases", "entropy", "exact_quantiles", "exponential", "first", "frequent",
+    "from_description", "funnel", "geometric_mean", "get", "harmonic_mean", "hdr", "histogram", "hll", "increase",
+    "integral", "intercept", "kurtosis", "last", "lttb", "m4", "max", "mean", "min", "mode", "names", "per", "points",
+    "r2", "range", "rate", "register", "resets", "retention", "rms", "skewness", "slope", "stddev", "stdev",
+    "subtract", "sum", "sum_distinct", "sum_of_squares", "time_weighted_avg", "top_k", "unregister", "value_counts",
+    "var", "variance", "weighted_avg",
+]  # fmt: skip

@@ -8,9 +8,9 @@ from numbers import Real
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 
 DEFAULT = (0.5, 0.9, 0.99)
 
@@ -36,8 +36,7 @@ def check_quantiles(quantiles: Iterable[float] | float) -> tuple[float, ...]:
 
 def record(quantiles: tuple[float, ...], results: list[pa.Array], dtype: pa.DataType) -> pa.Array:
     """Make the struct of quantiles, its fields named as people write them: ``0.5``, ``0.99``, ``1``."""
-    fields = [pa.field(label(q), dtype) for q in quantiles]
-    return pa.StructArray.from_arrays(results, fields=fields)
+    return pa.StructArray.from_arrays(results, fields=[pa.field(label(q), dtype) for q in quantiles])
 
 
 def label(q: float) -> str:
@@ -54,7 +53,7 @@ def percentile(q: float) -> float:
     return float(Decimal(repr(q)) * 100)
 
 
-def capped_ranks(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def capped_ranks(ranks: Floats, counts: Whole) -> Whole:
     """Return ranks from 0 as whole numbers, none beyond the last of so many values: large ones are rounded as doubles.
 
     >>> capped_ranks(np.array([3.0, 2.0**63]), np.array([9, 2**63 - 1]))
@@ -62,5 +61,4 @@ def capped_ranks(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArr
     """
     last = np.maximum(counts - 1, 0)
     beyond = ranks >= last
-    whole: NDArray[np.int64] = np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))
-    return whole
+    return np.where(beyond, last, np.where(beyond, 0.0, ranks).astype(np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import Field, fields
 from functools import cache
 from inspect import Parameter, Signature
@@ -135,3 +135,39 @@ def _docstring(function: type[Function], signature: Signature) -> str:
         **{title: text for title, text in sections.items() if title != "Parameters"},
     }
     return summary + "\n\n".join(f"{title}\n{'-' * len(title)}\n{text}" for title, text in sections.items())
+
+
+def each_column(columns: Iterable[str], call: Callable[..., Measure], *given: Any, **named: Any) -> dict[str, Measure]:
+    """Make the same call of every column.
+
+    Parameters
+    ----------
+    columns : columns or expressions
+    call : a call of `aggr`
+        Such as ``aggr.avg``.
+    given, named : anything
+        What the call takes besides its column.
+
+    Returns
+    -------
+    dict of measures
+        Named by column and function, to be joined with ``|``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what are no columns, and as the call does.
+
+    Examples
+    --------
+    >>> import aggr
+    >>> aggr.each_column(["price", "size"], aggr.var, ddof=0)
+    {'price_var': var('price', ddof=0), 'size_var': var('size', ddof=0)}
+    """
+    if isinstance(columns, str) or not isinstance(columns, Iterable) or not callable(call):
+        raise TypeError(
+            f"each_column takes a list of columns and a call, such as each_column(['a', 'b'], aggr.avg); "
+            f"got {shown(columns)} and {shown(call)}"
+        )
+    measures = {column: call(column, *given, **named) for column in columns}
+    return {f"{column}_{measure.function.name}": measure for column, measure in measures.items()}

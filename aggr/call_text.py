@@ -114,27 +114,11 @@ def bound(
     fixed: Mapping[str, Any] | None = None,
     value: Callable[[str, str | None], Any] = lambda text, parameter: read_value(text),
 ) -> Callable[[], T]:
-    """Bind what a call says to what it makes.
+    """Bind what a call says to what it makes; raises ``ValueError`` if ``make`` takes other arguments.
 
-    Parameters
-    ----------
-    call : Call
-    make : callable
-    text, what : str
-        The whole text and what it is, for errors.
-    fixed : parameter -> value, optional
-        What the place knows, for those parameters that ``make`` has; text cannot say it.
-    value : (text, parameter) -> value
-        Reads the text of an argument; the parameter is None where ``make`` has none.
-
-    Returns
-    -------
-    callable without arguments
-
-    Raises
-    ------
-    ValueError
-        If ``make`` takes other arguments.
+    ``text`` is the whole text and ``what`` what it is, for errors; ``fixed`` what the place knows, for those parameters
+    that ``make`` has: text cannot say it. ``value`` reads an argument by its text and its parameter, None where
+    ``make`` has none.
     """
     known = inspect.signature(make).parameters
     make = partial(make, **{name: known_value for name, known_value in (fixed or {}).items() if name in known})
@@ -177,26 +161,11 @@ def read_as(
     inner: Callable[[str], Any] | None = None,
     name_alone: bool = False,
 ) -> T:
-    """Read a call of one of a family.
+    """Read a call of one of a family; raises ``ValueError`` for what is none, and for arguments that are refused.
 
-    Parameters
-    ----------
-    makers : name -> callable
-        The family.
-    text : str
-    what, example : str
-        What the family is, and how one of it is written, for errors.
-    fixed : parameter -> value, optional
-        As in `bound`.
-    inner : text -> value, optional
-        Reads arguments in the form of a call; otherwise they are bare text.
-    name_alone : bool
-        Whether a name without parentheses is a call.
-
-    Raises
-    ------
-    ValueError
-        If it is no call, its name or an argument is unknown, or the maker refuses it.
+    ``what`` and ``example`` say in errors what the family is and how one of it is written; ``fixed`` is as in `bound`.
+    ``inner`` reads arguments in the form of a call, which are bare text without it; with ``name_alone`` a name is a
+    call.
     """
     call = read_call(text, name_alone)
     if call is None or call.name not in makers:

@@ -34,26 +34,10 @@ def number_and_unit(text: object) -> tuple[int, str] | None:
 
 
 def read_duration(text: str, what: str) -> int:
-    """Read a fixed length of time.
+    """Read a fixed length of time in microseconds; ``what`` says what it is, for errors.
 
-    Parameters
-    ----------
-    text : str
-        A whole number, or nothing for 1, and a unit from microseconds (``us``) and milliseconds (``ms``) to weeks.
-    what : str
-        What it is, for errors: ``gap``.
+    Raises ``ValueError`` if it cannot be read, is in months or longer units, or exceeds a thousand years.
 
-    Returns
-    -------
-    int, microseconds
-
-    Raises
-    ------
-    ValueError
-        If it cannot be read, is in months or longer units, or exceeds a thousand years.
-
-    Examples
-    --------
     >>> read_duration("1 minute", "gap")
     60000000
     """

@@ -8,16 +8,7 @@ from typing import Any
 
 
 def load_group(group: str, what: str, register: Callable[[Any], Any]) -> None:
-    """Register the objects of a group of entry points, and warn of those that fail.
-
-    Parameters
-    ----------
-    group : str
-        Such as ``aggr.functions``.
-    what : str
-        What its objects are, for the warning.
-    register : callable of an object
-    """
+    """Register the objects of a group of entry points, and warn of those that fail by ``what`` they are."""
     from importlib.metadata import entry_points  # with all of email and zipfile, which few imports need
 
     for point in entry_points(group=group):

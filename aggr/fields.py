@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
 from aggr.arrow.normalize import canonical
 from aggr.arrow.sort_keys import has_order, order_keys
@@ -157,7 +157,7 @@ class Field(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how it is subtracted")
 
-    def row_counts(self, column: pa.Array) -> NDArray[np.int64]:
+    def row_counts(self, column: pa.Array) -> Whole:
         """Say how many rows each state has counted in this field, for functions that name it in ``counted_by``.
 
         Parameters
@@ -169,7 +169,7 @@ class Field(ABC):
         -------
         array of int64, shape (rows,)
         """
-        counts: NDArray[np.int64] = column.to_numpy()
+        counts: Whole = column.to_numpy()
         return counts
 
 
@@ -372,7 +372,7 @@ EXACT = Exact()
 UNIT = Unit()
 
 
-def refuse_where(wrong: NDArray[np.bool_], reason: str, rows: NDArray[np.intp] | None = None) -> None:
+def refuse_where(wrong: Flags, reason: str, rows: Ids | None = None) -> None:
     """Refuse to take rows out of states, some of which are wrong.
 
     Parameters
@@ -402,7 +402,7 @@ def _present(column: pa.Array, groups: Groups) -> tuple[pa.Array, pa.Array, Grou
     return empty, column, groups
 
 
-def _take(column: pa.Array, rows: NDArray[np.intp], empty: pa.Array) -> pa.Array:
+def _take(column: pa.Array, rows: Ids, empty: pa.Array) -> pa.Array:
     """Take rows, null for -1, as the column's own type."""
     if not len(column):
         return pa.nulls(len(rows), empty.type)

@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Self, final, overload
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.bit_equality import same_bits
 from aggr.arrow.damaged_state import DamagedState
@@ -473,11 +473,12 @@ class Function(ABC):
         if column.null_count:
             groups = groups.filter(column.is_valid().to_numpy(zero_copy_only=False))
             column = column.drop_null()
-        single = _one_state_per_group(groups)
+        single = len(groups) == groups.n and bool((groups.counts() == 1).all())  # each state is its own merge
         if not sound:
             check_states(self, column, named, in_full=single)
         if single and (sound or self._is_current(column)):
-            merged = _sorted_by_group(column, groups)
+            ordered = bool((np.diff(groups.ids) > 0).all())
+            merged = column if ordered else column.take(pa.array(np.argsort(groups.ids)))
         else:
             merged = self._merge(column, groups, sound)
         return CheckedStates(merged) if sound else merged
@@ -560,7 +561,7 @@ class Function(ABC):
         if not self.counted_by:
             raise TypeError(CANNOT_SUBTRACT.format(f"states of {self!r}"))
 
-    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
+    def row_counts(self, states: pa.StructArray) -> Whole:
         """Count the rows of each state by ``counted_by``.
 
         Parameters
@@ -576,7 +577,7 @@ class Function(ABC):
         counts = (fields[name].row_counts(states.field(name)) for name in self.counted_by)
         return sum(counts, np.zeros(len(states), np.int64))
 
-    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> pa.StructArray:
+    def _subtract(self, states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> pa.StructArray:
         """Subtract field by field states of which some rows are left; errors name them by ``rows``."""
         try:
             fields = {name: f.subtract(states.field(name), gone.field(name)) for name, f in self.state_fields.items()}
@@ -768,18 +769,7 @@ class Function(ABC):
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 
 
-def _one_state_per_group(groups: Groups) -> bool:
-    """Say whether each group has one state, which then is its own merge."""
-    return len(groups) == groups.n and bool((groups.counts() == 1).all())
-
-
-def _sorted_by_group(states: pa.StructArray, groups: Groups) -> pa.StructArray:
-    """Put the states of groups of one state each into the order of the groups."""
-    ordered = bool((np.diff(groups.ids) > 0).all())
-    return states if ordered else states.take(pa.array(np.argsort(groups.ids)))
-
-
-def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: NDArray[np.intp]) -> None:
+def _check_equal(states: pa.StructArray, gone: pa.StructArray, rows: Ids) -> None:
     """Refuse to take all rows out of states that are of other ones; errors name them by ``rows``."""
     if not same_bits(states, gone):
         first = next(i for i in range(len(rows)) if not same_bits(states.slice(i, 1), gone.slice(i, 1)))

@@ -60,19 +60,7 @@ def unsupported_input(function: str, dtype: pa.DataType, takes: str, hint: str =
     return TypeError(f"{function} cannot take a column of type {shown(dtype)}; it takes {takes}{hint}")
 
 
-def _tells_nulls(dtype: pa.DataType) -> bool:
-    return not pa.types.is_union(dtype)
-
-
-def _is_summable(dtype: pa.DataType) -> bool:
-    return kept_type(dtype) is not None and not pa.types.is_timestamp(dtype)
-
-
-def _has_sum_or_is_time(dtype: pa.DataType) -> bool:
-    return kept_type(dtype) is not None
-
-
-ANY = InputTypes("every type that tells its nulls", "Of any type.", _tells_nulls)
+ANY = InputTypes("every type that tells its nulls", "Of any type.", lambda dtype: not pa.types.is_union(dtype))
 ORDERED = InputTypes(
     "types that have an order: numbers, booleans, dates, times, timestamps, strings and bytes",
     "Of any type that has an order: numbers, booleans, dates, times, timestamps, strings or bytes.",
@@ -83,10 +71,12 @@ BOOLEANS = InputTypes("booleans", "Of booleans.", pa.types.is_boolean)
 INTEGERS = InputTypes("integers", "Of integers.", pa.types.is_integer)
 TIMES = InputTypes("timestamps", "Of timestamps.", pa.types.is_timestamp)
 SUMMABLE = InputTypes(
-    "integers, floats, decimals of up to 38 digits", "Of integers, floats or decimals of up to 38 digits.", _is_summable
+    "integers, floats, decimals of up to 38 digits",
+    "Of integers, floats or decimals of up to 38 digits.",
+    lambda dtype: kept_type(dtype) is not None and not pa.types.is_timestamp(dtype),
 )
 SUMMABLE_OR_TIMES = InputTypes(
     "integers, floats, decimals of up to 38 digits and timestamps",
     "Of integers, floats, decimals of up to 38 digits, or timestamps.",
-    _has_sum_or_is_time,
+    lambda dtype: kept_type(dtype) is not None,
 )

@@ -91,7 +91,8 @@ class Measure:
 
     def _check_weight(self) -> None:
         if self.weight is not None and not self.function.takes_weights:
-            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {_weighable()} do")
+            able = ", ".join(name for name in names() if get(name).takes_weights)
+            raise ValueError(f"{self.function.name} takes no weight; got {shown(self.weight)}; {able} do")
         if self.weight is not None and not is_name(self.weight):
             raise ValueError(f"the column of weights, weight, must be a name; got {shown(self.weight)}")
 
@@ -336,7 +337,3 @@ def _column_in(name: str, names: Collection[str]) -> str:
     if column is None:
         raise ValueError(f"the data has no column {shown(name)}; {nearest(name, names)}")
     return column
-
-
-def _weighable() -> str:
-    return ", ".join(name for name in names() if get(name).takes_weights)

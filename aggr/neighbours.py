@@ -5,25 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Ids, Whole
 from aggr.groups.groups import Groups
 
-Instants = NDArray[np.int64]
+Instants = Whole
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """The windows and keys of states; windows of a key do not overlap.
+    """The windows and keys of states; windows of a key do not overlap, and event times lie in their state's window.
 
-    Parameters
-    ----------
-    keys : Groups
-        The key of each state.
-    starts, ends : arrays of int64, shape (states,)
-        Of their windows, in microseconds; the event times of a state lie in its window.
-    longest : int
-        Points of a key at most so many microseconds apart count up to the edges of windows between them.
+    Starts, ends and ``longest`` are in microseconds: points of a key at most ``longest`` apart count up to the edges of
+    windows between them.
     """
 
     keys: Groups
@@ -31,27 +25,16 @@ class Neighbours:
     ends: Instants
     longest: int
 
-    def filter(self, states: NDArray[np.bool_]) -> Neighbours:
+    def filter(self, states: Flags) -> Neighbours:
         """Choose the states for which a mask is true."""
         return Neighbours(self.keys.filter(states), self.starts[states], self.ends[states], self.longest)
 
-    def spans(self, times: Instants, lengths: Instants) -> tuple[NDArray[np.intp], Instants, Instants]:
+    def spans(self, times: Instants, lengths: Instants) -> tuple[Ids, Instants, Instants]:
         """Find the points that each state is read with.
 
-        Parameters
-        ----------
-        times : array of int64, shape (points,)
-            Of the points of all states, end to end, in microseconds.
-        lengths : array of int64, shape (states,)
-            How many points each state has.
-
-        Returns
-        -------
-        order : array of int, shape (points,)
-            The points by key and time.
-        first, until : arrays of int64, shape (states,)
-            The range in this order of the points of each state, with the one before and the one after where these
-            belong to it: no further apart than ``longest``.
+        ``times`` are those of all points, state after state; ``lengths`` says how many each state has. Returned are the
+        order of the points by key and time, and of each state the range in it from ``first`` to ``until``: its own
+        points, with the one before and the one after where these are no further apart than ``longest``.
         """
         keys = np.repeat(self.keys.ids, lengths)
         order = np.lexsort((times, keys))
@@ -64,7 +47,7 @@ class Neighbours:
         return order, first - cut_first, until + cut_last
 
 
-def _points_before(keys: NDArray[np.intp], times: Instants, of: NDArray[np.intp], edges: Instants) -> Instants:
+def _points_before(keys: Ids, times: Instants, of: Ids, edges: Instants) -> Instants:
     """Count the points before each edge of its key, in the order of key and time."""
     kind = np.repeat([0, 1], [len(edges), len(times)])  # an edge comes before a point of its time
     order = np.lexsort((kind, np.append(edges, times), np.append(of, keys)))

@@ -30,14 +30,10 @@ _READERS: dict[str, set[str]] = {}  # name in the state -> functions that read s
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedStates:
-    """States that need no check: a column of them, or a table with such columns.
+    """States that need no check: an Arrow column of them, or a table with such columns.
 
     `checked` gives it, and so does a function's merge of such states. `made_here` is for what Arrow's own bytes have
     carried from one place of a job to the next. It does not travel itself: whoever receives states checks them.
-
-    Parameters
-    ----------
-    states : Arrow column or table
     """
 
     states: Any
@@ -73,14 +69,7 @@ class Layout(Protocol):
 def made_here(states: Any) -> CheckedStates:
     """Take states that this very job has reduced or merged with these functions, and that nobody else could change.
 
-    Parameters
-    ----------
-    states : Arrow column or table
-        From a batch, a level or a phase of the same job to the next; never from a caller, a file or a store.
-
-    Returns
-    -------
-    CheckedStates
+    They come from a batch, a level or a phase of the same job; never from a caller, a file or a store.
     """
     return CheckedStates(states)
 
@@ -96,28 +85,10 @@ def checked_like(states: Any, derived: Any) -> Any:
 
 
 def checked(function: Layout, states: pa.Array | pa.ChunkedArray) -> CheckedStates:
-    """Check a column of states in full.
+    """Check a column of states of a function in full; a null is sound.
 
-    Parameters
-    ----------
-    function : Function
-        Whose states they are.
-    states : column of states
-        A null is sound.
-
-    Returns
-    -------
-    CheckedStates
-        Of one array.
-
-    Raises
-    ------
-    TypeError
-        If ``states`` is no Arrow column.
-    ValueError
-        If they are states of another function, of unequal parameters or of a newer version.
-    DamagedState
-        If a field is of another type or impossible, or fields contradict each other.
+    Raises ``TypeError`` for what is no Arrow column, ``ValueError`` for states of another function, of unequal
+    parameters or of a newer version, `DamagedState` for a field that is impossible or contradicts others.
     """
     column, named = received(function, states)
     check_states(function, column.drop_null() if column.null_count else column, named, in_full=True)

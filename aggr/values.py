@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Whole
 from aggr.arrow import compute as pc
 from aggr.exact.number_columns import as_floats, exact_float_parts, special_flags
 from aggr.exact.row_sums import sum_exactly, sum_products
@@ -58,7 +59,7 @@ class Values:
         return self.filter(self.array.is_valid().to_numpy(zero_copy_only=False))
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Whole:
         """How many rows each group has, by their weights, shape (groups.n,); beyond int64 raises ``OverflowError``."""
         return self.groups.counts() if self.weights is None else sum_by_group(self.weights, self.groups)
 
@@ -103,44 +104,15 @@ class Values:
         return sum_exactly(self.parts) if self.weights is None else sum_products(self.parts, self.weight_parts)
 
     def field(self, name: str) -> Values:
-        """Choose one of several inputs.
-
-        Parameters
-        ----------
-        name : str
-
-        Returns
-        -------
-        Values
-        """
+        """Choose one of several inputs."""
         return Values(pc.struct_field(self.array, name), self.groups, self.weights)
 
-    def filter(self, rows: NDArray[np.bool_]) -> Values:
-        """Choose the rows for which a mask is true.
-
-        Parameters
-        ----------
-        rows : array of bool, shape (rows,)
-
-        Returns
-        -------
-        Values
-            Of as many groups; some may have no rows.
-        """
+    def filter(self, rows: Flags) -> Values:
+        """Choose the rows for which a mask is true; there are as many groups, some perhaps without rows."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array.filter(pa.array(rows)), self.groups.filter(rows), weights)
 
     def slice(self, rows: slice) -> Values:
-        """Choose a range of rows.
-
-        Parameters
-        ----------
-        rows : slice
-
-        Returns
-        -------
-        Values
-            Of as many groups; some may have no rows.
-        """
+        """Choose a range of rows; there are as many groups, some perhaps without rows."""
         weights = None if self.weights is None else self.weights[rows]
         return Values(self.array[rows], self.groups.slice(rows), weights)

@@ -18,22 +18,9 @@ _ROWS, _GROUPS = 64, 4
 def warm(functions: Sequence[str] | None = None) -> list[str]:
     """Reduce, merge and finish a few values of each kind, so that the loops which this takes are compiled and kept.
 
-    Parameters
-    ----------
-    functions : names, optional
-        All that are registered unless given.
+    All functions that are registered unless some are named. Returned are the folders in which the code is kept, for
+    processes of the same user or image.
 
-    Returns
-    -------
-    folders in which the code is kept, for processes of the same user or image; none where no disk keeps it
-
-    Raises
-    ------
-    UnknownFunction
-        For a name that no function has.
-
-    Examples
-    --------
     >>> folders = warm(["count"])
     """
     chosen = [get(name)() for name in (names() if functions is None else functions)]
@@ -56,13 +43,7 @@ def _samples() -> list[pa.Array]:
     """Some values of each kind that has loops of its own: of one sign and of both, near each other and far apart."""
     near, far = np.geomspace(1.0, 100.0, _ROWS), np.geomspace(1e-200, 1e200, _ROWS)
     whole = np.arange(_ROWS)
-    return [
-        pa.array(near),
-        pa.array(np.where(whole % 2, near, -near)),
-        pa.array(far),
-        pa.array(whole),
-        pa.array(whole << 40),
-    ]
+    return [pa.array(values) for values in (near, np.where(whole % 2, near, -near), far, whole, whole << 40)]
 
 
 def _input(function: Function, values: pa.Array) -> pa.Array:

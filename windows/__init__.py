@@ -17,23 +17,7 @@ from windows.registry import register, unregister
 from windows.timezone import check_timezone
 
 __all__ = [
-    "MAX_INSTANT",
-    "MIN_INSTANT",
-    "AllTime",
-    "Hopping",
-    "Intervals",
-    "Merged",
-    "Session",
-    "TimeWindow",
-    "Tumbling",
-    "as_window",
-    "check_timezone",
-    "hopping",
-    "read_window",
-    "read_windows",
-    "register",
-    "session",
-    "text_of",
-    "unregister",
-    "window",
-]
+    "MAX_INSTANT", "MIN_INSTANT", "AllTime", "Hopping", "Intervals", "Merged", "Session", "TimeWindow", "Tumbling",
+    "as_window", "check_timezone", "hopping", "read_window", "read_windows", "register", "session", "text_of",
+    "unregister", "window",
+]  # fmt: skip

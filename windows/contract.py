@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from aggr.arguments import checked_type, checked_whole, shown
 from aggr.call_text import write_call
 from aggr.duration import DAY
-from windows.timezone import Instants, check_years, checked_instants, clock
+from windows.timezone import Instants, checked_instants, clock
 
 # where a window starts that has no start, and ends that has no end: beyond all years, and far from overflow
 MIN_INSTANT, MAX_INSTANT = -(2**62), 2**62
@@ -57,9 +57,8 @@ class TimeWindow(ABC):
 
     kind: ClassVar[str] = ""  # the word that texts of such windows begin with
     is_merging: ClassVar[bool] = False  # whether `merge` makes one window of intervals that are not equal
-    contiguous: ClassVar[bool] = (
-        False  # whether windows follow each other without gap or overlap: a store keeps only such
-    )
+    # whether windows follow each other without gap or overlap: a store keeps only such
+    contiguous: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -191,7 +190,8 @@ class TimeWindow(ABC):
         ValueError
             If ``finer`` is no window.
         """
-        pane, fine = self.pane, checked_finer(finer).pane
+        checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
+        pane, fine = self.pane, finer.pane
         if fine == pane:
             return None
         if fine.is_merging or self.is_merging:
@@ -369,48 +369,6 @@ def number_windows(order: NDArray[np.int64], first: NDArray[np.bool_], starts: I
     begins = np.flatnonzero(first)
     until = np.maximum.reduceat(ends[order], begins) if len(begins) else ends
     return Merged(ids, starts[order[begins]], until)
-
-
-def checked_times(times: object) -> Instants:
-    """Check an array of times, and that they lie in the years that have windows.
-
-    Parameters
-    ----------
-    times : array of int64, shape (rows,)
-        Microseconds UTC.
-
-    Returns
-    -------
-    The array itself
-
-    Raises
-    ------
-    ValueError
-        For anything else, and for times before the year 2 or after the year 9998.
-    """
-    checked = checked_instants(times, "times")
-    if len(checked):
-        check_years(int(checked.min()), int(checked.max()))
-    return checked
-
-
-def checked_finer(finer: object) -> TimeWindow:
-    """Check the finer kind of window that another is asked about.
-
-    Parameters
-    ----------
-    finer : TimeWindow
-
-    Returns
-    -------
-    The window itself
-
-    Raises
-    ------
-    ValueError
-        For anything else.
-    """
-    return checked_type(finer, TimeWindow, "the finer kind of window", ", such as window('1m')")  # type: ignore[type-abstract]
 
 
 def check_intervals(keys: object, starts: object, ends: object) -> None:

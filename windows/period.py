@@ -118,8 +118,7 @@ class Months(Period):
 
     def index(self, local: Instants) -> Instants:
         months = (local - self.offset).astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
-        index: Instants = months // self.size
-        return index
+        return months // self.size
 
     def local(self, index: Instants) -> Instants:
         months = (index * self.size).astype("datetime64[M]")

@@ -63,10 +63,8 @@ def register(kind: type[TimeWindow]) -> type[TimeWindow]:
             f"{kind.__name__} has {shown(word)}"
         )
     taken = _KINDS.get(word, kind)
-    if (taken.__module__, taken.__qualname__) != (
-        kind.__module__,
-        kind.__qualname__,
-    ):  # of a notebook's cell, run again
+    # by name, for the class of a notebook's cell is another one when it is run again
+    if (taken.__module__, taken.__qualname__) != (kind.__module__, kind.__qualname__):
         raise ValueError(f"the kind {word!r} is taken by {taken.__module__}.{taken.__qualname__}; choose another")
     _KINDS[word] = kind
     return kind

@@ -105,6 +105,14 @@ def checked_instants(times: object, what: str) -> Instants:
     return times
 
 
+def checked_times(times: object) -> Instants:
+    """Check an array of times, and that they lie in the years that have windows; raises ``ValueError``."""
+    checked = checked_instants(times, "times")
+    if len(checked):
+        check_years(int(checked.min()), int(checked.max()))
+    return checked
+
+
 def check_years(low: int, high: int) -> None:
     """Check that instants from ``low`` to ``high`` lie in the years that have windows; raises ``ValueError``."""
     for at in (low, high):

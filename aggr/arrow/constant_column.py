@@ -11,23 +11,11 @@ _MOST = 2**31 - 1  # what offsets of texts reach
 
 
 def is_constant(column: pa.Array, one: pa.Array) -> bool:
-    """Say whether a column is known to hold one value in every row, to the bit, by comparing its bytes at once.
+    """Say whether a column is known to hold one value, that of ``one``, in every row, to the bit: by its bytes at once.
 
-    Parameters
-    ----------
-    column : array, shape (rows,)
-        Of any type; its buffers are as long as they must be.
-    one : array, shape (1,)
-        The value.
+    False where it is not known: for another type, no rows, nulls, and what is neither text nor one number of whole
+    bytes.
 
-    Returns
-    -------
-    bool
-        False where it is not known: for another type, no rows, nulls, and types whose values are neither text nor
-        of one number of whole bytes.
-
-    Examples
-    --------
     >>> is_constant(pa.array([7, 7]), pa.array([7])), is_constant(pa.array(["a", "b"]), pa.array(["a"]))
     (True, False)
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 
 
@@ -88,21 +89,8 @@ def normalize_floats(values: pa.Array) -> pa.Array:
 
 
 def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
-    """Put what was computed of the valid rows back among the nulls.
+    """Put what was computed of the valid rows, one value for each true of ``valid`` in order, back among the nulls.
 
-    Parameters
-    ----------
-    values : pa.Array
-        One for each true of ``valid``, in order.
-    valid : pa.Array of bool
-
-    Returns
-    -------
-    pa.Array
-        As long as ``valid``, null where it is false.
-
-    Examples
-    --------
     >>> with_nulls(pa.array(["a", "b"]), pa.array([True, False, True])).to_pylist()
     ['a', None, 'b']
     """
@@ -115,3 +103,16 @@ def with_nulls(values: pa.Array, valid: pa.Array) -> pa.Array:
 def is_number(kind: pa.DataType) -> bool:
     """Say whether a type is of numbers."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def microseconds(times: pa.Array) -> Whole:
+    """Read timestamps without nulls as microseconds since 1970; what is finer is cut towards the past.
+
+    >>> microseconds(pa.array([-1, 2000], pa.timestamp("ns")))
+    array([-1,  2])
+    """
+    if times.type.unit == "ns":  # of which a cast would cut those before 1970 upwards
+        whole: Whole = times.view(pa.int64()).to_numpy() // 1000
+        return whole
+    fine: Whole = times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64()).to_numpy()
+    return fine

@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
 from aggr.compiling.jit import compiled
 
 Words = NDArray[np.uint64]
 
+ALL = np.iinfo(np.int64).max  # above every hash of `hash64`
 _LANES = 2
 _NULL = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, as SplitMix64 steps
 _BASIS = (np.uint64(0xCBF29CE484222325), np.uint64(0x84222325CBF29CE4))  # FNV's for 64 bits, and its halves swapped
@@ -35,25 +37,25 @@ _FACTORS = (
 
 
 def row_hashes(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Words:
-    """Hash each row of some columns.
+    """Hash each row of some columns, at least one, shape (2, rows); what stands under a null does not count.
 
-    Parameters
-    ----------
-    columns : arrays of as many rows, at least one, of any type that a state or a key may have
-        What stands under a null does not count.
-
-    Returns
-    -------
-    array of uint64, shape (2, rows)
-
-    Examples
-    --------
     >>> a, b, again = row_hashes([pa.array(["a", "b", "a"]), pa.array([[1], None, [1]])]).T.tolist()
     >>> a == again, a == b
     (True, False)
     """
     with np.errstate(over="ignore"):
         return _combined([_hashes(normalize(column)) for column in columns])
+
+
+def hash64(*columns: pa.Array) -> Whole:
+    """Hash the rows of columns, none null, to numbers even from 0 to below `ALL`, by which samples are chosen.
+
+    >>> a, b, again = hash64(pa.array(["a", "b", "a"])).tolist()
+    >>> a == again, a == b
+    (True, False)
+    """
+    hashes: Whole = (row_hashes(columns)[0] >> np.uint64(1)).view(np.int64)
+    return np.minimum(hashes, ALL - 1)
 
 
 def _combined(columns: Sequence[Words]) -> Words:
@@ -118,15 +120,13 @@ def _fixed(column: pa.Array) -> Words:
     return _combined([np.broadcast_to(piece, (_LANES, len(column))) for piece in pieces])
 
 
-def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: NDArray[np.int64]) -> Words:
+def _joined(elements: Sequence[NDArray[np.unsignedinteger]], lengths: Whole) -> Words:
     """Hash rows of elements that lie end to end, in each lane."""
     return np.stack([_chained(elements[i], lengths, _BASIS[i], _PRIMES[i]) for i in range(_LANES)])
 
 
 @compiled
-def _chained(
-    elements: NDArray[np.unsignedinteger], lengths: NDArray[np.int64], basis: np.uint64, prime: np.uint64
-) -> Words:
+def _chained(elements: NDArray[np.unsignedinteger], lengths: Whole, basis: np.uint64, prime: np.uint64) -> Words:
     """Fold the elements of each row: exclusive or, then multiply."""
     found = np.empty(len(lengths), np.uint64)
     at = 0

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 
 LOWEST = np.iinfo(np.int64).min
 HIGHEST = np.iinfo(np.int64).max
 
 
-def order_keys(values: pa.Array) -> NDArray[np.int64]:
+def order_keys(values: pa.Array) -> Whole:
     """Map values without nulls to int64 keys of the same order; equal bits give equal keys.
 
     Floats follow Spark: NaN is greatest, and every NaN counts as the same one; beyond Spark, ``-0.0`` sorts
@@ -23,7 +23,7 @@ def order_keys(values: pa.Array) -> NDArray[np.int64]:
     array([1, 0, 2])
     """
     dtype = values.type
-    keys: NDArray[np.int64]
+    keys: Whole
     if pa.types.is_floating(dtype):
         keys = _float_keys(values.to_numpy().astype(np.float64, copy=False))
     elif pa.types.is_uint64(dtype):
@@ -44,23 +44,15 @@ def order_keys(values: pa.Array) -> NDArray[np.int64]:
 
 def has_order(dtype: pa.DataType) -> bool:
     """Say whether values of this type can be compared by `order_keys`."""
+    is_a = pa.types
     tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_boolean,
-        pa.types.is_date,
-        pa.types.is_timestamp,
-        pa.types.is_time,
-        pa.types.is_duration,
-        pa.types.is_decimal,
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_fixed_size_binary,
+        *(is_a.is_integer, is_a.is_floating, is_a.is_boolean, is_a.is_date, is_a.is_timestamp, is_a.is_time),
+        *(is_a.is_duration, is_a.is_decimal, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary),
     )
     return any(test(dtype) for test in tests)
 
 
-def _float_keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def _float_keys(values: Floats) -> Whole:
     """Turn IEEE bits into two's complement order, with one key for every NaN."""
     keys = values.view(np.int64).copy()
     keys ^= (keys >> 63) & HIGHEST

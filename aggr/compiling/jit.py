@@ -183,7 +183,6 @@ def cache_folders() -> list[str]:
 
 
 def _called(loop: Any) -> dict[str, Any]:
-    """Find the compiled functions that a loop calls."""
     known = {name: getattr(loop.__globals__.get(name), _LOOP, None) for name in loop.__code__.co_names}
     return {name: other for name, other in known.items() if other is not None}
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.murmur3 import hash_bytes, hash_word
 from aggr.groups.numbers import Numbers
-from aggr.histograms.leb128 import Whole, of_arrow
+from aggr.histograms.leb128 import of_arrow
 from aggr.input_types import InputTypes
 from aggr.values import Values
 
@@ -24,41 +25,19 @@ _INFINITY, _NAN = np.int64(0x7FF << 52), np.int64(0xFFF << 51)
 
 
 def _has_rule(dtype: pa.DataType) -> bool:
-    tests = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_string,
-        pa.types.is_binary,
-        pa.types.is_fixed_size_binary,
-    )
+    is_a = pa.types
+    tests = (is_a.is_integer, is_a.is_floating, is_a.is_string, is_a.is_binary, is_a.is_fixed_size_binary)
     return any(test(dtype) for test in tests)
 
 
 HASHABLE = InputTypes(
-    "integers, floats, strings and bytes; cast others to strings",
-    "Of integers, floats, strings or bytes.",
-    _has_rule,
+    "integers, floats, strings and bytes; cast others to strings", "Of integers, floats, strings or bytes.", _has_rule
 )
 
 
 def words_by_group(values: Values, coupons: bool = False) -> tuple[Whole, int]:
-    """Give values of a type that `HASHABLE` allows as words that `item_hash` takes, in the order of their groups.
+    """Give values of a type that `HASHABLE` allows as words for `item_hash`, by group, and the kind of these.
 
-    Parameters
-    ----------
-    values : Values
-        None null.
-    coupons : bool
-        To give coupons of HyperLogLog, not hashes.
-
-    Returns
-    -------
-    words : array of int64, shape (rows,)
-    kind : int
-        What they are, for `item_hash`.
-
-    Examples
-    --------
     >>> from aggr.groups.groups import Groups
     >>> words, kind = words_by_group(Values(pa.array([3, 1, 2], pa.int8()), Groups.of([1, 0, 1], 2)))
     >>> words, kind == INTEGERS

@@ -19,15 +19,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, INTEGERS, item_hash, words_by_group
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
-from aggr.histograms.leb128 import Whole, of_arrow, to_arrow
+from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
-
-Floats = NDArray[np.float64]
 
 SKETCH_TYPE = pa.struct([("theta", pa.int64()), ("hashes", pa.binary())])  # of 8 bytes each, ascending
 ALL = np.iinfo(np.int64).max  # theta where every hash is kept
@@ -41,15 +40,7 @@ _SPARSE = 2  # slots of a table a hash
 
 @dataclass(frozen=True, slots=True)
 class Sketches:
-    """``n`` sketches: each one's theta, and its hashes, ``hashes[places[row]:places[row + 1]]``.
-
-    Parameters
-    ----------
-    thetas : array of int64, shape (n,)
-    hashes : array of int64
-        Those of all sketches end to end, ascending in each.
-    places : array of int64, shape (n + 1,)
-    """
+    """``n`` sketches: each one's theta, and its hashes, ascending, ``hashes[places[row]:places[row + 1]]``."""
 
     thetas: Whole
     hashes: Whole
@@ -76,16 +67,15 @@ class Sketches:
         return np.diff(self.places)
 
     @property
-    def are_empty(self) -> NDArray[np.bool_]:
+    def are_empty(self) -> Flags:
         """Which are known to be of no value, shape (n,)."""
-        empty: NDArray[np.bool_] = (self.retained == 0) & (self.thetas == ALL)
+        empty: Flags = (self.retained == 0) & (self.thetas == ALL)
         return empty
 
     @property
     def shares(self) -> Floats:
         """The share of all hashes that lies below theta, shape (n,); 1 where every hash is kept."""
-        shares: Floats = self.thetas / 2.0**63
-        return shares
+        return self.thetas / 2.0**63
 
     def bounds(self, sigmas: float) -> pa.StructArray:
         """Read estimates and what they lie between, as `aggr.tables.accessors.bounds` returns them, shape (n,).
@@ -115,13 +105,7 @@ def _end(retained: NDArray[np.floating], share: Floats, spread: Floats) -> Float
 
 @dataclass(frozen=True)
 class LeastHashes(Field):
-    """The field of a state that keeps the smallest hashes.
-
-    Parameters
-    ----------
-    k : int
-        How many.
-    """
+    """The field of a state that keeps the k smallest hashes."""
 
     k: int
 

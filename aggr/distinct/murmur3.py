@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from aggr.arrays import Bytes, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.histograms.leb128 import WORD, Bytes, Whole, word_at
+from aggr.histograms.leb128 import WORD, word_at
 
 SEED = np.uint64(9001)  # of Apache DataSketches
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)

@@ -17,16 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.item_hashes import HASHES, item_hash, words_by_group
-from aggr.distinct.least_hashes import Floats, least
+from aggr.distinct.least_hashes import least
 from aggr.distinct.murmur3 import ZEROS
 from aggr.fields import Field
 from aggr.groups.groups import Groups, check_lengths
-from aggr.histograms.leb128 import Bytes, Whole, of_arrow, to_arrow
+from aggr.histograms.leb128 import of_arrow, to_arrow
 from aggr.values import Values
 
 _COUPONS = 1 << 32  # that there are
@@ -39,7 +39,7 @@ class Parts(NamedTuple):
     """Rows of registers and rows of coupons: which are ``full``, shape (n,); the registers of these, shape
     (full rows, 2^lg_k); and how many coupons the others have, shape (other rows,), and which, end to end."""
 
-    full: NDArray[np.bool_]
+    full: Flags
     registers: Bytes
     counts: Whole
     coupons: Whole
@@ -47,13 +47,7 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Registers(Field):
-    """The field of a state that holds registers, or coupons.
-
-    Parameters
-    ----------
-    lg_k : int
-        Logarithm of how many registers there are.
-    """
+    """The field of a state that holds 2^lg_k registers, or coupons."""
 
     lg_k: int
 
@@ -64,9 +58,8 @@ class Registers(Field):
 
     def reduce(self, values: Values) -> pa.Array:
         words, kind = words_by_group(values, coupons=True)
-        return self._of(
-            words, kind, values.groups.offsets, np.zeros((0, 1 << self.lg_k), np.uint8), np.zeros(0, np.intp)
-        )
+        no_registers = np.zeros((0, 1 << self.lg_k), np.uint8)
+        return self._of(words, kind, values.groups.offsets, no_registers, np.zeros(0, np.intp))
 
     def merge(self, column: pa.Array, groups: Groups) -> pa.Array:
         check_lengths(len(column), groups, "sketches")
@@ -88,7 +81,7 @@ class Registers(Field):
         coupons = data[~of_full].view("<u4").astype(np.int64)
         return Parts(full, data[of_full].reshape(-1, 1 << self.lg_k), sizes[~full] // _SIZE, coupons)
 
-    def _of(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: NDArray[np.intp]) -> pa.Array:
+    def _of(self, words: Whole, kind: int, starts: Whole, registers: Bytes, ids: Ids) -> pa.Array:
         """Keep coupons and registers of each group: the one end to end, the others by rows, sorted by their ``ids``."""
         n = len(starts) - 1
         left, coupons, ends = least(words, kind, starts, np.full(n, _COUPONS), self.most_coupons)
@@ -125,7 +118,7 @@ class Registers(Field):
 
 
 @compiled
-def _registers(words: Whole, kind: Int, starts: Whole, full: NDArray[np.bool_], lg_k: Int) -> Bytes:
+def _registers(words: Whole, kind: Int, starts: Whole, full: Flags, lg_k: Int) -> Bytes:
     """Find the registers of the groups that are full, a row each."""
     registers = np.zeros((full.sum(), 1 << lg_k), np.uint8)
     row, last = np.int64(0), (1 << lg_k) - 1

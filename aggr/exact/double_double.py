@@ -5,10 +5,7 @@ Sources: Dekker, "A floating-point technique for extending the available precisi
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-Floats = NDArray[np.float64]
+from aggr.arrays import Floats
 
 
 def fast_two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:

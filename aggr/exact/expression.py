@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.exact.rounding import Floats, quotient, ratios
+from aggr.exact.rounding import quotient, ratios
 from aggr.exact.superaccumulator import BITS, HALF, Limbs
 
-Integers = NDArray[np.int64]
 _POWER = 18  # the greatest power of ten of an int64
 
 
@@ -42,7 +42,7 @@ class ExactNumbers:
     scale: int = 0
 
     @classmethod
-    def of(cls, integers: Integers) -> ExactNumbers:
+    def of(cls, integers: Whole) -> ExactNumbers:
         """Take integers as they are, shape (n,)."""
         return cls(_combine(integers, _ones(len(integers)), 1, _zeros(len(integers)), _zeros(len(integers))))
 
@@ -94,12 +94,12 @@ class ExactNumbers:
             top, scale = top * 10**step, scale + step
         return ratios(top.limbs, other.limbs, scale, root)
 
-    def over_integers(self, *divisors: Integers, root: bool = False) -> Floats:
+    def over_integers(self, *divisors: Whole, root: bool = False) -> Floats:
         """Round the quotient by positive integers, each of shape (n,), or its square root, correctly."""
         return quotient(self.limbs, *divisors, scale=self.scale, root=root)
 
 
-def cross(counts: Integers, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
+def cross(counts: Whole, product: ExactNumbers, left: ExactNumbers, right: ExactNumbers) -> ExactNumbers:
     """Compute ``n·Σab − Σa·Σb`` of each group: n² times the covariance; of a number with itself, the variance."""
     return ExactNumbers(_combine(counts, product.limbs, -1, left.limbs, right.limbs), product.scale)
 
@@ -112,25 +112,25 @@ def _ones(n: int) -> Limbs:
     return Limbs(np.ones(n, np.int32), np.arange(n + 1), np.zeros(n, np.int64))
 
 
-def _combine(factors: Integers, number: Limbs, sign: int, left: Limbs, right: Limbs) -> Limbs:
+def _combine(factors: Whole, number: Limbs, sign: int, left: Limbs, right: Limbs) -> Limbs:
     """Compute ``factor · number ± left · right`` of each group."""
     return Limbs(*_combined(factors, *number.parts, sign, *left.parts, *right.parts))
 
 
 @compiled
 def _combined(
-    factors: Integers,
+    factors: Whole,
     digits: NDArray[np.int32],
-    places: Integers,
-    low: Integers,
+    places: Whole,
+    low: Whole,
     sign: Int,
     left_digits: NDArray[np.int32],
-    left_places: Integers,
-    left_low: Integers,
+    left_places: Whole,
+    left_low: Whole,
     right_digits: NDArray[np.int32],
-    right_places: Integers,
-    right_low: Integers,
-) -> tuple[NDArray[np.int32], Integers, Integers]:
+    right_places: Whole,
+    right_low: Whole,
+) -> tuple[NDArray[np.int32], Whole, Whole]:
     n = len(factors)
     first, room = np.zeros(n, np.int64), np.zeros(n + 1, np.int64)
     for i in range(n):
@@ -173,7 +173,7 @@ def _combined(
 
 
 @compiled
-def _add_product(cells: Integers, at: Int, product: Int) -> None:
+def _add_product(cells: Whole, at: Int, product: Int) -> None:
     """Add a product of two balanced digits as two digits."""
     carry = (product + HALF) >> BITS
     cells[at] += product - (carry << BITS)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.superaccumulator import origins, to_arrow
-from aggr.groups.exponents import LEAST
-from aggr.groups.numbers import Numbers
+from aggr.groups.numbers import LEAST, Numbers
 
 NEAR = 43  # powers of two that the numbers of a group may lie apart: 53 bits and as many more are 96
 _MANTISSA, _EXPONENT = (1 << 52) - 1, 0x7FF
@@ -24,25 +23,12 @@ _HIDDEN, _UWORD, _UBITS = np.uint64(52), np.uint64(_WORD), np.uint64(32)
 _ONE, _TOP = np.uint64(1), np.uint64(63)
 _SUM, _SQUARES = 3, 6  # digits of a sum, and of one of squares, without carries
 
-Whole = NDArray[np.int64]
-
 
 def sum_near(numbers: Numbers, squares: bool) -> pa.StructArray | None:
-    """Sum finite floats per group, or their squares, without error; None where they lie too far apart, or are too few.
+    """Sum finite floats, at most 2^24 rows, or their squares, per group without error.
 
-    Parameters
-    ----------
-    numbers : Numbers
-        Of at most 2^24 doubles.
-    squares : bool
-        Whether their squares are summed.
+    None where they lie too far apart, or are too few.
 
-    Returns
-    -------
-    column of `aggr.exact.superaccumulator.EXACT_TYPE`, shape (groups.n,), or None
-
-    Examples
-    --------
     >>> from aggr import Groups
     >>> sum_near(Numbers(np.array([0.5, 3.0] * 20), Groups.single(40)), squares=False).to_pylist()
     [{'exponent': 0, 'limbs': [70]}]

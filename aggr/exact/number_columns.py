@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.constant_column import is_constant
 from aggr.exact.rounding import as_integers, quotient, whole_number
@@ -70,7 +71,7 @@ def check_unit(units: pa.Array) -> None:
         )
 
 
-def exact_float_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+def exact_float_parts(values: pa.Array) -> list[Floats]:
     """Split integers, decimals and timestamps into doubles that add up to them exactly, each of shape (rows,).
 
     Decimals and timestamps count in their unit; no value is null.
@@ -86,16 +87,16 @@ def exact_float_parts(values: pa.Array) -> list[NDArray[np.float64]]:
     return _integer_parts(whole.astype(np.int64, copy=False))
 
 
-def special_flags(x: NDArray[np.float64]) -> NDArray[np.int8]:
+def special_flags(x: Floats) -> NDArray[np.int8]:
     """Flag the doubles that are NaN or infinite."""
     flags = np.isnan(x) * np.int8(NAN) + (x == np.inf) * np.int8(POSITIVE) + (x == -np.inf) * np.int8(NEGATIVE)
     special: NDArray[np.int8] = flags.astype(np.int8)
     return special
 
 
-def as_floats(values: pa.Array) -> NDArray[np.float64]:
+def as_floats(values: pa.Array) -> Floats:
     """Read numbers without nulls as the nearest doubles. (Arrow's own cast makes 0.30000000000000004 of 0.3.)"""
-    floats: NDArray[np.float64]
+    floats: Floats
     if not pa.types.is_decimal(values.type):
         floats = values.to_numpy().astype(np.float64, copy=False)
         return floats
@@ -107,18 +108,18 @@ def as_floats(values: pa.Array) -> NDArray[np.float64]:
     return quotient(Limbs.of_arrow(sum_exactly([Numbers(part, each) for part in parts])), scale=scale)
 
 
-def whole_results(limbs: Limbs, present: NDArray[np.bool_], what: str) -> pa.Array:
+def whole_results(limbs: Limbs, present: Flags) -> pa.Array:
     """Read exact sums as int64, null where nothing is present; beyond int64 raises ``OverflowError``."""
     low, _, fits = as_integers(limbs, _INT64.min, _INT64.max)
     if not (fits | ~present).all():
         given = whole_number(limbs, int(np.flatnonzero(~fits & present)[0]))
         raise OverflowError(
-            f"{what} {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
+            f"the sum {given} does not fit into int64; ask for it with dtype='decimal' or dtype='float64'"
         )
     return pa.array(low.view(np.int64), mask=~present)
 
 
-def decimal_results(limbs: Limbs, present: NDArray[np.bool_], dtype: pa.Decimal128Type) -> pa.Array:
+def decimal_results(limbs: Limbs, present: Flags, dtype: pa.Decimal128Type) -> pa.Array:
     """Read exact sums as decimals, ten digits wider than the input as in Spark; too wide raises ``OverflowError``."""
     wider = pa.decimal128(min(38, dtype.precision + 10), dtype.scale)
     most = 10**wider.precision - 1
@@ -133,12 +134,12 @@ def decimal_results(limbs: Limbs, present: NDArray[np.bool_], dtype: pa.Decimal1
     return pa.Array.from_buffers(wider, len(low), [mask, pa.py_buffer(np.ascontiguousarray(words))])
 
 
-def float_results(limbs: Limbs, special: NDArray[np.int8], present: NDArray[np.bool_], scale: int = 0) -> pa.Array:
+def float_results(limbs: Limbs, special: NDArray[np.int8], present: Flags, scale: int = 0) -> pa.Array:
     """Round exact sums of a scale, null where nothing is present."""
     return pa.array(with_special(quotient(limbs, scale=scale), special), mask=~present)
 
 
-def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDArray[np.float64]:
+def with_special(results: Floats, special: NDArray[np.int8]) -> Floats:
     """Let NaN and the infinities win over the finite part of a sum."""
     if not special.any():
         return results
@@ -148,26 +149,21 @@ def with_special(results: NDArray[np.float64], special: NDArray[np.int8]) -> NDA
     return np.where(mixed, np.nan, results)
 
 
-def _integer_parts(whole: NDArray[np.int64]) -> list[NDArray[np.float64]]:
+def _integer_parts(whole: Whole) -> list[Floats]:
     if not len(whole) or (whole.max() < 2**53 and whole.min() > -(2**53)):
         return [whole.astype(np.float64)]
     return [_halves(whole >> 32, 32), _halves(whole.view(np.uint64) & _WORD, 0)]
 
 
-def _decimal_parts(values: pa.Array) -> list[NDArray[np.float64]]:
+def _decimal_parts(values: pa.Array) -> list[Floats]:
     words = np.frombuffer(values.buffers()[1] or b"", np.int64, 2 * len(values), 16 * values.offset).reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
     if (high == low >> 63).all():
         return _integer_parts(low)
     unsigned, top = low.view(np.uint64), high.view(np.uint64) & _WORD
-    return [
-        _halves(high >> 32, 96),
-        _halves(top, 64),
-        _halves(unsigned >> np.uint64(32), 32),
-        _halves(unsigned & _WORD, 0),
-    ]
+    parts = (high >> 32, 96), (top, 64), (unsigned >> np.uint64(32), 32), (unsigned & _WORD, 0)
+    return [_halves(whole, shift) for whole, shift in parts]
 
 
-def _halves(whole: NDArray[Any], shift: int) -> NDArray[np.float64]:
-    """Turn 32-bit numbers into floats at their place."""
+def _halves(whole: NDArray[Any], shift: int) -> Floats:
     return whole.astype(np.float64) * 2.0**shift

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.rounding import leading
 from aggr.exact.superaccumulator import Limbs
@@ -20,20 +21,12 @@ _SCALES = tuple(2.0 ** (32 * levels) for levels in range(_LEAST, _MOST + 1))
 
 
 def all_possible(
-    counts: NDArray[np.int64], special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
+    counts: Whole, special: NDArray[np.int8], sums: Sums, squares: Sums | None, *, fractions: bool
 ) -> bool:
     """Say whether every state can be: nothing sums to nothing, whole numbers to whole ones, and (Σx)² ≤ n·Σx².
 
-    Parameters
-    ----------
-    counts, special : arrays of int64 and of int8, shape (n,)
-    sums, squares : exact sums as `aggr.exact.superaccumulator.digits_of` gives them; squares may be missing
-    fractions : bool
-        Whether numbers may have digits below 1, and special values.
-
-    Guarantee
-    ---------
-    No state that rows were reduced to is refused: sizes are compared with a margin of 2^-30.
+    ``fractions`` tells whether numbers may have digits below 1, and special values. No state that rows were reduced to
+    is refused: sizes are compared with a margin of 2^-30.
     """
     return bool(_all_possible(counts, special, *sums, *(squares or sums), squares is not None, fractions))
 
@@ -45,7 +38,7 @@ def schwarz_holds(products: Limbs, left: Limbs, right: Limbs) -> bool:
         return bool((np.ldexp(ab * ab, 2 * ab_power - aa_power - bb_power) <= aa * bb * (1.0 + 2.0**-30)).all())
 
 
-def _float_and_power(limbs: Limbs) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _float_and_power(limbs: Limbs) -> tuple[Floats, Whole]:
     """Return about each number, as a float below 1 times a power of two."""
     high, _, power = leading(limbs)
     mantissas, exponents = np.frexp(high)

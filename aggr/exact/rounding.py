@@ -14,12 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Floats, Whole
 from aggr.compiling.jit import compiled
 from aggr.exact.double_double import fast_two_sum, two_product
 from aggr.exact.superaccumulator import BITS, Limbs
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 # Bounds the relative error of every double-double below. Cutting a number off after four digits leaves 2^-95 of it, a
 # quotient of two such numbers is off by 2^-94, and each operation adds less than 2^-100: 2^-88 is 64 times as much.
@@ -33,10 +31,10 @@ class Pair(NamedTuple):
 
     high: Floats
     low: Floats
-    exponent: NDArray[np.int64]
+    exponent: Whole
 
 
-def quotient(limbs: Limbs, *divisors: NDArray[np.int64], scale: int = 0, root: bool = False) -> Floats:
+def quotient(limbs: Limbs, *divisors: Whole, scale: int = 0, root: bool = False) -> Floats:
     """Round ``number / (divisors · 10^scale)``, or its square root; beyond the largest double, infinity.
 
     Parameters
@@ -69,14 +67,7 @@ def quotient(limbs: Limbs, *divisors: NDArray[np.int64], scale: int = 0, root: b
 def ratios(tops: Limbs, bottoms: Limbs, scale: int = 0, root: bool = False) -> Floats:
     """Round ``top / (bottom · 10^scale)``, or its square root, both exact; a bottom of 0 gives NaN.
 
-    Parameters
-    ----------
-    tops, bottoms : Limbs
-        For the root, tops from 0 and bottoms above.
-    scale : int
-        From 0.
-    root : bool
-        Ask for the square root.
+    For the root, tops are from 0 and bottoms above.
     """
     nothing = bottoms.signs() == 0
     by = leading(bottoms)
@@ -128,7 +119,7 @@ def fraction(limbs: Limbs, i: int) -> tuple[int, int]:
     return top, BITS * int(limbs.low[i])
 
 
-def _decide(pair: Pair, exactly: Callable[[int], float], exact: NDArray[np.bool_] | bool = False) -> Floats:
+def _decide(pair: Pair, exactly: Callable[[int], float], exact: Flags | bool = False) -> Floats:
     """Round double-doubles, and ask for the exact result if their error, unless they are ``exact``, leaves a doubt."""
     high, low, exponent = pair
     margin = np.abs(high) * _SAFE
@@ -148,7 +139,7 @@ def leading(limbs: Limbs) -> Pair:
 
 
 @compiled
-def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, NDArray[np.bool_]]:
+def _digits(digits: NDArray[np.int32], places: Whole, low: Whole) -> tuple[Floats, Floats, Whole, Flags]:
     """Give the fields of `leading`, and whether each pair is the whole number: sums of few rows are."""
     n = len(low)
     high, rest, exponent, exact = np.zeros(n), np.zeros(n), np.zeros(n, np.int64), np.zeros(n, np.bool_)
@@ -188,7 +179,7 @@ def _root(pair: Pair) -> Pair:
     return Pair(*fast_two_sum(root, correction), (pair.exponent - odd) // 2)
 
 
-def _whole_pair(values: NDArray[np.int64]) -> tuple[Floats, Floats]:
+def _whole_pair(values: Whole) -> tuple[Floats, Floats]:
     high = values.astype(np.float64)
     near = np.minimum(high, 2.0**63 - 1024)  # the last double that is an int64: the rest of one above it is small
     return near, (values - near.astype(np.int64)).astype(np.float64)
@@ -199,16 +190,8 @@ def _whole_pair_of(value: int) -> tuple[Floats, Floats]:
     return np.array([high]), np.array([float(value - int(high))])
 
 
-def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Read whole numbers as 128-bit two's complement halves.
-
-    Returns
-    -------
-    low : array of uint64, shape (n,)
-    high : array of int64, shape (n,)
-    fits : array of bool, shape (n,)
-        Whether the number lies in ``[least, most]``, themselves within 127 bits.
-    """
+def as_integers(limbs: Limbs, least: int, most: int) -> tuple[NDArray[np.uint64], Whole, Flags]:
+    """Read whole numbers as halves of 128 bits, low and high, and whether each lies in ``[least, most]``."""
     low, high = _words(*limbs.parts)
     with np.errstate(over="ignore"):  # beyond all doubles is beyond the ends too
         near = np.ldexp(*leading(limbs)[::2])

@@ -13,15 +13,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Ids, Whole
 from aggr.compiling.jit import compiled
 from aggr.exact.double_double import two_product
 from aggr.exact.fixed_point import sum_near
 from aggr.exact.superaccumulator import BITS, merge_exactly, origins, to_arrow
-from aggr.groups.exponents import LEAST, exponent_range
 from aggr.groups.groups import Groups
-from aggr.groups.numbers import Numbers
+from aggr.groups.numbers import LEAST, Numbers, exponent_range
 
 _MANTISSA = (1 << 52) - 1
 _HIDDEN = 1 << 52
@@ -30,9 +29,6 @@ _NONE = 1 << 20  # beyond every exponent
 _ROWS_OF_PARTS = 1 << 20  # of numbers of three and four parts, whose fourth powers have 400 products
 _UWORD, _UBITS = np.uint64(_WORD), np.uint64(32)
 _ONE, _TWO, _THREE, _FOUR = (np.uint64(place) for place in (1, 2, 3, 4))
-
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 
 
 def sum_exactly(parts: Sequence[Numbers]) -> pa.StructArray:
@@ -126,15 +122,13 @@ def _bits(parts: Sequence[Numbers]) -> Whole:
 
 
 def _exponents(parts: Sequence[Numbers]) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest exponent of each group."""
     if len(parts) == 1:
         return parts[0].exponents
     return exponent_range(_bits(parts), parts[0].groups.ids, parts[0].groups.n)
 
 
 @compiled
-def _power_range(powers: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, Whole]:
-    """Find the least and the greatest power of each group."""
+def _power_range(powers: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
     least, most = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(powers)):
         group = np.uint64(ids[i])
@@ -144,8 +138,7 @@ def _power_range(powers: Whole, ids: NDArray[np.intp], n: int) -> tuple[Whole, W
 
 
 @compiled
-def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
-    """Add up the digits of each group's numbers."""
+def _add(bits: Whole, ids: Ids, origin: Whole) -> Whole:
     digits = np.zeros(origin[-1], np.int64)
     for part in range(bits.shape[0]):
         for i in range(bits.shape[1]):
@@ -165,9 +158,7 @@ def _add(bits: Whole, ids: NDArray[np.intp], origin: Whole) -> Whole:
 
 
 @compiled
-def _add_products(
-    left: Whole, right: Whole, squares: bool, powers: Whole, ids: NDArray[np.intp], origin: Whole
-) -> Whole:
+def _add_products(left: Whole, right: Whole, squares: bool, powers: Whole, ids: Ids, origin: Whole) -> Whole:
     """Add up the digits of each group's products, or of its squares: (a + b)² = a² + 2ab + b²."""
     digits = np.zeros(origin[-1], np.int64)
     for one in range(left.shape[0]):

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import compiled
 from aggr.groups.groups import Groups, check_lengths
@@ -29,8 +30,6 @@ _NONE = 1 << 40  # beyond every level
 _MOST_DIGITS = 2**31 - 1  # what Arrow's offsets reach
 _FIELDS = list(EXACT_TYPE)
 _LEVELS = 34  # doubles reach from 2^-1074 up to 2^1024, and 2^63 of them to 2^1087: levels -34 to 33
-
-Whole = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +85,7 @@ def subtract_exactly(sums: pa.StructArray, gone: pa.StructArray) -> pa.StructArr
 def to_arrow(digits: Whole, origin: Whole, low: Whole) -> pa.StructArray:
     """Write sums, whose digits are below 2^62 in magnitude, as balanced digits without zeros at the ends.
 
-    Parameters
-    ----------
-    digits : array of int64
-        Of all groups, where `origins` makes room for them.
-    origin : array of int64, shape (groups + 1,)
-        What `origins` returned.
-    low : array of int64, shape (groups,)
-        The lowest level of each group.
-
-    Returns
-    -------
-    column of `EXACT_TYPE`, shape (groups,)
+    Digits lie where `origins` makes room for them; ``low`` is the lowest level of each group.
     """
     exponents, places, limbs = _balanced(digits, origin, low)
     if len(limbs) > _MOST_DIGITS:
@@ -134,10 +122,7 @@ def _all_canonical(
 
 
 @compiled
-def _reach(
-    exponents: NDArray[np.int16], places: NDArray[np.int32], ids: NDArray[np.intp], n: int
-) -> tuple[Whole, Whole]:
-    """Find the lowest and the highest level of each group."""
+def _reach(exponents: NDArray[np.int16], places: NDArray[np.int32], ids: Ids, n: int) -> tuple[Whole, Whole]:
     low, high = np.full(n, _NONE), np.full(n, -_NONE)
     for i in range(len(exponents)):
         digits = np.int64(places[i + 1] - places[i])
@@ -166,13 +151,8 @@ def origins(low: Whole, high: Whole) -> Whole:
 
 @compiled
 def _add(
-    exponents: NDArray[np.int16],
-    places: NDArray[np.int32],
-    limbs: NDArray[np.int32],
-    ids: NDArray[np.intp],
-    origin: Whole,
+    exponents: NDArray[np.int16], places: NDArray[np.int32], limbs: NDArray[np.int32], ids: Ids, origin: Whole
 ) -> Whole:
-    """Add up the digits of each group."""
     digits = np.zeros(origin[-1], np.int64)
     for i in range(len(exponents)):
         first = origin[np.uint64(ids[i])] + exponents[i] - places[i]

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 
-Weights = NDArray[np.int64]
+Weights = Whole
 
 _MEANING = "a weight says how many rows a row stands for, a whole number from 0 to 2^63 - 1"
 
@@ -26,15 +24,9 @@ def check_weight_type(dtype: pa.DataType) -> None:
 def read_weights(column: pa.Array) -> Weights:
     """Read weights as int64; null, which says of no row that it is there, is 0.
 
-    Raises
-    ------
-    TypeError
-        For a column that is not of numbers.
-    ValueError
-        For a weight that is negative, not whole, not finite, or beyond int64.
+    Raises ``TypeError`` for a column that is not of numbers, ``ValueError`` for a weight that is negative, not whole,
+    not finite, or beyond int64.
 
-    Examples
-    --------
     >>> read_weights(pa.array([2.0, None, 0.0]))
     array([2, 0, 0])
     """
@@ -53,16 +45,12 @@ def read_weights(column: pa.Array) -> Weights:
 
 def _refused(column: pa.Array) -> ValueError:
     """Name the first weight that is none."""
-    given = next(value for value in column.drop_null().to_pylist() if not _is_weight(value))
+    given = next(v for v in column.drop_null().to_pylist() if not (0 <= v < 2**63 and v == int(v)))
     hint = "" if given != given or abs(given) >= 1 or given < 0 else "; shares are weighed by weighted_avg"
     return ValueError(f"{_MEANING}; got {given}{hint}")
 
 
-def _is_weight(value: Any) -> bool:
-    return bool(0 <= value < 2**63 and value == int(value))
-
-
-def float_parts(weights: Weights) -> list[NDArray[np.float64]]:
+def float_parts(weights: Weights) -> list[Floats]:
     """Split weights into floats that add up to them exactly."""
     low = (weights & 0xFFFFFFFF).astype(np.float64)
     high = weights >> 32

@@ -35,10 +35,7 @@ class ArgMin(Function):
     returns = "the value's type; null where there is nothing"
     guarantee = "exact; ties broken by value, never by arrival"
     inputs = ("value", "by")
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"least": ValueBy("by", greatest=False)}
+    state_fields: ClassVar[Mapping[str, Field]] = {"least": ValueBy("by", greatest=False)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         names = [*self.inputs[1:], "value"]  # what orders comes first
@@ -64,7 +61,4 @@ class ArgMax(ArgMin):
 
     name = "arg_max"
     keeps = "the greatest of the other column, and the value beside it"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"greatest": ValueBy("by", greatest=True)}
+    state_fields: ClassVar[Mapping[str, Field]] = {"greatest": ValueBy("by", greatest=True)}

@@ -19,12 +19,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class Bits(Field):
-    """Whole numbers whose bits are combined; the identity is null.
-
-    Parameters
-    ----------
-    operation : ufunc of two numbers, with an identity
-    """
+    """Whole numbers whose bits are combined by a ufunc that has an identity; that of the field is null."""
 
     operation: np.ufunc
 

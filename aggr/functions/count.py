@@ -32,10 +32,7 @@ class Count(Function):
     takes_weights = True
     of_distinct = "count_distinct"
     counted_by = ("count",)
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"count": COUNT}
+    state_fields: ClassVar[Mapping[str, Field]] = {"count": COUNT}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {"count": pa.array(values.counts)}

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import compiled
 from aggr.duration import SECOND, read_length
 from aggr.functions.event_lists import Series, SeriesFunction
@@ -80,7 +80,7 @@ class Increase(SeriesFunction):
         factor = self._reach(series, increases, sampled, *edges) / sampled
         return pa.array(increases * (factor / (length / SECOND) if self.per_second else factor), mask=~known)
 
-    def _add_shares(self, increases: NDArray[np.float64], series: Series, points: NDArray[np.int64]) -> None:
+    def _add_shares(self, increases: Floats, series: Series, points: Whole) -> None:
         """Add what grows from one point of each group to the next, by the share of that time inside the window."""
         some = points >= 0
         at = points[some]
@@ -88,14 +88,7 @@ class Increase(SeriesFunction):
         growth = np.where(after < before, after, after - before) if self.counter else after - before
         increases[some] += growth * (series.gaps[at] / (series.times[at + 1] - series.times[at]))
 
-    def _reach(
-        self,
-        series: Series,
-        increases: NDArray[np.float64],
-        sampled: NDArray[np.float64],
-        to_start: NDArray[np.float64],
-        to_end: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
+    def _reach(self, series: Series, increases: Floats, sampled: Floats, to_start: Floats, to_end: Floats) -> Floats:
         """Extrapolate the seconds between the first and the last point, in Prometheus' order of operations."""
         values, _ = series.at_ends(series.floats)
         if self.counter:  # which was 0 or more
@@ -192,9 +185,7 @@ class Resets(SeriesFunction):
 
 
 @compiled
-def _changes(
-    values: NDArray[np.float64], first: NDArray[np.int64], until: NDArray[np.int64], counter: bool
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _changes(values: Floats, first: Whole, until: Whole, counter: bool) -> tuple[Floats, Whole]:
     """Find how much each group grows, and how often it falls; a counter is added to what it had before it fell."""
     n = len(first)
     increases, resets = np.zeros(n), np.zeros(n, np.int64)

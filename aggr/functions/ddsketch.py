@@ -16,15 +16,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState
 from aggr.compiling.jit import Int, compiled
 from aggr.exact.weights import Weights
-from aggr.functions.signed_sketch import COUNTS, SignedSketch, Whole, finite_floats, whole_numbers
+from aggr.functions.signed_sketch import COUNTS, SignedSketch, finite_floats, whole_numbers
 from aggr.groups.numbers import Numbers
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.leb128 import FAR
-from aggr.histograms.logarithmic_mapping import Floats, LogarithmicMapping
+from aggr.histograms.logarithmic_mapping import LogarithmicMapping
 from aggr.values import Values
 
 
@@ -125,15 +126,14 @@ class Dds(SignedSketch):
         return columns
 
     def _signed(
-        self, sizes: Numbers, weights: Weights | None, ends: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self, sizes: Numbers, weights: Weights | None, ends: tuple[Whole, Whole] | None = None
     ) -> pa.StructArray:
-        """Count the sizes of numbers of one sign."""
         buckets, mapping = Buckets(self.max_bins), self.mapping
         if weights is None:
             return buckets.count(mapping._keys_within(sizes.sorted_by_group, sizes.min_max), sizes.groups, ends)
         return buckets.count_weighted(mapping._keys_within(sizes.array, sizes.min_max), weights, sizes.groups)
 
-    def _ends(self, x: Numbers) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    def _ends(self, x: Numbers) -> tuple[Whole, Whole] | None:
         """Find the least and the greatest key of each group of positive numbers: 1 and 0 where there are none."""
         ends = x.extremes
         if ends is None:
@@ -148,20 +148,8 @@ class Dds(SignedSketch):
         values = [(finite_floats(states.field(name)), states.field(name).is_null()) for name in ("min", "max")]
         (least, no_least), (most, no_most) = ((end, none.to_numpy(zero_copy_only=False)) for end, none in values)
         held = pc.list_value_length(states.field("sum").field("limbs")).to_numpy()
-        mapping, folded = self.mapping, self.max_bins or FAR
-        multiplier = mapping._multiplier / math.log(2.0)
-        given: tuple[Any, ...] = (
-            *ends,
-            *counted,
-            least,
-            no_least,
-            most,
-            no_most,
-            held,
-            mapping.least,
-            multiplier,
-            folded,
-        )
+        limits = self.mapping.least, self.mapping._multiplier / math.log(2.0), self.max_bins or FAR
+        given: tuple[Any, ...] = (*ends, *counted, least, no_least, most, no_most, held, *limits)
         if not _all_agree(*given):
             raise DamagedState("its least and greatest value, its sum and its buckets contradict each other")
 

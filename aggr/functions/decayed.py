@@ -22,9 +22,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type, refuse_nulls
-from aggr.arrow.microseconds import microseconds
+from aggr.arrow.normalize import microseconds
 from aggr.duration import DAY, duration_text, read_duration
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import check_unit, kept_type, scale_of, unit_of, with_special
@@ -47,8 +48,6 @@ _LONGEST = 100 * 366 * DAY
 _SPAN_TYPE = pa.struct(
     [("span", pa.int64()), ("special", pa.int8()), ("weights", EXACT_TYPE), ("products", EXACT_TYPE)]
 )
-
-Whole = NDArray[np.int64]
 
 
 class Spans(Field):
@@ -82,18 +81,12 @@ class Spans(Field):
 class Cells:
     """One cell for each group and each of its newest spans.
 
-    Parameters
-    ----------
-    newest : array of int64, shape (n,)
-        The newest span of each group.
-    kept : array of bool, shape (rows,)
-        Which rows are in one of its newest spans.
-    groups : Groups
-        The cell of each row that is kept.
+    ``newest`` is the newest span of each group, ``kept`` says which rows are in one of its newest spans, and ``groups``
+    is the cell of each row that is kept.
     """
 
     newest: Whole
-    kept: NDArray[np.bool_]
+    kept: Flags
     groups: Groups
 
     @classmethod
@@ -178,9 +171,7 @@ class DecayedSum(Function):
         naive = moment.tzinfo is None
         return int(microseconds(pa.array([moment], pa.timestamp("us", None if naive else "UTC")))[0])
 
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
+    state_fields: ClassVar[Mapping[str, Field]] = {"unit": UNIT, "newest": GREATEST, "spans": Spans()}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         times = values.field(EVENT_TIME)
@@ -216,8 +207,7 @@ class DecayedSum(Function):
         results[present] = self._read(states.filter(pa.array(present)))
         return pa.array(results, mask=~present)
 
-    def _read(self, states: pa.StructArray) -> NDArray[np.float64]:
-        """Read results of states that have rows."""
+    def _read(self, states: pa.StructArray) -> Floats:
         newest = microseconds(states.field("newest"))
         if self._asked is not None and len(newest) and newest.max() > self._asked:
             late = pa.scalar(int(newest.max()), pa.timestamp("us")).as_py().isoformat()
@@ -235,11 +225,11 @@ class DecayedSum(Function):
         special = OR.merge(spans.field("special"), owners).to_numpy()
         return results if self.name == "decayed_count" else with_special(results, special)
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         """Read one number a state of Σw, Σwx, and the weight of a row of the time that is asked for."""
         return products.over(now)
 
-    def _spans(self, times: Whole) -> tuple[Whole, NDArray[np.float64]]:
+    def _spans(self, times: Whole) -> tuple[Whole, Floats]:
         """Find the span of each time, and its weight over ``2^(32·span)``."""
         length = read_duration(self.half_life, "half_life")
         halvings = times // length
@@ -275,7 +265,7 @@ class DecayedAvg(DecayedSum):
 
     name, state_name = "decayed_avg", "decayed_sum"
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return products.over(weights)
 
 
@@ -304,7 +294,7 @@ class DecayedCount(DecayedSum):
 
     name, state_name = "decayed_count", "decayed_sum"
 
-    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> NDArray[np.float64]:
+    def _result(self, weights: ExactNumbers, products: ExactNumbers, now: ExactNumbers) -> Floats:
         return weights.over(now)
 
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
-from aggr.arrow.microseconds import microseconds
+from aggr.arrow.normalize import microseconds
 from aggr.exact.number_columns import as_floats
 from aggr.fields import Field
 from aggr.function import EVENT_TIME, Function
@@ -26,15 +27,7 @@ from aggr.values import Values
 
 @dataclass(frozen=True)
 class EventLists(Function):
-    """A function whose state lists the values of a column and their event times, ordered by both.
-
-    Parameters
-    ----------
-    max : int
-        How many values a group may have, at every level. It shapes the state, as does ``keep``.
-    keep : "all", "earliest" or "latest"
-        What to keep of more than ``max``: "all" is an error then, otherwise the earliest or the latest ``max`` stay.
-    """
+    """A function whose state lists the values of a column and their event times, ordered by both, as `points`."""
 
     max: int = field(default=DEFAULT_MAX, kw_only=True)
     keep: str = field(default=ALL, kw_only=True)
@@ -70,18 +63,14 @@ class EventLists(Function):
 class Series:
     """The points of all groups, end to end, each group's in the order of their times.
 
-    Parameters
-    ----------
-    points : struct array of time and value, shape (points,)
-    lengths : array of int64, shape (n,)
-        How many points each group has.
-    window : (starts, ends), arrays of int64, shape (n,), optional
-        In microseconds, if the first and the last point may lie outside: then only what is inside counts.
+    ``points`` are structs of time and value, of which each group has so many as ``lengths`` says. With a ``window``,
+    the starts and ends of the groups' in microseconds, the first and the last may lie outside: only what is inside
+    counts.
     """
 
     points: pa.StructArray
-    lengths: NDArray[np.int64]
-    window: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+    lengths: Whole
+    window: tuple[Whole, Whole] | None = None
 
     @property
     def values(self) -> pa.Array:
@@ -89,17 +78,17 @@ class Series:
         return self.points.field("value")
 
     @cached_property
-    def floats(self) -> NDArray[np.float64]:
+    def floats(self) -> Floats:
         """The values of numbers as the nearest doubles, shape (points,)."""
         return as_floats(self.values)
 
     @cached_property
-    def times(self) -> NDArray[np.int64]:
+    def times(self) -> Whole:
         """The times in microseconds, shape (points,)."""
         return microseconds(self.points.field("time"))
 
     @cached_property
-    def offsets(self) -> NDArray[np.int64]:
+    def offsets(self) -> Whole:
         """Where each group begins, and the last ends, shape (n + 1,)."""
         return np.append(0, np.cumsum(self.lengths))
 
@@ -109,21 +98,21 @@ class Series:
         return Groups(np.repeat(np.arange(len(self.lengths)), self.lengths), len(self.lengths))
 
     @cached_property
-    def gaps(self) -> NDArray[np.int64]:
+    def gaps(self) -> Whole:
         """The microseconds from each point to the next of its group, 0 for the last, shape (points,)."""
         gaps = np.diff(self.inside, append=0)
         gaps[self.offsets[1:][self.lengths > 0] - 1] = 0
         return gaps
 
     @cached_property
-    def inside(self) -> NDArray[np.int64]:
+    def inside(self) -> Whole:
         """The times in microseconds, of points outside of the window those of its edges, shape (points,)."""
         if self.window is None:
             return self.times
         return np.clip(self.times, *(edges[self.groups.ids] for edges in self.window))
 
     @cached_property
-    def outside(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def outside(self) -> tuple[Flags, Flags]:
         """Whether the first and the last point of each group lie outside of the window, shape (n,)."""
         if self.window is None:
             return (none := np.zeros(len(self.lengths), np.bool_)), none
@@ -131,13 +120,13 @@ class Series:
         return some & (first < self.window[0]), some & (last >= self.window[1])
 
     @property
-    def own(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def own(self) -> tuple[Whole, Whole]:
         """Where the points inside the window begin and end, shape (n,)."""
         before, after = self.outside
         return self.offsets[:-1] + before, self.offsets[1:] - after
 
     @property
-    def crossing(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def crossing(self) -> tuple[Whole, Whole]:
         """The points from which the way to the next one crosses the start, and the end, of the window, shape (n,).
 
         -1 if none does; one that crosses both stands for the start alone.

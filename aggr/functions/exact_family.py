@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 from aggr.arrow.damaged_state import DamagedState
 from aggr.exact.expression import ExactNumbers, cross
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE, check_unit, kept_type, scale_of, unit_of
@@ -30,8 +31,6 @@ from aggr.groups.groups import Groups
 from aggr.input_types import SUMMABLE
 from aggr.values import Values
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.int8]
 _TIMES = "·"
 
 
@@ -52,9 +51,9 @@ class Sums:
     _read: dict[str, ExactNumbers] = field(default_factory=dict)
 
     @cached_property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Whole:
         """How many rows each state has, shape (n,)."""
-        counts: NDArray[np.int64] = self.states.field("count").to_numpy()
+        counts: Whole = self.states.field("count").to_numpy()
         return counts
 
     @cached_property
@@ -190,7 +189,6 @@ def check_ddof(given: object) -> None:
 
 
 def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArray:
-    """Sum the product of some inputs per group without error."""
     first = columns[inputs[0]]
     if len(inputs) == 1:
         return first.exact_sum
@@ -201,7 +199,6 @@ def _sum(inputs: tuple[str, ...], columns: Mapping[str, Values]) -> pa.StructArr
 
 
 def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) -> pa.Array:
-    """Note which groups have products that are NaN or infinite."""
     noted = np.zeros(groups.n, np.int8)
     if all(columns[name].special is None for name in product):
         return pa.array(noted)
@@ -212,12 +209,11 @@ def _flags(product: list[str], columns: Mapping[str, Values], groups: Groups) ->
     return pa.array(noted)
 
 
-def _special_products(left: pa.Array, right: pa.Array) -> Flags:
-    """Tell which products are NaN or infinite."""
+def _special_products(left: pa.Array, right: pa.Array) -> NDArray[np.int8]:
     x, w = (column.cast(pa.float64(), safe=False).to_numpy() for column in (left, right))
     with np.errstate(invalid="ignore"):  # of a signalling NaN
         signs, infinite = np.sign(x) * np.sign(w), np.isinf(x) | np.isinf(w)
     nan = np.isnan(signs) | (infinite & (signs == 0))
     flags = nan * NAN + (infinite & (signs > 0)) * POSITIVE + (infinite & (signs < 0)) * NEGATIVE
-    special: Flags = flags.astype(np.int8)
+    special: NDArray[np.int8] = flags.astype(np.int8)
     return special

@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arguments import checked_whole
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.fields import Field
-from aggr.functions.signed_sketch import Floats, SignedSketch, Whole, whole_numbers
+from aggr.functions.signed_sketch import SignedSketch, whole_numbers
 from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
+from aggr.histograms.column import shifted
 from aggr.histograms.exponential_mapping import (
     COARSEST,
     FINEST,
@@ -34,7 +36,6 @@ from aggr.histograms.exponential_mapping import (
 )
 from aggr.histograms.leb128 import FAR
 from aggr.histograms.loops import reach
-from aggr.histograms.shifting import shifted
 from aggr.values import Values
 
 _SIGNS = ("positive", "negative")
@@ -42,12 +43,7 @@ _SIGNS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Scale(Field):
-    """The scale of buckets, of which the coarsest stays; the identity is the finest.
-
-    Parameters
-    ----------
-    finest : int
-    """
+    """The scale of buckets, of which the coarsest stays; the identity is the finest."""
 
     finest: int
 
@@ -139,12 +135,10 @@ class Exponential(SignedSketch):
         columns["kept_scale"] = _scales(shifts)
         for sign, (keys, sorted_groups, weights) in of_sign.items():
             keys = keys >> shifts[sorted_groups.ids]
-            count = Buckets()
-            columns[sign] = (
-                count.count(keys, sorted_groups)
-                if weights is None
-                else count.count_weighted(keys, weights, sorted_groups)
-            )
+            if weights is None:
+                columns[sign] = Buckets().count(keys, sorted_groups)
+            else:
+                columns[sign] = Buckets().count_weighted(keys, weights, sorted_groups)
         return columns
 
     def align(self, states: pa.StructArray, groups: Groups) -> pa.StructArray:
@@ -232,9 +226,8 @@ def _agree(states: pa.StructArray, shifts: Whole) -> bool:
         middle = held & ~nearest & (counts[0] > 0)
         if (sizes[middle] != 0.0).any():
             return False
-        last = (
-            held & ~nearest & ~middle
-        )  # none of this sign and no zero: the lowest bucket of the other sign is the end
+        # none of this sign and no zero: the lowest bucket of the other sign is the end
+        last = held & ~nearest & ~middle
         for some, side, key, turned in ((held & nearest, near, "high", 1.0), (last, far, "low", -1.0)):
             given = sizes[some] * turned
             if (given <= 0.0).any() or (finest_keys(given) >> shifts[some] != side.field(key).to_numpy()[some]).any():

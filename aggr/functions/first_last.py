@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from aggr.fields import EARLIEST, LATEST, Field
 from aggr.function import EVENT_TIME
@@ -27,10 +28,7 @@ class First(ArgMin):
     guarantee = "exact; ties in time broken by value, never by arrival"
     inputs = ("value", EVENT_TIME)
     time_is_order = True
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"earliest": EARLIEST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"earliest": EARLIEST}
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,7 @@ class Last(First):
 
     name = "last"
     keeps = "value and event time of the latest event"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"latest": LATEST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"latest": LATEST}
 
 
 @dataclass(frozen=True)

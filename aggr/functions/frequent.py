@@ -20,31 +20,22 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.arrow.hash64 import ALL, hash64
 from aggr.arrow.normalize import normalize_floats
+from aggr.arrow.row_hash import ALL, hash64
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import COUNT, Field
 from aggr.function import EVENT_TIME, Function
-from aggr.functions.value_lists import (
-    check_neighbours,
-    check_set,
-    checked_entries,
-    entries_of,
-    first_of_each,
-    lists_of,
-)
+from aggr.functions.value_lists import check_neighbours, check_set, checked_entries, entries_of, first_of_each, lists_of
 from aggr.groups.groups import Groups, group_by
 from aggr.groups.numbers import extreme_by_group
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import ORDERED
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
 
 _LINES = 5  # of cells; a count is beyond its bound in all of them with a probability of at most e^-5
 _FINER = 10  # cells, and candidates, for each value that could have the share
@@ -54,13 +45,7 @@ _NEAR = 4  # rows for each candidate that are looked at first
 
 @dataclass(frozen=True)
 class Candidates(Field):
-    """The field of a state that keeps the values of the least hashes, each with its least hash, in their order.
-
-    Parameters
-    ----------
-    most : int
-        How many values.
-    """
+    """The field of a state that keeps the ``most`` values of the least hashes, each with its hash, in their order."""
 
     most: int
 
@@ -98,16 +83,12 @@ class Candidates(Field):
         if len(hashes) and (hashes.min() < 0 or hashes.max() == ALL):
             raise DamagedState("holds a hash beyond 63 bits")
         owners = np.repeat(np.arange(len(lengths)), lengths)
-        by_value = np.lexsort((_value_keys(entries.field("value")), owners))
-        check_set(entries.field("value").take(pa.array(by_value)), lengths)
-        values = order_keys(entries.field("value"))
+        column = entries.field("value")
+        # nulls, which no state holds, have no order and are refused by `check_set`
+        values = np.zeros(len(column), np.int64) if column.null_count else order_keys(column)
+        check_set(column.take(pa.array(np.lexsort((values, owners)))), lengths)
         ascend = (hashes[1:] > hashes[:-1]) | (hashes[1:] == hashes[:-1]) & (values[1:] > values[:-1])
         check_neighbours(ascend, lengths)
-
-
-def _value_keys(values: pa.Array) -> Whole:
-    """Give the keys that order values; nulls, which no state holds, are refused by `check_set`."""
-    return order_keys(values) if not values.null_count else np.zeros(len(values), np.int64)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.compiling.jit import compiled
 from aggr.duration import read_duration
@@ -80,9 +80,7 @@ class Funnel(SeriesFunction):
 
 
 @compiled
-def _steps_reached(
-    times: NDArray[np.int64], steps: NDArray[np.int64], offsets: NDArray[np.int64], count: int, within: int
-) -> NDArray[np.int64]:
+def _steps_reached(times: Whole, steps: Whole, offsets: Whole, count: int, within: int) -> Whole:
     """Count the steps that each group reaches: of each step the latest start of a funnel that came so far is known."""
     n = len(offsets) - 1
     reached, starts = np.zeros(n, np.int64), np.zeros(count, np.int64)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole, shown
+from aggr.arrays import Flags, Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, percentile, record
@@ -28,9 +29,6 @@ from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
 from aggr.input_types import NUMBERS
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 RANKS = ("nearest", "java")
 
@@ -247,20 +245,7 @@ class Hdr(Function):
             raise ValueError(f"hdr counts up to 2^63 - 1 units; got {high}; use a larger unit, or dds")
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a given one.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null; the caller has checked them.
-        value : float
-            Not NaN.
-
-        Returns
-        -------
-        array of float64, shape (rows,)
-            Exact for some value equal to ``value`` in the significant digits; null where there are no values.
-        """
+        """Read the share as `Function` has it: exact for some value equal to ``value`` in the significant digits."""
         buckets = self._field.packed(states, "buckets")
         counts = buckets.totals
         units = min(max(np.rint(value / (self.unit or 1.0)), -1.0), 2.0**62)
@@ -309,7 +294,7 @@ class Hdr(Function):
             ranks = np.floor(percent * counts / 100.0 + 0.5)
         return capped_ranks(np.maximum(ranks, 1.0) - 1.0, counts)
 
-    def _value(self, units: Whole, mask: NDArray[np.bool_]) -> pa.Array:
+    def _value(self, units: Whole, mask: Flags) -> pa.Array:
         """Turn units into values: 3 units of 0.1 into 0.3, not 0.30000000000000004."""
         if self.unit is None:
             return pa.array(units, mask=mask)
@@ -329,6 +314,6 @@ def _whole(values: pa.Array) -> Whole:
     return whole
 
 
-def _edge(states: pa.StructArray, name: str) -> tuple[Whole, NDArray[np.bool_]]:
+def _edge(states: pa.StructArray, name: str) -> tuple[Whole, Flags]:
     column = states.field(name)
     return pc.fill_null(column, 0).to_numpy(), column.is_null().to_numpy(zero_copy_only=False)

@@ -13,14 +13,17 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import checked_list, shown
-from aggr.arrow.normalize import normalize_floats
+from aggr.arrays import Whole
+from aggr.arrow import compute as pc
+from aggr.arrow.damaged_state import DamagedState, field_of_type
+from aggr.arrow.normalize import normalize_floats, one_array
 from aggr.arrow.sort_keys import order_keys
 from aggr.fields import Field
 from aggr.function import Function
-from aggr.functions.cells import Cells
+from aggr.groups.groups import Groups
+from aggr.groups.numbers import sum_by_group
 from aggr.input_types import NUMBERS
 from aggr.values import Values
 
@@ -88,8 +91,8 @@ class Histogram(Function):
         cells = np.searchsorted(keys[: len(edges)], keys[len(edges) :], side="right")
         return {"counts": self._cells.count(values, np.where(nan, len(self.edges) + 1, cells))}
 
-    def row_counts(self, states: pa.StructArray) -> NDArray[np.int64]:
-        counts: NDArray[np.int64] = self._cells.numbers(states.field("counts")).sum(axis=1)
+    def row_counts(self, states: pa.StructArray) -> Whole:
+        counts: Whole = self._cells.numbers(states.field("counts")).sum(axis=1)
         return counts
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
@@ -101,7 +104,6 @@ class Histogram(Function):
 
 
 def _checked_edges(given: object) -> tuple[float, ...]:
-    """Take edges as floats; raises ``ValueError``."""
     edges = tuple(checked_list(given, "edges", "numbers"))
     wrong = [edge for edge in edges if isinstance(edge, bool) or not isinstance(edge, Real) or not _is_double(edge)]
     if wrong:
@@ -133,3 +135,50 @@ def _reached(edges: tuple[float, ...], dtype: pa.DataType) -> pa.Array:
     if not pa.types.is_decimal(dtype):
         return pa.array(reached, dtype)
     return pa.array([Decimal(unit).scaleb(-scale, Context(prec=80)) for unit in reached], dtype)
+
+
+_CELLS_TYPE = pa.list_(pa.int64())
+
+
+@dataclass(frozen=True)
+class Cells(Field):
+    """The field of a state that holds counts, a list of ``size`` of them; the identity is as many zeros."""
+
+    size: int
+
+    def count(self, values: Values, cells: Whole) -> pa.ListArray:
+        """Count the rows of each group that fall into each cell, of numbers in [0, size), by their weights."""
+        groups = Groups(values.groups.ids * self.size + cells, values.groups.n * self.size)
+        return self._lists(Values(values.array, groups, values.weights).counts)
+
+    def merge(self, column: pa.ListArray, groups: Groups) -> pa.ListArray:
+        ids = groups.ids[:, np.newaxis] * self.size + np.arange(self.size)
+        return self._lists(
+            sum_by_group(one_array(column).flatten().to_numpy(), Groups(ids.ravel(), groups.n * self.size))
+        )
+
+    def subtract(self, column: pa.ListArray, gone: pa.ListArray) -> pa.ListArray:
+        return self._lists((self.numbers(column) - self.numbers(gone)).ravel())  # what is below 0 is no sound state
+
+    def row_counts(self, column: pa.ListArray) -> Whole:
+        counts: Whole = self.numbers(column).sum(axis=1)
+        return counts
+
+    def numbers(self, column: pa.ListArray) -> Whole:
+        """Return the counts of each state, shape (states, size)."""
+        counts: Whole = column.flatten().to_numpy()
+        return counts.reshape(-1, self.size)
+
+    def _lists(self, counts: Whole) -> pa.ListArray:
+        offsets = np.arange(0, len(counts) + 1, self.size, dtype=np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(counts))
+
+    def check(self, column: pa.Array) -> None:
+        if not pa.types.is_list(column.type):
+            raise DamagedState(f"has type {column.type}, not {_CELLS_TYPE}")
+        column = field_of_type(column, _CELLS_TYPE)
+        counts = column.flatten()
+        if (pc.list_value_length(column).to_numpy() != self.size).any():
+            raise DamagedState(f"holds other than {self.size} counts")
+        if len(counts) and (least := pc.min(counts).as_py()) < 0:
+            raise DamagedState(f"counts {least}")

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
-from aggr.arrow.hash64 import ALL, hash64
 from aggr.arrow.normalize import normalize_floats
+from aggr.arrow.row_hash import ALL, hash64
 from aggr.fields import Field
 from aggr.function import Function
 from aggr.functions.value_lists import check_room, check_set, checked_entries, entries_of, lists_of
@@ -34,39 +34,21 @@ _KEY = "key"
 class KeyGroups(NamedTuple):
     """Rows, or states, by group and key, for the keys that are kept.
 
-    Parameters
-    ----------
-    groups : Groups
-        A group for each key of each of the groups, in their order, of the rows that are kept.
-    rows : array of bool, or None for all
-        Which rows are kept.
-    keys : array, shape (groups.n,)
-    owners : array of intp, shape (groups.n,)
-        The group that each key belongs to.
-    thetas : array of int64
-        One for each of the groups that own keys.
+    ``groups`` has a group for each key of each of the given groups, in their order, of the rows that are kept; ``rows``
+    says which these are, None for all. ``keys`` and ``owners`` are those keys and the given groups that they belong to;
+    ``thetas`` has one for each given group.
     """
 
     groups: Groups
-    rows: NDArray[np.bool_] | None
+    rows: Flags | None
     keys: pa.Array
-    owners: NDArray[np.intp]
-    thetas: NDArray[np.int64]
+    owners: Ids
+    thetas: Whole
 
 
 @dataclass(frozen=True)
 class KeyedStates(Field):
-    """The field of a state that maps keys to states.
-
-    Parameters
-    ----------
-    functions : pairs of a name and a function
-        Whose states each key has.
-    max : int
-        How many keys a group may have.
-    sample : bool
-        Whether more are a sample; otherwise they are an error.
-    """
+    """The field of a state that maps up to ``max`` keys to states of functions; more are an error, or a sample."""
 
     functions: tuple[tuple[str, Function], ...]
     max: int
@@ -100,13 +82,12 @@ class KeyedStates(Field):
         columns = {_KEY: entries.field(_KEY), **results}
         return pa.StructArray.from_arrays(list(columns.values()), names=list(columns)), owners
 
-    def shares(self, column: pa.StructArray) -> NDArray[np.float64]:
+    def shares(self, column: pa.StructArray) -> Floats:
         """Read the share of all keys that each map has on average: 1 where it has all."""
         thetas = column.field("theta").to_numpy()
-        shares: NDArray[np.float64] = np.where(thetas == ALL, 1.0, thetas / 2.0**63)
-        return shares
+        return np.where(thetas == ALL, 1.0, thetas / 2.0**63)
 
-    def _group(self, keys: pa.Array, owners: Groups, thetas: NDArray[np.int64]) -> KeyGroups:
+    def _group(self, keys: pa.Array, owners: Groups, thetas: Whole) -> KeyGroups:
         groups, one = group_by([pa.array(owners.ids), keys], len(keys))
         keys, owner = keys.take(pa.array(one)), owners.ids[one]
         counts = np.bincount(owner, minlength=owners.n)
@@ -142,25 +123,16 @@ class KeyedStates(Field):
             except ValueError as problem:
                 raise DamagedState(f"has under {name!r}: {problem}") from None
 
-    def _check_thetas(self, thetas: NDArray[np.int64], keys: pa.Array, lengths: NDArray[np.int64]) -> None:
+    def _check_thetas(self, thetas: Whole, keys: pa.Array, lengths: Whole) -> None:
         sampled = thetas < ALL
         if not sampled.any():
             return
-        if (
-            not self.sample
-            or (lengths[sampled] != self.max).any()
-            or (hash64(keys) >= np.repeat(thetas, lengths)).any()
-        ):
+        full = self.sample and (lengths[sampled] == self.max).all()
+        if not full or (hash64(keys) >= np.repeat(thetas, lengths)).any():
             raise DamagedState("is a sample of other keys than those of the smallest hashes")
 
 
-def _next_hash(
-    hashes: NDArray[np.int64],
-    owners: NDArray[np.intp],
-    thetas: NDArray[np.int64],
-    crowded: NDArray[np.bool_],
-    room: int,
-) -> NDArray[np.int64]:
+def _next_hash(hashes: Whole, owners: Ids, thetas: Whole, crowded: Flags, room: int) -> Whole:
     """Find the least hash that has no room in each crowded group, among its keys' and its parts' thetas."""
     owners = np.concatenate([owners, np.flatnonzero(crowded)])
     hashes = np.concatenate([hashes, thetas[crowded]])
@@ -168,5 +140,5 @@ def _next_hash(
     owners, hashes = owners[order], hashes[order]
     new = np.append(True, (owners[1:] != owners[:-1]) | (hashes[1:] != hashes[:-1]))
     firsts = np.flatnonzero(np.append(True, np.diff(owners[new]) != 0))
-    following: NDArray[np.int64] = hashes[new][firsts + room]
+    following: Whole = hashes[new][firsts + room]
     return following

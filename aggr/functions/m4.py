@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -40,10 +41,7 @@ class M4(First):
     returns = "record of first, first_time, min, min_time, max, max_time, last, last_time; null where there is nothing"
     guarantee = "exact, by event time, never by arrival"
     answers_for = frozenset({"first", "any_value", "last"})
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return EXTREME_POINTS
+    state_fields: ClassVar[Mapping[str, Field]] = EXTREME_POINTS
 
     def check_consistency(self, states: pa.StructArray) -> None:
         check_extreme_points(states)

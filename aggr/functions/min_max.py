@@ -1,15 +1,16 @@
-"""min, max: the least and the greatest value of any ordered type."""
+"""min, max: the least and the greatest value of any ordered type; of booleans, bool_and and bool_or."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
 from aggr.fields import GREATEST, LEAST, Field
 from aggr.function import Function
-from aggr.input_types import ORDERED
+from aggr.input_types import BOOLEANS, ORDERED
 from aggr.values import Values
 
 
@@ -29,10 +30,7 @@ class Min(Function):
     keeps = "the least value"
     returns = "the input's type; null where there is nothing"
     guarantee = "exact"
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"least": LEAST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         return {name: field.reduce(values) for name, field in self.state_fields.items()}
@@ -54,7 +52,38 @@ class Max(Min):
 
     name = "max"
     keeps = "the greatest value"
+    state_fields: ClassVar[Mapping[str, Field]] = {"greatest": GREATEST}
 
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"greatest": GREATEST}
+
+@dataclass(frozen=True)
+class BoolAnd(Min):
+    """Say whether all values are true.
+
+    Examples
+    --------
+    >>> from aggr import bool_and
+    >>> bool_and("ok")
+    bool_and('ok')
+    """
+
+    name = "bool_and"
+    takes = BOOLEANS
+    state_name = "min"
+    returns = "boolean; null where there is nothing"
+
+
+@dataclass(frozen=True)
+class BoolOr(Max):
+    """Say whether any value is true.
+
+    Examples
+    --------
+    >>> from aggr import bool_or
+    >>> bool_or("failed")
+    bool_or('failed')
+    """
+
+    name = "bool_or"
+    takes = BOOLEANS
+    state_name = "max"
+    returns = BoolAnd.returns

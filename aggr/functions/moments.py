@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.exact.number_columns import NAN, decimal_results, float_results, scale_of, whole_results, with_special
 from aggr.exact.rounding import as_integers, quotient, whole_number
 from aggr.exact.superaccumulator import Limbs
-from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
+from aggr.functions.exact_family import ExactSums, Sums, check_ddof
 from aggr.input_types import SUMMABLE_OR_TIMES
 
 
@@ -67,11 +67,8 @@ class Sum(_Summed):
             raise ValueError(f"dtype must be 'decimal' or 'float64', or left out; got {shown(self.dtype)}")
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, present = (
-            Limbs.of_arrow(states.field("sum")),
-            states.field("unit").type,
-            _counts(states) > 0,
-        )
+        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        present = states.field("count").to_numpy() > 0
         if pa.types.is_floating(dtype) and self.dtype == "decimal":
             raise TypeError("sums of floats are read as float64; dtype='decimal' is for integers and decimals")
         if pa.types.is_floating(dtype) or self.dtype == "float64":
@@ -79,7 +76,7 @@ class Sum(_Summed):
         if pa.types.is_decimal(dtype) or self.dtype == "decimal":
             given = pa.decimal128(38, scale_of(dtype)) if self.dtype == "decimal" else dtype
             return decimal_results(total, present, given)
-        return whole_results(total, present, "the sum")
+        return whole_results(total, present)
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,8 @@ class Avg(_Summed):
     returns = "float64, a timestamp for timestamps; null where there is nothing"
 
     def finish_states(self, states: pa.StructArray) -> pa.Array:
-        total, dtype, counts = Limbs.of_arrow(states.field("sum")), states.field("unit").type, _counts(states)
+        total, dtype = Limbs.of_arrow(states.field("sum")), states.field("unit").type
+        counts = states.field("count").to_numpy()
         present = counts > 0
         if pa.types.is_timestamp(dtype):
             return pa.array(_nearest(total, np.maximum(counts, 1)), mask=~present).view(dtype)
@@ -228,12 +226,7 @@ class Rms(SumOfSquares):
         return sums["squares"].over_integers(sums.counts, root=True)
 
 
-def _counts(states: pa.StructArray) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = states.field("count").to_numpy()
-    return counts
-
-
-def _nearest(totals: Limbs, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def _nearest(totals: Limbs, counts: Whole) -> Whole:
     """Divide whole numbers by counts, rounding half to even."""
     low, _, fits = as_integers(totals, -(2**63), 2**63 - 1)
     whole, rest = np.divmod(low.view(np.int64), counts)

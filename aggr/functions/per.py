@@ -84,11 +84,7 @@ class Per(Function):
     guarantee = "that of each function, up to max keys; beyond, for a sample of the keys, whose share is told"
     inputs = ("key",)
     takes_weights = True
-    state_parameters: ClassVar[Mapping[str, pa.DataType]] = {
-        "of": pa.string(),
-        "max": pa.int32(),
-        "beyond": pa.string(),
-    }
+    state_parameters: ClassVar = {"of": pa.string(), "max": pa.int32(), "beyond": pa.string()}
 
     def __post_init__(self) -> None:
         measures = _checked_measures(self.of)
@@ -164,7 +160,6 @@ class Per(Function):
         return pa.StructArray.from_arrays([pa.array(self._map.shares(maps)), lists], names=["share", "entries"])
 
     def _first(self, results: pa.StructArray, owners: Groups, top: int) -> tuple[pa.StructArray, Groups]:
-        """Keep the keys of each state whose result is greatest, the greatest first."""
         by = results.field(self.by or next(iter(self._measures)))
         if not has_order(by.type):
             raise ValueError(f"top goes by a result that has an order; {self.by!r} is {shown(by.type)}")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole
+from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import compiled
 from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.functions.value_lists import lists_of
@@ -94,9 +94,7 @@ class Lttb(SeriesFunction):
 
 
 @compiled
-def _largest_triangles(
-    times: NDArray[np.int64], values: NDArray[np.float64], offsets: NDArray[np.int64], n: int
-) -> NDArray[np.int64]:
+def _largest_triangles(times: Whole, values: Floats, offsets: Whole, n: int) -> Whole:
     """Choose rows, those of each group end to end."""
     rows, used = np.empty(len(times), np.int64), 0
     for group in range(len(offsets) - 1):

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.exact.expression import ExactNumbers
 from aggr.exact.number_columns import NAN, NEGATIVE, POSITIVE
 from aggr.exact.powers_of_two import PLACES, binary_logarithm, power_of_two
@@ -26,8 +27,6 @@ from aggr.groups.numbers import Numbers
 from aggr.input_types import SUMMABLE
 from aggr.values import Values
 
-Floats = NDArray[np.float64]
-Whole = NDArray[np.int64]
 _LEAST, _GREATEST = -1074, 1023  # exponents of doubles, beyond which a damaged sum may be
 _ZERO = NEGATIVE  # the flag of a zero, whose logarithm is -inf
 

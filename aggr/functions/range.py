@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -45,10 +46,7 @@ class Range(Min):
     returns = "int64 of integers, else the input's type, decimals with a digit more; null where there is nothing"
     guarantee = "correctly rounded"
     answers_for = frozenset({"min", "max"})
-
-    @property
-    def state_fields(self) -> Mapping[str, Field]:
-        return {"least": LEAST, "greatest": GREATEST}
+    state_fields: ClassVar[Mapping[str, Field]] = {"least": LEAST, "greatest": GREATEST}
 
     def check_consistency(self, states: pa.StructArray) -> None:
         least, greatest = (states.field(name) for name in self.state_fields)

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from aggr.functions.exact_family import ExactSums, Floats, Sums, check_ddof
+from aggr.arrays import Floats
+from aggr.functions.exact_family import ExactSums, Sums, check_ddof
 
 _ALL = frozenset({"covar", "corr", "slope", "intercept", "r2"})
 

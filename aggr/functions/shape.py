@@ -6,19 +6,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from aggr.arguments import checked_truth
-from aggr.functions.exact_family import ExactSums, Floats, Sums
+from aggr.arrays import Floats
+from aggr.functions.exact_family import ExactSums, Sums
 
 
 @dataclass(frozen=True)
 class _Shape(ExactSums):
-    """Functions of the moments up to the fourth.
-
-    Parameters
-    ----------
-    sample : bool
-        Estimate that of the population from a sample, as pandas and spreadsheets do; otherwise the rows are the
-        population, as in Spark. It only reads; no state keeps it.
-    """
+    """Functions of the moments up to the fourth."""
 
     sample: bool = False
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.arrow import compute as pc
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.exact.number_columns import NEGATIVE, POSITIVE, with_special
@@ -30,9 +30,6 @@ from aggr.histograms.column import Histograms
 from aggr.histograms.reading import Packed
 from aggr.input_types import NUMBERS
 from aggr.values import Values
-
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 COUNTS = ("zero", "nan", "positive_infinity", "negative_infinity")
 
@@ -83,15 +80,8 @@ class SignedSketch(Function):
 
     @property
     def state_fields(self) -> Mapping[str, Field]:
-        buckets = self._field
-        return {
-            **dict.fromkeys(COUNTS, COUNT),
-            "min": LEAST,
-            "max": GREATEST,
-            "sum": EXACT,
-            "positive": buckets,
-            "negative": buckets,
-        }
+        exact = {"min": LEAST, "max": GREATEST, "sum": EXACT}
+        return {**dict.fromkeys(COUNTS, COUNT), **exact, **dict.fromkeys(("positive", "negative"), self._field)}
 
     def reduce_values(self, values: Values) -> Mapping[str, pa.Array]:
         none = pa.array(np.zeros(values.groups.n, np.int64))
@@ -113,20 +103,7 @@ class SignedSketch(Function):
         return columns | self._buckets(finite)
 
     def share_up_to(self, states: pa.StructArray, value: float) -> pa.Array:
-        """Read the share of values that are at most a given one.
-
-        Parameters
-        ----------
-        states : column of states, shape (rows,)
-            None of them null; the caller has checked them.
-        value : float
-            Not NaN.
-
-        Returns
-        -------
-        array of float64, shape (rows,)
-            Exact for some value within α of ``value``; null where there are no values.
-        """
+        """Read the share as `Function` has it: exact for some value within α of ``value``."""
         parts = Parts.of(states, self._field)
         low, below, zero, counts = parts.low, parts.negative.totals, parts.zero, parts.counts
         if value > self.least:
@@ -142,16 +119,10 @@ class SignedSketch(Function):
 
     def buckets(self, states: pa.StructArray) -> BucketRanges:
         up, down = (self._of_sign(states, sign) for sign in ("positive", "negative"))
-        infinite = {sign: whole_numbers(states, f"{sign}_infinity") for sign in ("positive", "negative")}
-        return BucketRanges.joined(
-            [
-                BucketRanges.single(infinite["negative"], -np.inf, -np.inf),
-                down.mirrored(),
-                BucketRanges.single(whole_numbers(states, "zero"), -self.least, self.least),
-                up,
-                BucketRanges.single(infinite["positive"], np.inf, np.inf),
-            ]
-        )
+        low, zero, high = (whole_numbers(states, f) for f in ("negative_infinity", "zero", "positive_infinity"))
+        lowest, highest = BucketRanges.single(low, -np.inf, -np.inf), BucketRanges.single(high, np.inf, np.inf)
+        middle = BucketRanges.single(zero, -self.least, self.least)
+        return BucketRanges.joined([lowest, down.mirrored(), middle, up, highest])
 
     def _of_sign(self, states: pa.StructArray, sign: str) -> BucketRanges:
         side = Histograms.of(states.field(sign))
@@ -203,7 +174,7 @@ class SignedSketch(Function):
         return [pa.array(values[place[i]], mask=empty) for i in range(len(order))]
 
     @staticmethod
-    def _rank(q: float, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _rank(q: float, counts: Whole) -> Whole:
         """Find the rank of a quantile, from 0, among so many values: the one below where it lies between two."""
         return capped_ranks(np.floor(q * (counts - 1.0)), counts)
 
@@ -212,12 +183,12 @@ class SignedSketch(Function):
 class Parts:
     """What a column of states counts, from -inf over the negative, zero and the positive to inf."""
 
-    low: NDArray[np.int64]
+    low: Whole
     negative: Packed
-    zero: NDArray[np.int64]
+    zero: Whole
     positive: Packed
-    high: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    high: Whole
+    counts: Whole
 
     @classmethod
     def of(cls, states: pa.StructArray, field: Buckets) -> Parts:
@@ -234,9 +205,9 @@ class Parts:
         return cls(low, negative, zero, positive, high, counts)
 
 
-def whole_numbers(states: pa.StructArray, name: str) -> NDArray[np.int64]:
+def whole_numbers(states: pa.StructArray, name: str) -> Whole:
     """Read a field of counts."""
-    numbers: NDArray[np.int64] = states.field(name).to_numpy()
+    numbers: Whole = states.field(name).to_numpy()
     return numbers
 
 

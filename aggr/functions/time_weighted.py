@@ -20,7 +20,7 @@ from aggr.exact.superaccumulator import Limbs
 from aggr.exact.weights import float_parts
 from aggr.functions.event_lists import Series, SeriesFunction
 from aggr.groups.numbers import Numbers, sum_by_group
-from aggr.input_types import ORDERED, SUMMABLE
+from aggr.input_types import ORDERED
 from aggr.values import Values
 
 METHODS = ("step", "linear")
@@ -56,7 +56,6 @@ class Integral(SeriesFunction):
 
     name, state_name = "integral", "collect"
     reads_neighbours = True
-    takes = SUMMABLE
     returns = "float64; null where no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
 
@@ -97,7 +96,6 @@ class TimeWeightedAvg(SeriesFunction):
 
     name, state_name = "time_weighted_avg", "collect"
     reads_neighbours = True
-    takes = SUMMABLE
     returns = "float64; null where no time passes between its points"
     guarantee = "correctly rounded; times count in microseconds"
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import checked_whole
+from aggr.arrays import Ids, Whole
 from aggr.asked_quantiles import DEFAULT, capped_ranks, check_quantiles, record
 from aggr.fields import Field
 from aggr.function import Function
@@ -80,7 +80,7 @@ class Mode(Function):
         firsts = np.append(order, 0)[owners.offsets[:-1]]
         return values.take(pa.array(firsts, mask=owners.counts() == 0))
 
-    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, NDArray[np.int64], Groups]:
+    def _counted(self, states: pa.StructArray) -> tuple[pa.Array, Whole, Groups]:
         """Read the values of all states, end to end in their order, how often each occurs, and whose it is."""
         results, owners = self._map.finish(states.field("values"))
         return results.field("key"), results.field("count").to_numpy(), owners
@@ -115,7 +115,6 @@ class ValueCounts(Mode):
 
     name = "value_counts"
     returns = "list of value and count, an int64; empty where there is nothing"
-    guarantee = "exact; ties go to the least value"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -218,7 +217,6 @@ class ExactQuantiles(Mode):
         return record(self.quantiles, results, values.type)
 
 
-def _most_frequent_first(counts: NDArray[np.int64], owners: Groups) -> NDArray[np.intp]:
+def _most_frequent_first(counts: Whole, owners: Groups) -> Ids:
     """Order the values of each state by their counts; those in the order of values stay so if these are equal."""
-    order: NDArray[np.intp] = np.lexsort((-counts, owners.ids))
-    return order
+    return np.lexsort((-counts, owners.ids))

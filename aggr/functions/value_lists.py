@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.damaged_state import DamagedState, refuse_nulls
 from aggr.arrow.normalize import canonical, normalize, normalize_floats
@@ -28,16 +28,9 @@ DEFAULT_MAX = 10_000  # values a group
 
 @dataclass(frozen=True)
 class OrderedRows(Field):
-    """The field of a state that lists rows, structs of a value and of what orders it, ordered by that and by value.
+    """The field of a state that lists up to ``max`` rows, structs ordered by their field ``by``, then by ``value``.
 
-    Parameters
-    ----------
-    max : int
-        How many a group may have.
-    keep : "all", "earliest" or "latest"
-        What to keep of more: nothing but an error, the first or the last in order.
-    by : str
-        The field of the rows that orders them; the other one is ``value``.
+    ``keep`` says what is kept of more: nothing but an error, the earliest or the latest in order.
     """
 
     max: int
@@ -70,13 +63,7 @@ class OrderedRows(Field):
 
 @dataclass(frozen=True)
 class ValueSet(Field):
-    """The field of a state that lists distinct values in their order.
-
-    Parameters
-    ----------
-    max : int
-        How many a group may have; more are an error.
-    """
+    """The field of a state that lists up to ``max`` distinct values in their order; more are an error."""
 
     max: int
 
@@ -92,12 +79,8 @@ class ValueSet(Field):
         new = np.ones(len(order), np.bool_)
         new[1:] = (keys[1:] != keys[:-1]) | (ids[1:] != ids[:-1])
         counts = np.bincount(ids[new], minlength=groups.n)
-        check_room(
-            "the set of distinct values",
-            counts,
-            self.max,
-            "count and collect fewer, or estimate by approx_count_distinct",
-        )
+        instead = "count and collect fewer, or estimate by approx_count_distinct"
+        check_room("the set of distinct values", counts, self.max, instead)
         return lists_of(values.take(pa.array(order[new])), counts)
 
     def check(self, column: pa.Array) -> None:
@@ -110,24 +93,15 @@ def values_of(lists: pa.ListArray, field: str) -> pa.ListArray:
     return lists_of(entries.field(field), pc.list_value_length(lists).to_numpy())
 
 
-def nested_lists(lists: pa.ListArray, times: NDArray[np.int64], lengths: Sequence[int]) -> pa.ListArray:
+def nested_lists(lists: pa.ListArray, times: Whole, lengths: Sequence[int]) -> pa.ListArray:
     """Put the values of lists that fall into the same tumbling window into a list of their own, window within window.
 
-    Parameters
-    ----------
-    lists : list array, shape (n,)
-        Each ordered by time; none is null.
-    times : int64, shape (values,), microseconds
-        Of all values, end to end.
-    lengths : sequence of int, microseconds
-        Of the windows, from the finest; each a multiple of the one before.
+    No list is null, and each is ordered by time; ``times``, of all values, and ``lengths``, from the finest window on,
+    each a multiple of the one before, are in microseconds.
     """
     counts = pc.list_value_length(lists).to_numpy()
     owners = np.repeat(np.arange(len(counts)), counts)
-    inner, sizes = (
-        lists.flatten(),
-        np.ones(len(times), np.int64),
-    )  # what is put into lists, and how many values each has
+    inner, sizes = lists.flatten(), np.ones(len(times), np.int64)  # what is put into lists, of how many values each
     for length in lengths:
         firsts = np.cumsum(sizes) - sizes
         windows, groups = times[firsts] // length, owners[firsts]
@@ -143,7 +117,7 @@ def check_max(most: int) -> None:
         raise ValueError(f"max, the most values a group may have, must be a whole number from 1; got {shown(most)}")
 
 
-def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) -> None:
+def check_room(what: str, counts: Whole, most: int, instead: str) -> None:
     """Raise ``ValueError`` where a group has more than ``most``."""
     if (counts > most).any():
         raise ValueError(
@@ -151,7 +125,7 @@ def check_room(what: str, counts: NDArray[np.int64], most: int, instead: str) ->
         )
 
 
-def check_set(values: pa.Array, lengths: NDArray[np.int64]) -> None:
+def check_set(values: pa.Array, lengths: Whole) -> None:
     """Raise `DamagedState` unless the values, end to end, are sets in their order, of so many each."""
     keys = _checked_keys(values)
     if pa.types.is_floating(values.type) and (np.signbit(numbers := values.to_numpy()) & (numbers == 0)).any():
@@ -165,7 +139,7 @@ def entries_of(column: pa.ListArray, groups: Groups) -> tuple[pa.Array, Groups]:
     return column.flatten(), Groups(np.repeat(groups.ids, lengths), groups.n)
 
 
-def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, NDArray[np.int64]]:
+def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, Whole]:
     """Return what is in lists, end to end, and how many are in each."""
     if not pa.types.is_list(column.type):
         raise DamagedState(f"has type {column.type}, not a list")
@@ -177,15 +151,14 @@ def checked_entries(column: pa.Array, most: int) -> tuple[pa.Array, NDArray[np.i
     return entries, lengths
 
 
-def _checked_keys(values: pa.Array) -> NDArray[np.int64]:
-    """Return the keys by which values are ordered."""
+def _checked_keys(values: pa.Array) -> Whole:
     if not has_order((values := normalize(values)).type):
         raise DamagedState(f"has values of type {values.type}, which has no order")
     refuse_nulls(values)
     return order_keys(values)
 
 
-def check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) -> None:
+def check_neighbours(in_order: Flags, lengths: Whole) -> None:
     """Refuse lists in which a value is not in order after the one before."""
     within = np.ones(len(in_order) + 1, np.bool_)
     starts = np.cumsum(lengths) - lengths
@@ -194,12 +167,12 @@ def check_neighbours(in_order: NDArray[np.bool_], lengths: NDArray[np.int64]) ->
         raise DamagedState("holds values out of their order")
 
 
-def first_of_each(order: NDArray[np.intp], owners: Groups, most: int) -> NDArray[np.intp]:
+def first_of_each(order: Ids, owners: Groups, most: int) -> Ids:
     """Keep the first of an order that goes group by group: at most so many of each."""
     return order[np.arange(len(order)) - np.repeat(owners.offsets[:-1], owners.counts()) < most]
 
 
-def lists_of(values: pa.Array, lengths: NDArray[np.int64]) -> pa.ListArray:
+def lists_of(values: pa.Array, lengths: Whole) -> pa.ListArray:
     """Cut values into lists of so many."""
     offsets = np.append(0, np.cumsum(lengths))
     if offsets[-1] > np.iinfo(np.int32).max:

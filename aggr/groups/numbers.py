@@ -9,16 +9,55 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Flags, Ids, Whole
 from aggr.arrow.sort_keys import HIGHEST, LOWEST
 from aggr.compiling.jit import Int, compiled
-from aggr.groups.exponents import exponent_range, sorted_exponents
 from aggr.groups.groups import Groups, check_lengths
+
+LEAST = -1074  # the exponent of the least double
+_EXPONENT = 0x7FF
+_NONE = 1 << 20  # beyond every exponent
+
+
+@compiled
+def exponent_range(bits: Whole, ids: Ids, n: int) -> tuple[Whole, Whole]:
+    """Find the lowest and the highest exponent of each group's numbers other than 0; the lowest is higher if none.
+
+    ``bits`` are those of the numbers, shape (parts, rows).
+    """
+    low, high = np.full(n, _NONE), np.full(n, -_NONE)
+    for part in range(bits.shape[0]):
+        for i in range(bits.shape[1]):
+            if bits[part, i] << 1:
+                group = np.uint64(ids[i])
+                exponent = max((bits[part, i] >> 52) & _EXPONENT, 1) - 1 + LEAST
+                low[group] = min(low[group], exponent)
+                high[group] = max(high[group], exponent)
+    return low, high
+
+
+@compiled
+def sorted_exponents(bits: Whole, offsets: Whole) -> tuple[Whole, Whole]:
+    """Do so for numbers that are sorted by group; exponents count from 1, as a double holds them."""
+    n = len(offsets) - 1
+    low, high = np.empty(n, np.int64), np.empty(n, np.int64)
+    for group in range(n):
+        mine = bits[offsets[group] : offsets[group + 1]]
+        least: Int = np.int64(_EXPONENT)
+        most: Int = np.int64(1)
+        for i in range(len(mine)):
+            biased = max((mine[i] >> 52) & _EXPONENT, 1)
+            least = min(least, biased if mine[i] << 1 else np.int64(_EXPONENT))
+            most = max(most, biased if mine[i] << 1 else np.int64(1))
+        low[group], high[group] = min(least, most), most
+    return low, high
+
 
 _SURE = 1 << 62
 _INFINITY = np.int64(0x7FF << 52)  # as bits; those of NaN are greater
 
 
-def sum_by_group(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]:
+def sum_by_group(values: Whole, groups: Groups) -> Whole:
     """Add int64 per group, shape (groups.n,); a sum beyond int64 raises ``OverflowError``."""
     check_lengths(len(values), groups)
     total, sizes = _add(values, groups.ids, groups.n)
@@ -30,7 +69,7 @@ def sum_by_group(values: NDArray[np.int64], groups: Groups) -> NDArray[np.int64]
 
 
 @compiled
-def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDArray[np.int64], Int]:
+def _add(values: Whole, ids: Ids, n: int) -> tuple[Whole, Int]:
     """Sum each group; return also the bitwise OR of all magnitudes, which bounds them."""
     total, sizes = np.zeros(n, np.int64), 0
     for i in range(len(values)):
@@ -40,7 +79,7 @@ def _add(values: NDArray[np.int64], ids: NDArray[np.intp], n: int) -> tuple[NDAr
     return total, sizes
 
 
-def row_of_extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.intp]:
+def row_of_extreme(keys: Whole, groups: Groups, greatest: bool) -> Ids:
     """Find per group a row with the least key, or the greatest; -1 where a group has no rows."""
     check_lengths(len(keys), groups)
     edge = extreme_by_group(keys, groups, greatest)
@@ -50,7 +89,7 @@ def row_of_extreme(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> N
     return best
 
 
-def extreme_by_group(keys: NDArray[np.int64], groups: Groups, greatest: bool) -> NDArray[np.int64]:
+def extreme_by_group(keys: Whole, groups: Groups, greatest: bool) -> Whole:
     """Find the least key of each group, or the greatest."""
     low, high, _ = _ends(keys, groups.ids, groups.n, False)
     return high if greatest else low
@@ -61,13 +100,11 @@ class Extremes(NamedTuple):
 
     low: NDArray[Any]
     high: NDArray[Any]
-    empty: NDArray[np.bool_]
+    empty: Flags
 
 
 @compiled
-def _ends(
-    numbers: NDArray[np.int64], ids: NDArray[np.intp], n: int, floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+def _ends(numbers: Whole, ids: Ids, n: int, floats: bool) -> tuple[Whole, Whole, bool]:
     """Find the least and the greatest of each group, and whether there is a NaN, in which case they mean nothing.
 
     Of a group without rows the least is greater. Doubles come as bits, and go in the order of `_ordered`.
@@ -84,9 +121,7 @@ def _ends(
 
 
 @compiled
-def _ends_of_sorted(
-    numbers: NDArray[np.int64], offsets: NDArray[np.int64], floats: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64], bool]:
+def _ends_of_sorted(numbers: Whole, offsets: Whole, floats: bool) -> tuple[Whole, Whole, bool]:
     """Do what `_ends` does for numbers that are sorted by group."""
     n, size = len(offsets) - 1, np.int64(0)
     low, high = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -111,7 +146,7 @@ def _ordered(bits: Int) -> Int:
 
 
 @compiled
-def sort_by_group(values: NDArray[Any], ids: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[Any]:
+def sort_by_group(values: NDArray[Any], ids: Ids, offsets: Whole) -> NDArray[Any]:
     """Sort values by their group, each group's in their order."""
     ordered, place = np.empty_like(values), offsets.copy()
     for i in range(len(ids)):
@@ -150,7 +185,7 @@ class Numbers:
         check_lengths(len(self.array), self.groups)
 
     @cached_property
-    def bits(self) -> NDArray[np.int64]:
+    def bits(self) -> Whole:
         """The bits of each number, shape (rows,)."""
         return np.ascontiguousarray(self.array).view(np.int64)
 
@@ -189,11 +224,11 @@ class Numbers:
         return float(extremes.low[filled].min()), float(extremes.high[filled].max())
 
     @cached_property
-    def exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def exponents(self) -> tuple[Whole, Whole]:
         """The lowest and the highest exponent of each group's doubles other than 0; the lowest is higher if none."""
         return exponent_range(self.bits[np.newaxis], self.groups.ids, self.groups.n)
 
     @cached_property
-    def sorted_exponents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def sorted_exponents(self) -> tuple[Whole, Whole]:
         """The same by one group after the other, counted from 1, as a double holds them."""
         return sorted_exponents(self.sorted_by_group.view(np.int64), self.groups.offsets)

@@ -6,10 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from aggr.arrays import Floats, Whole
 
 
 class BucketRanges(NamedTuple):

@@ -13,34 +13,22 @@ bits. A small count costs a byte.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Ids, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import sum_by_group
 from aggr.histograms import leb128
-from aggr.histograms.leb128 import (
-    FAR,
-    LONGER,
-    WORD,
-    Bytes,
-    advance,
-    gaps_of,
-    get_number,
-    of_arrow,
-    sums_of,
-    word_at,
-)
-from aggr.histograms.ragged import Ragged
+from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, sums_of, word_at
 
 HISTOGRAM_TYPE = pa.struct([("low", pa.int32()), ("high", pa.int32()), ("total", pa.int64()), ("counts", pa.binary())])
 
-Whole = NDArray[np.int64]
 
 DAMAGED = "holds buckets that break off, do not end where they should, or do not add up to its total"
 
@@ -69,9 +57,9 @@ class Histograms(NamedTuple):
         low, high, totals = _ends(*self)
         return column_of(low, high, totals, leb128.write(low, *self))
 
-    def rows(self) -> NDArray[np.intp]:
+    def rows(self) -> Ids:
         """The histogram each bucket belongs to."""
-        return Ragged(self.sizes, self.keys).rows()
+        return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def dense(self, widest: int = FAR) -> Iterator[tuple[int, Whole]]:
         """Give the lowest key of each histogram, and the counts of all keys from there to its highest.
@@ -90,9 +78,34 @@ class Histograms(NamedTuple):
             counts[keys - low] = self.counts[end - size : end]
             yield low, counts
 
-    def totals(self) -> NDArray[np.int64]:
+    def totals(self) -> Whole:
         """Count all values of each histogram, shape (n,)."""
         return sum_by_group(self.counts, Groups._trusted(self.rows(), len(self.sizes)))
+
+
+def shifted(column: pa.StructArray, shifts: Whole) -> pa.StructArray:
+    """Shift the keys of each histogram; raises ``OverflowError`` if a count grows beyond int64.
+
+    >>> column = Histograms(np.array([3]), np.array([-1, 0, 1]), np.array([1, 2, 3])).to_arrow()
+    >>> Histograms.of(shifted(column, np.array([1])))
+    Histograms(sizes=array([2]), keys=array([-1,  0]), counts=array([1, 5]))
+    """
+    given = Histograms.of(column)
+    rows = given.rows()
+    keys = given.keys >> shifts[rows]
+    first = np.flatnonzero(np.append(len(keys) > 0, (keys[1:] != keys[:-1]) | (rows[1:] != rows[:-1])))
+    counts = np.add.reduceat(given.counts, first) if len(first) else given.counts
+    if (counts < 0).any():
+        raise OverflowError("a count grew beyond int64")
+    return Histograms(np.bincount(rows[first], minlength=len(column)), keys[first], counts).to_arrow()
+
+
+def first_last(lengths: Whole, values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Find the first and the last value of rows that lie end to end, 0 of an empty one, each of shape (n,)."""
+    holds, ends = lengths > 0, np.cumsum(lengths)
+    first, last = np.zeros((2, len(ends)), values.dtype)
+    first[holds], last[holds] = values[(ends - lengths)[holds]], values[ends[holds] - 1]
+    return first, last
 
 
 def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) -> pa.StructArray:
@@ -104,13 +117,7 @@ def column_of(low: Whole, high: Whole, totals: Whole, counts: pa.BinaryArray) ->
 def check_histograms(column: pa.StructArray, most: int = FAR, least: int = -FAR, greatest: int = FAR) -> pa.StructArray:
     """Return a column as `HISTOGRAM_TYPE`; raise `DamagedState` unless `to_arrow` can have written each row.
 
-    Parameters
-    ----------
-    column : column of histograms, shape (n,)
-    most : int
-        Keys from the lowest to the highest, at most.
-    least, greatest : int
-        What keys lie between.
+    Its keys lie between ``least`` and ``greatest``, and are ``most`` from the lowest to the highest at the most.
     """
     column = field_of_type(column, HISTOGRAM_TYPE)
     low, high, totals = (column.field(name).to_numpy() for name in ("low", "high", "total"))

@@ -14,12 +14,9 @@ from __future__ import annotations
 from decimal import Decimal, localcontext
 
 import numpy as np
-from numpy.typing import NDArray
 
-from aggr.histograms.exponential import exp2
-
-Whole = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from aggr.arrays import Floats, Whole
+from aggr.exact.powers_of_two import exp2
 
 FINEST, COARSEST = 20, -11  # at the finest, keys of all doubles lie within ±1.13e9; at the coarsest, there are two
 REACH = (-1074 << FINEST) - 1, (1024 << FINEST) - 1  # the keys of all doubles at the finest scale
@@ -57,19 +54,9 @@ def _is_above(mantissa: float, step: int) -> bool:
 
 
 def shifts_to_fit(lows: list[Whole], highs: list[Whole], shifts: Whole, most: int) -> Whole:
-    """Find by how much keys are shifted until each range of them, of one sign, has at most so many.
+    """Find by how much keys are shifted, ``shifts`` at least, until each range of one sign has at most so many.
 
-    Parameters
-    ----------
-    lows, highs : lists of arrays, shape (n,)
-        The lowest and highest key of each sign at the finest scale; an empty range has a lower highest one.
-    shifts : array, shape (n,)
-        By which they are shifted at least.
-    most : int
-
-    Returns
-    -------
-    array, shape (n,)
+    Ranges are given by their lowest and highest keys at the finest scale; an empty one has a lower highest key.
     """
     fitting = shifts.copy()
     for _ in range(FINEST - COARSEST):
@@ -87,15 +74,13 @@ def values_of(keys: Whole, scales: Whole) -> Floats:
     low: Floats = keys * width
     up = np.where(low < -900.0, 100.0, 0.0)  # keeps small ones from being rounded twice
     factor = 2.0 / (1.0 + exp2(-np.minimum(width, 1100.0)))
-    values: Floats = np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
-    return values
+    return np.ldexp(exp2(low + up) * factor, -up.astype(np.int64))
 
 
 def edges_of(keys: Whole, scales: Whole) -> Floats:
     """Return the lower edge of each bucket of a scale: ``2^(key · 2^-scale)``, at most the largest double."""
     exponents = keys.astype(np.float64) * np.exp2(-scales.astype(np.float64))
-    edges: Floats = np.minimum(exp2(exponents), np.finfo(np.float64).max)
-    return edges
+    return np.minimum(exp2(exponents), np.finfo(np.float64).max)
 
 
 def accuracy_of(scales: Whole) -> Floats:

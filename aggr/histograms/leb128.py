@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Bytes as Bytes
+from aggr.arrays import Flags, Whole
 from aggr.compiling.jit import Int, compiled
 
 LONGEST = 9  # bytes of a number: eight of 7 bits, and the last of 8
 FAR = 1 << 40  # beyond the distance of any two keys of 32 bits, and far from overflow when added to one
 
-Bytes = NDArray[np.uint8]
-Whole = NDArray[np.int64]
 
 _SEVEN, _SEVEN_BITS, _MORE, _LAST = np.uint64(7), np.uint64(0x7F), np.uint64(0x80), np.uint64(56)
 
@@ -36,27 +35,15 @@ _ONE, _BYTE, _ALL, _LAST_PAIR = np.uint64(1), np.uint64(8), np.uint64(0xFF), np.
 
 
 def write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> pa.BinaryArray:
-    """Write the counts of histograms, each from a key ``first`` on that is not above its least.
+    """Write the counts of histograms, each from a key ``first`` on that is not above its least; all are above 0.
 
-    Parameters
-    ----------
-    first, sizes : arrays of int64, shape (n,)
-        Where each begins, and how many counts above 0 it has.
-    keys, counts : arrays of int64, all histograms end to end
-
-    Returns
-    -------
-    array of binary, shape (n,)
-
-    Examples
-    --------
     >>> write(np.array([7]), np.array([4]), np.array([7, 8, 9, 40]), np.array([5, 1, 2, 3]))[0].as_py().hex()
     '0a02043b06'
     """
     return to_arrow(*_write(first, sizes, keys, counts))
 
 
-def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, NDArray[np.bool_]]:
+def read(first: Whole, rows: pa.BinaryArray) -> tuple[tuple[Whole, Whole, Whole], Whole, Flags]:
     """Read what `write` wrote: sizes, keys and counts; where each histogram ends, `FAR` at most; which break off.
 
     >>> (sizes, keys, counts), ends, broken = read(np.array([7, 0]), pa.array([bytes.fromhex("0a02043b06"), b"\\xd8"]))
@@ -173,7 +160,7 @@ def _write(first: Whole, sizes: Whole, keys: Whole, counts: Whole) -> tuple[Byte
 
 
 @compiled
-def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, NDArray[np.bool_]]:
+def _read(first: Whole, data: Bytes, places: Whole) -> tuple[Whole, Whole, Whole, Whole, Flags]:
     """Read the numbers of each row; a row that breaks off ends before the number it breaks off in."""
     n = len(first)
     most = places[n] - places[0]  # a byte for each count at least

@@ -14,10 +14,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Floats, Whole
 from aggr.compiling.jit import compiled
-from aggr.histograms.exponential import exp2
+from aggr.exact.powers_of_two import exp2
 
-Floats = NDArray[np.float64]
 Keys = NDArray[np.int32]
 
 _CACHED_ROWS = 1 << 16  # rows worked on at once: 512 KiB of doubles stay in the cache
@@ -104,15 +104,14 @@ class LogarithmicMapping:
             keys[near] = np.array(exact, np.float64)[where]
         return keys
 
-    def values(self, keys: NDArray[np.int64]) -> Floats:
+    def values(self, keys: Whole) -> Floats:
         """Return each bucket's value ``2γ^k / (1 + γ)``, within the accuracy of all it holds."""
         low, high = int(keys.min(initial=0)), int(keys.max(initial=0))
         if high - low < keys.size // 2:  # each key once
-            values: Floats = self._values(np.arange(low, high + 1))[keys - low]
-            return values
+            return self._values(np.arange(low, high + 1))[keys - low]
         return self._values(keys)
 
-    def _values(self, keys: NDArray[np.int64]) -> Floats:
+    def _values(self, keys: Whole) -> Floats:
         power = keys / self._multiplier
         half = np.where(power > 1023.0, 1.0, 0.0)  # keep the last buckets from overflowing half way
         with np.errstate(over="ignore"):
@@ -137,7 +136,7 @@ class StepTable:
 
 
 @compiled
-def _looked_up(bits: NDArray[np.int64], first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
+def _looked_up(bits: Whole, first: int, table: NDArray[np.int32]) -> tuple[Keys, Keys]:
     """Find the key of each double's step, and the doubles in steps that an edge runs through."""
     keys, beside, found = np.empty(len(bits), np.int32), np.empty(len(bits) + 1, np.int32), 0
     for i in range(len(bits)):
@@ -159,9 +158,7 @@ def _step_table(mapping: LogarithmicMapping, low: int, high: int) -> StepTable:
     ends = (bits[inside] + ((1 << _SHIFT) - 1)).view(np.float64)
     # a hair wider than the step, so that rounding within it cannot reach an edge either
     margin = 1.0 + 1e-9
-    lowest, highest = (
-        mapping._keys(begins / margin),
-        mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin),
-    )
+    lowest = mapping._keys(begins / margin)
+    highest = mapping._keys(np.minimum(ends, sys.float_info.max / margin) * margin)
     key[inside] = np.where(lowest == highest, lowest, _EDGE).astype(np.int32)
     return StepTable(mapping, first, key)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes
+from aggr.arrays import Whole as Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.histograms.leb128 import FAR, Bytes, put_number
+from aggr.histograms.leb128 import FAR, put_number
 
 # A line may have this many cells an entry, or, up to `LINE` cells, of 4 or 8 bytes each, many more: those that are
 # used are marked, a word for 64, so that an empty cell costs 0.01 ns, where sorting costs 60 ns an entry (measured).
@@ -22,7 +24,6 @@ ONE, WORD_OF, PLACE = np.uint64(1), np.uint64(6), np.uint64(63)  # a bit; which 
 DENSE = 3  # cells a key, above which those that are used are marked
 FEW = 1 << 12  # cells that are never too many: 32 KiB, what the nearest cache holds
 
-Whole = NDArray[np.int64]
 Rows = NDArray[np.int32]
 Line = tuple[Whole, Whole]  # room for the keys of a group and their counts
 Written = tuple[Whole, Whole, Whole, Bytes, Whole]  # lowest keys, highest keys, totals, counts, where they end

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Whole
 from aggr.compiling.jit import Int, compiled
-from aggr.histograms.column import Whole, saturated
-from aggr.histograms.leb128 import Bytes
+from aggr.histograms.column import saturated
 from aggr.histograms.loops import write_keys
 from aggr.histograms.reading import listed
 
@@ -22,14 +22,8 @@ Lists = tuple[Whole, Whole, Whole, Whole, Whole, Whole]  # keys and counts, of t
 def lists_of(most: Int) -> Lists:
     """Make room for two histograms of so many bytes altogether."""
     n = most + 1
-    return (
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-        np.empty(n, np.int64),
-    )
+    keys, counts, more_keys = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    return keys, counts, more_keys, np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
 
 
 @compiled

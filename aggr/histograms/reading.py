@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Floats, Whole
 from aggr.arrow.damaged_state import DamagedState, field_of_type
 from aggr.compiling.jit import Int, compiled
 from aggr.histograms.column import (
@@ -17,15 +18,12 @@ from aggr.histograms.column import (
     MOST,
     NEVER,
     Histograms,
-    Whole,
     find_keys,
     long_enough,
     saturated,
     within,
 )
-from aggr.histograms.leb128 import FAR, LONGER, WORD, Bytes, advance, gaps_of, get_number, of_arrow, word_at
-
-Floats = NDArray[np.float64]
+from aggr.histograms.leb128 import FAR, LONGER, WORD, advance, gaps_of, get_number, of_arrow, word_at
 
 FIRST, LAST, MORE = np.uint64(1), np.uint64(0xFF), 128
 
@@ -61,22 +59,10 @@ class Packed(NamedTuple):
         return cls(low, high, totals, *of_arrow(column.field("counts")), (most, least, greatest), name)
 
     def keys_at(self, ranks: Whole) -> Whole:
-        """Find the keys of the values at some ranks in each histogram, and check all of it in the same pass.
+        """Find the keys of the values at some ranks in each histogram, shape (asked, n), and check all of it.
 
-        Parameters
-        ----------
-        ranks : array of int64, shape (asked, n)
-            Counted from 0 in key order; never down from one to the next that is asked.
-
-        Returns
-        -------
-        array of int64, shape (asked, n)
-            For a rank outside ``[0, total)`` some key or 0, for the caller to mask.
-
-        Raises
-        ------
-        DamagedState
-            If `check_histograms` would.
+        Ranks count from 0 in key order, and never go down from one to the next that is asked; for one outside ``[0,
+        total)`` there is some key or 0, for the caller to mask. Raises `DamagedState` if `check_histograms` would.
         """
         keys, sound = find_keys(self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds)
         self._refuse_unless(sound)
@@ -91,26 +77,14 @@ class Packed(NamedTuple):
         return _up_to(self.low, self.data, self.places, keys)
 
     def described(self, ranks: Whole, half: int) -> tuple[Whole, Floats, Floats]:
-        """Find the keys at ranks, as `keys_at`, and HdrHistogram's mean and variance, of the population.
+        """Find the keys at ranks, as `keys_at`, and HdrHistogram's means and variances, of the middles of its buckets.
 
-        Parameters
-        ----------
-        ranks : array of int64, shape (asked, n)
-        half : int
-            The binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts array.
-
-        Returns
-        -------
-        keys, means, variances : arrays, shape (asked, n), (n,) and (n,)
-            Means and variances are those of the middles of the buckets.
-
-        Raises
-        ------
-        DamagedState
-            As `keys_at` does.
+        ``half`` is the binary logarithm of half the number of sub-buckets: keys are indices of HdrHistogram's counts
+        array.
         """
+        most_buckets = int(np.diff(self.places).max(initial=0))
         keys, means, variances, sound = _described(
-            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, self._entries()
+            self.low, self.high, self.totals, self.data, self.places, ranks, *self.bounds, half, most_buckets
         )
         self._refuse_unless(sound)
         return keys, means, variances
@@ -118,10 +92,6 @@ class Packed(NamedTuple):
     def _refuse_unless(self, sound: bool) -> None:
         if not sound:
             raise DamagedState(f"its field {self.name!r} {DAMAGED}")
-
-    def _entries(self) -> int:
-        """Bound the buckets of one histogram from above."""
-        return int(np.diff(self.places).max(initial=0))
 
 
 @compiled

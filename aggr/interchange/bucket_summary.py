@@ -12,26 +12,19 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from aggr.arrow.damaged_state import DamagedState
+from aggr.arrays import Flags, Floats, Ids, Whole
 from aggr.arrow.normalize import normalize
 from aggr.exact.row_sums import sum_exactly
 from aggr.exact.superaccumulator import EXACT_TYPE
 from aggr.function import Function
 from aggr.groups.groups import Groups
 from aggr.groups.numbers import Numbers
-from aggr.histograms.column import Histograms
-from aggr.histograms.logarithmic_mapping import Floats
-from aggr.histograms.ragged import Ragged
-from aggr.state_checks import checked
+from aggr.histograms.column import Histograms, first_last
 
 
 def derived(
-    positive: Histograms,
-    negative: Histograms,
-    zero: NDArray[np.int64],
-    values_of: Callable[[Histograms], Floats],
+    positive: Histograms, negative: Histograms, zero: Whole, values_of: Callable[[Histograms], Floats]
 ) -> dict[str, pa.Array]:
     """Make sum, min and max of ``n`` sketches from their buckets; of an empty one there is no min and no max.
 
@@ -47,7 +40,7 @@ def derived(
     values = [_finite(values_of(positive)), -_finite(values_of(negative))]
     above, below = positive.sizes > 0, negative.sizes > 0
     (up_low, up_high), (down_high, down_low) = (
-        Ragged(histogram.sizes, each).first_last() for each, histogram in zip(values, (positive, negative), strict=True)
+        first_last(histogram.sizes, each) for each, histogram in zip(values, (positive, negative), strict=True)
     )
     empty = ~(above | below | (zero > 0))
     least = np.where(below, down_low, np.where(zero > 0, 0.0, up_low))
@@ -59,9 +52,7 @@ def derived(
     return {"sum": sums, "min": pa.array(least, mask=empty), "max": pa.array(most, mask=empty)}
 
 
-def filled(
-    made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: NDArray[np.bool_]
-) -> dict[str, pa.Array]:
+def filled(made: dict[str, pa.Array], given: dict[str, pa.Array | None], valid: Flags) -> dict[str, pa.Array]:
     """Take what is given, where it is, before what was made; ``made`` has a row for each valid row of ``given``.
 
     Raises ``TypeError`` and ``ValueError`` for what is given and cannot be.
@@ -88,22 +79,14 @@ def filled(
     return parts
 
 
-def check_fit(function: Function, states: pa.StructArray, rows: NDArray[np.intp]) -> None:
+def check_fit(function: Function, states: pa.StructArray, rows: Ids) -> None:
     """Raise ``ValueError`` for the first state whose sum, min or max contradicts its buckets; ``rows`` name states."""
-    if not _is_sound(function, states):
-        first = next(i for i in range(len(rows)) if not _is_sound(function, states.slice(i, 1)))
+    if not function._is_sound(states):
+        first = next(i for i in range(len(rows)) if not function._is_sound(states.slice(i, 1)))
         raise ValueError(f"message {rows[first]}: its sum, min or max does not fit its buckets")
 
 
-def _is_sound(function: Function, states: pa.StructArray) -> bool:
-    try:
-        checked(function, states)
-    except DamagedState:
-        return False
-    return True
-
-
-def _given(name: str, column: pa.Array, valid: NDArray[np.bool_]) -> pa.Array:
+def _given(name: str, column: pa.Array, valid: Flags) -> pa.Array:
     """Read a column of sums, mins or maxs, at the rows that are valid; sums may be exact ones.
 
     Raises ``TypeError`` for a column of no numbers, ``ValueError`` for another length, an infinity or NaN.

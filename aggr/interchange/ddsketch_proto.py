@@ -19,16 +19,15 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr.arguments import shown
+from aggr.arrays import Floats, Ids, Whole
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.extras import MissingExtra
 from aggr.functions.ddsketch import Dds
 from aggr.groups.groups import Groups
 from aggr.histograms.buckets import Buckets
 from aggr.histograms.column import Histograms
-from aggr.histograms.logarithmic_mapping import Floats
 from aggr.interchange.bucket_summary import check_fit, derived, filled
 from aggr.state_checks import checked
 
@@ -167,7 +166,6 @@ def from_dds_proto(
 
 
 def _shift(keys: Keys) -> int:
-    """Return what a message's keys are off from ours."""
     if keys not in ("upper", "lower"):
         raise ValueError(f"keys must be 'upper', as in Python, or 'lower', as in Go and Java; got {shown(keys)}")
     return -1 if keys == "lower" else 0
@@ -213,7 +211,7 @@ def _check_mapping(theirs: Any, function: Dds, row: int) -> None:
         raise ValueError(f"message {row} has relative accuracy {accuracy}; it cannot be read as {wanted}")
 
 
-def _whole(counts: Floats, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+def _whole(counts: Floats, rows: Ids) -> Whole:
     """Read doubles that count; ``rows`` are their messages."""
     bad = np.flatnonzero(~((counts >= 0) & (counts < 2.0**63) & (counts == np.floor(counts))))
     if len(bad):
@@ -221,7 +219,7 @@ def _whole(counts: Floats, rows: NDArray[np.intp]) -> NDArray[np.int64]:
     return counts.astype(np.int64)
 
 
-def _buckets(stores: list[Any], function: Dds, shift: int, rows: NDArray[np.intp]) -> pa.StructArray:
+def _buckets(stores: list[Any], function: Dds, shift: int, rows: Ids) -> pa.StructArray:
     """Read one store of each message: what it lists and what it maps add up."""
     counts = [np.array(store.contiguousBinCounts, np.float64) for store in stores]
     keys = [np.arange(len(c)) + store.contiguousBinIndexOffset for c, store in zip(counts, stores, strict=True)]

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.functions.exponential import Exponential
-from aggr.functions.signed_sketch import COUNTS, Whole
+from aggr.functions.signed_sketch import COUNTS
 from aggr.groups.groups import Groups
 from aggr.histograms.column import Histograms
 from aggr.histograms.exponential_mapping import FINEST, REACH, values_of

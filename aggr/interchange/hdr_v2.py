@@ -25,11 +25,11 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize, with_nulls
-from aggr.functions.hdrhistogram import Hdr, Layout, Whole
+from aggr.functions.hdrhistogram import Hdr, Layout
 from aggr.histograms import leb128
-from aggr.histograms.column import Histograms
-from aggr.histograms.ragged import Ragged
+from aggr.histograms.column import Histograms, first_last
 from aggr.state_checks import checked
 
 _PLAIN, _COMPRESSED, _WORDS = 0x1C849303, 0x1C849304, 0x10
@@ -70,7 +70,7 @@ def to_hdr_v2(states: pa.Array, function: Hdr) -> pa.Array:
     states = checked(function, states).states
     kept = states.drop_null()
     buckets = Histograms.of(kept.field("buckets"))
-    _, last = Ragged(buckets.sizes, buckets.keys).first_last()
+    _, last = first_last(buckets.sizes, buckets.keys)
     highest = np.maximum(function.layout.highest(last), 2).tolist()  # readers allow no less than twice the lowest
     texts = (_text(counts, top, function) for counts, top in zip(_written(buckets), highest, strict=True))
     return pa.array([next(texts) if valid else None for valid in states.is_valid().to_pylist()], pa.string())
@@ -155,7 +155,7 @@ def states_of_texts(texts: Sequence[str | bytes], function: Hdr, names: Sequence
         top = layout.highest(buckets.keys)
         buckets = buckets._replace(keys=layout.index((top << units) + ((np.int64(1) << units) - 1)))
     empty = buckets.sizes == 0
-    first, last = Ragged(buckets.sizes, buckets.keys).first_last()
+    first, last = first_last(buckets.sizes, buckets.keys)
     parts = {
         "nan": pa.array(np.zeros(len(texts), np.int64)),
         "min": pa.array(layout.lowest(first), mask=empty),
@@ -219,7 +219,6 @@ def _opened(text: str | bytes, function: Hdr, most: int) -> tuple[bytes, int, in
 
 
 def _read(payloads: list[bytes], rooms: Whole, names: Sequence[str]) -> Histograms:
-    """Read the counts of all histograms at once."""
     found, ends, broken = leb128.read(np.zeros(len(payloads), np.int64), pa.array(payloads, pa.binary()))
     bad = np.flatnonzero(broken | (ends > rooms))
     if len(bad):

@@ -28,15 +28,15 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from aggr.arguments import because, checked_type, is_name, nearest, shown
+from aggr.arrays import Whole
 from aggr.arrow.normalize import normalize
 from aggr.functions.hdrhistogram import Hdr
 from aggr.interchange.hdr_v2 import states_of_texts, to_hdr_v2
 
 START, END, TAG, HISTOGRAM = "start", "end", "tag", "histogram"
-Micros = NDArray[np.int64]
+Micros = Whole
 
 _INSTANT = pa.timestamp("us", "UTC")
 _LEGEND = '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"'

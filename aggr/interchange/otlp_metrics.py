@@ -73,13 +73,9 @@ def rows_of_metrics(body: bytes, as_json: bool, time: str = "time") -> list[dict
             data = getattr(metric, kind) if kind else None
             _check(metric.name, kind, data)
             for point in data.data_points if data else ():
-                at = _EPOCH + timedelta(microseconds=point.time_unix_nano // 1000)
-                about = {
-                    **common,
-                    **_attributes(point.attributes),
-                    "metric": metric.name,
-                    time: at.isoformat("T", "microseconds"),
-                }
+                moment = _EPOCH + timedelta(microseconds=point.time_unix_nano // 1000)
+                at = {"metric": metric.name, time: moment.isoformat("T", "microseconds")}
+                about = {**common, **_attributes(point.attributes), **at}
                 if not point.flags & _NO_VALUE:
                     rows += [about | {"value": value, "weight": weight} for value, weight in _values(kind, point)]
     return rows

@@ -25,8 +25,7 @@ from aggr.exact.rounding import quotient
 from aggr.exact.superaccumulator import Limbs
 from aggr.functions.exponential import Exponential
 from aggr.functions.signed_sketch import COUNTS
-from aggr.histograms.column import Histograms
-from aggr.histograms.shifting import shifted
+from aggr.histograms.column import Histograms, shifted
 from aggr.interchange.exponential_points import MOST, SIGNS, Point, Side, states_of
 from aggr.interchange.prometheus_messages import prometheus_message
 from aggr.state_checks import checked

@@ -15,26 +15,17 @@ _MESSAGES = {
     "LabelPair": {"name": (1, "string"), "value": (2, "string")},
     "BucketSpan": {"offset": (1, "sint32"), "length": (2, "uint32")},
     "Histogram": {
-        "sample_count": (1, "uint64"),
-        "sample_sum": (2, "double"),
-        "sample_count_float": (4, "double"),
-        "schema": (5, "sint32"),
-        "zero_threshold": (6, "double"),
-        "zero_count": (7, "uint64"),
-        "zero_count_float": (8, "double"),
-        "negative_span": (9, "repeated BucketSpan"),
-        "negative_delta": (10, "repeated sint64"),
-        "negative_count": (11, "repeated double"),
-        "positive_span": (12, "repeated BucketSpan"),
-        "positive_delta": (13, "repeated sint64"),
-        "positive_count": (14, "repeated double"),
+        **{"sample_count": (1, "uint64"), "sample_sum": (2, "double"), "sample_count_float": (4, "double")},
+        **{"schema": (5, "sint32"), "zero_threshold": (6, "double")},
+        **{"zero_count": (7, "uint64"), "zero_count_float": (8, "double")},
+        **{"negative_span": (9, "repeated BucketSpan"), "positive_span": (12, "repeated BucketSpan")},
+        **{"negative_delta": (10, "repeated sint64"), "negative_count": (11, "repeated double")},
+        **{"positive_delta": (13, "repeated sint64"), "positive_count": (14, "repeated double")},
     },
     "Metric": {"label": (1, "repeated LabelPair"), "timestamp_ms": (6, "int64"), "histogram": (7, "Histogram")},
     "MetricFamily": {
-        "name": (1, "string"),
-        "help": (2, "string"),
+        **{"name": (1, "string"), "help": (2, "string"), "metric": (4, "repeated Metric")},
         "type": (3, "int32"),  # an enum, of the same bytes: 4 is a histogram
-        "metric": (4, "repeated Metric"),
     },
 }
 

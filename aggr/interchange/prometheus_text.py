@@ -19,13 +19,8 @@ from aggr.extras import MissingExtra
 
 Labels = tuple[tuple[str, str], ...]
 
-_TABLE = pa.schema(
-    [
-        ("labels", pa.map_(pa.string(), pa.string())),
-        *((name, pa.float64()) for name in ("low", "high", "value", "error")),
-        ("weight", pa.int64()),
-    ]
-)
+_NUMBERS = [(name, pa.float64()) for name in ("low", "high", "value", "error")]
+_TABLE = pa.schema([("labels", pa.map_(pa.string(), pa.string())), *_NUMBERS, ("weight", pa.int64())])
 
 
 def classic_buckets(text: str, name: str, since: str | None = None) -> pa.Table:

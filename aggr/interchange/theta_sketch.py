@@ -17,15 +17,15 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from aggr.arrays import Bytes, Flags, Ids, Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, with_nulls
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.least_hashes import ALL, LeastHashes, Sketches
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.groups.groups import Groups
-from aggr.histograms.leb128 import Bytes, Whole, of_arrow, to_arrow, word_at
+from aggr.histograms.leb128 import of_arrow, to_arrow, word_at
 from aggr.state_checks import checked
 
 _COMPACT = 3  # the family of sketches that are written
@@ -120,7 +120,7 @@ def from_theta_sketch(sketches: pa.Array, function: ApproxCountDistinct) -> pa.S
     return with_nulls(function.pack({"sketch": kept}, len(rows)), valid)
 
 
-def _read(column: pa.BinaryArray, rows: NDArray[np.intp]) -> Sketches:
+def _read(column: pa.BinaryArray, rows: Ids) -> Sketches:
     """Read sketches as they are; ``rows`` are what errors call them."""
     data, places = of_arrow(column)
     starts, sizes = places[:-1], np.diff(places)
@@ -147,8 +147,7 @@ def _read(column: pa.BinaryArray, rows: NDArray[np.intp]) -> Sketches:
     return Sketches(thetas, _hashes(data, starts + head, ends, bits, packed), ends)
 
 
-def _refuse(rows: NDArray[np.intp], bad: NDArray[np.bool_], what: str) -> None:
-    """Raise ``ValueError`` for the first row that is bad."""
+def _refuse(rows: Ids, bad: Flags, what: str) -> None:
     if bad.any():
         raise ValueError(f"sketch {rows[np.argmax(bad)]} is {what}")
 
@@ -163,7 +162,7 @@ def _numbers(data: Bytes, places: Whole, widths: Whole | int) -> Whole:
 
 
 @compiled
-def _hashes(data: Bytes, starts: Whole, ends: Whole, bits: Whole, packed: NDArray[np.bool_]) -> Whole:
+def _hashes(data: Bytes, starts: Whole, ends: Whole, bits: Whole, packed: Flags) -> Whole:
     """Read the hashes of each sketch: words, or differences to the one before, the highest bit first."""
     hashes = np.empty(ends[-1], np.int64)
     for row in range(len(starts)):

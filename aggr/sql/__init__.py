@@ -18,17 +18,9 @@ if TYPE_CHECKING:
     from aggr.sql.parse import column_of, columns_of
 
 __all__ = [
-    "Bound",
-    "bounds",
-    "check_condition",
-    "column_in",
-    "column_of",
-    "columns_of",
-    "evaluate",
-    "rows_where",
-    "to_expression",
-    "value_type",
-]
+    "Bound", "bounds", "check_condition", "column_in", "column_of", "columns_of", "evaluate", "rows_where",
+    "to_expression", "value_type",
+]  # fmt: skip
 
 _MODULES = {"column_in": "fields", "column_of": "parse", "columns_of": "parse"}
 _MODULES |= dict.fromkeys(("Bound", "bounds"), "column_bounds")

@@ -62,7 +62,6 @@ def compute(steps: Steps) -> Term:
 
 
 def _step(operator: str, a: pa.DataType, b: pa.DataType) -> Kernel:
-    """Find the kernel of one operation on two types."""
     if pa.types.is_temporal(a) or pa.types.is_temporal(b):  # which durations are
         return _step_of_times(operator, a, b)
     for kind in (a, b):

@@ -25,20 +25,10 @@ from aggr.sql.types import coerce, decimal_type
 from aggr.sql.zones import in_zone
 
 TYPES = {
-    "BOOLEAN": BOOL,
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMPNTZ": pa.timestamp("us"),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
-    "TIMESTAMPLTZ": pa.timestamp("us", "UTC"),
+    **{"BOOLEAN": BOOL, "TINYINT": pa.int8(), "SMALLINT": pa.int16(), "INT": pa.int32(), "BIGINT": pa.int64()},
+    **{"FLOAT": pa.float32(), "DOUBLE": pa.float64(), "TEXT": pa.string(), "VARCHAR": pa.string(), "DATE": pa.date32()},
+    **dict.fromkeys(("TIMESTAMP", "TIMESTAMPNTZ"), pa.timestamp("us")),
+    **dict.fromkeys(("TIMESTAMPTZ", "TIMESTAMPLTZ"), pa.timestamp("us", "UTC")),
 }
 _NAMES = {kind: name for name, kind in reversed(TYPES.items())}  # each type by its first name
 
@@ -100,14 +90,10 @@ def cast(term: Term, kind: pa.DataType, attempt: bool = False) -> Term:
     return _rounded(term, kind) if pa.types.is_decimal(kind) else coerce(term, kind)
 
 
-@reads(exp.TsOrDsToDate, this=ANY)
-def date(term: Term) -> Term:
-    """Cast to a date."""
-    return cast(term, pa.date32())
+reads(exp.TsOrDsToDate, this=ANY)(partial(cast, kind=pa.date32()))
 
 
 def _written(text: str, kind: pa.DataType, attempt: bool) -> Term:
-    """Read a time, a date or a truth that is written out."""
     try:
         return constant(text_as(text, kind))
     except ValueError:
@@ -122,7 +108,6 @@ def _date_of(value: Value) -> Value:
 
 
 def _rounded(term: Term, kind: pa.DataType) -> Term:
-    """Round to the digits of a decimal, halves away from zero."""
     if pa.types.is_integer(term.type):
         return coerce(coerce(term, decimal_type(term.type)), kind)
     rounding = partial(pc.round, ndigits=kind.scale, round_mode=HALF_AWAY_FROM_ZERO)

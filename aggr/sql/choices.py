@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from sqlglot import expressions as exp
 
+from aggr.arrays import Whole
 from aggr.arrow.normalize import one_array
 from aggr.sql.comparisons import compare, comparison
 from aggr.sql.function_table import ANY, CONDITION, MANY, SKIP, Argument, Compiler, as_boolean, maybe, reads
@@ -68,7 +68,7 @@ def _where_taken(everywhere: Term, conditions: Sequence[Term], values: Sequence[
         except (pa.ArrowException, ValueError, OverflowError):
             if isinstance(source, Fields):
                 raise
-        places, parts = np.arange(source.table.num_rows), list[tuple[NDArray[np.int64], pa.Array]]()
+        places, parts = np.arange(source.table.num_rows), list[tuple[Whole, pa.Array]]()
         for condition, value in zip(conditions, values, strict=True):
             met = _array(false_if_null(condition.evaluate(source)), len(places)).to_numpy(zero_copy_only=False)
             parts.append((places[met], _array(value.evaluate(source.where(met)), int(met.sum()))))

@@ -27,7 +27,7 @@ _Kinds = Callable[[pa.DataType], bool]
 _COUNTED: tuple[_Kinds, ...] = (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_date32)
 _PLAIN: tuple[_Kinds, ...] = (pa.types.is_string, pa.types.is_decimal128)
 _MIRRORED: Mapping[type[exp.Expr], type[exp.Expr]] = {
-    **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE},
+    **{exp.LT: exp.GT, exp.LTE: exp.GTE, exp.GT: exp.LT, exp.GTE: exp.LTE}
 }
 
 
@@ -207,15 +207,9 @@ def _range(ends: list[Any]) -> Bound:
     return Bound(low=ends[0]) & Bound(high=ends[1])
 
 
-def _from(values: list[Any]) -> Bound:
-    return Bound(low=values[0])
-
-
-def _to(values: list[Any]) -> Bound:
-    return Bound(high=values[0])
-
-
 _READ: Mapping[type[exp.Expr], Callable[[list[Any]], Bound]] = {
-    **{exp.EQ: Bound.of, exp.LT: _to, exp.LTE: _to, exp.GT: _from, exp.GTE: _from},
+    exp.EQ: Bound.of,
+    **dict.fromkeys((exp.LT, exp.LTE), lambda values: Bound(high=values[0])),
+    **dict.fromkeys((exp.GT, exp.GTE), lambda values: Bound(low=values[0])),
     exp.NullSafeEQ: lambda values: Bound.of(values),  # unlike Bound.of itself, it takes no null
 }

@@ -18,12 +18,8 @@ from aggr.sql.term import BOOL, Kernel, Term, Value, apply, balanced, constant, 
 from aggr.sql.types import coerce, literal_as, nanoseconds_since_epoch, unify_types
 
 _KERNELS: Mapping[str, Kernel] = {
-    "=": pc.equal,
-    "<>": pc.not_equal,
-    "<": pc.less,
-    "<=": pc.less_equal,
-    ">": pc.greater,
-    ">=": pc.greater_equal,
+    **{"=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal},
+    **{">": pc.greater, ">=": pc.greater_equal},
 }
 _MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _HASHED: tuple[Callable[[pa.DataType], bool], ...] = (
@@ -95,10 +91,7 @@ def null_safe(a: Term, b: Term) -> Term:
     return apply(kernel, compare("=", a, b), *(apply(pc.is_null, term, kind=BOOL) for term in (a, b)), kind=BOOL)
 
 
-@reads(exp.NullSafeNEQ, this=ANY, expression=ANY)
-def null_safe_unequal(a: Term, b: Term) -> Term:
-    """Compare two terms so that null equals null, and nothing else: IS DISTINCT FROM."""
-    return apply(pc.invert, null_safe(a, b))
+reads(exp.NullSafeNEQ, this=ANY, expression=ANY)(lambda a, b: apply(pc.invert, null_safe(a, b)))
 
 
 @reads(exp.Is, this=ANY, expression=RAW)
@@ -159,15 +152,16 @@ def is_in(term: Term, items: Sequence[Term]) -> Term:
 
 
 def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
-    """Look a term up among constants that are not null."""
     scalars = [literal_as(item, term.type, kind) for item in items]
     if None in scalars:
         term = coerce(term, kind)
         scalars = [coerce(item, kind).literal for item in items]
     floating = pa.types.is_floating(term.type)
+    nan, zero = (pa.scalar(number, term.type) for number in (math.nan, 0.0)) if floating else (None, None)
 
     def looked_up(value: Value) -> Value:
-        return _hashable(value, term.type) if floating else value
+        """Write -0.0 as 0.0, and every NaN with the same bits: hashing would tell them apart."""
+        return pc.if_else(pc.is_nan(value), nan, pc.add(value, zero)) if floating else value
 
     values = looked_up(pa.array(scalars, term.type))
 
@@ -175,8 +169,3 @@ def _among(term: Term, items: Sequence[Term], kind: pa.DataType) -> Term:
         return pc.if_else(pc.is_valid(value), pc.is_in(looked_up(value), value_set=values), pa.scalar(None, BOOL))
 
     return apply(kernel, term, kind=BOOL)
-
-
-def _hashable(value: Value, kind: pa.DataType) -> Value:
-    """Write -0.0 as 0.0, and every NaN with the same bits: hashing would tell them apart."""
-    return pc.if_else(pc.is_nan(value), pa.scalar(math.nan, kind), pc.add(value, pa.scalar(0.0, kind)))

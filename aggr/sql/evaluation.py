@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from sqlglot import expressions as exp
 
 from aggr.arguments import listed, shortened, shown
+from aggr.arrays import Flags
 from aggr.sql.fields import column_in
 from aggr.sql.function_table import Compiler
 from aggr.sql.parse import CONDITION, EXPRESSION, columns_of, parsed
@@ -45,7 +44,7 @@ def check_condition(text: str, schema: pa.Schema | None = None) -> None:
         _condition(text, schema)
 
 
-def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> NDArray[np.bool_]:
+def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str = UTC) -> Flags:
     """Find the rows for which a condition is true: neither where it is false, nor where it is null.
 
     Parameters
@@ -72,7 +71,7 @@ def rows_where(condition: str, table: pa.Table | pa.RecordBatch, timezone: str =
     """
     term = _condition(condition, table.schema, timezone)
     chosen = _values(term, condition, table, CONDITION).cast(pa.bool_())
-    rows: NDArray[np.bool_] = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
+    rows: Flags = pc.fill_null(chosen, False).to_numpy(zero_copy_only=False)
     return rows
 
 

@@ -11,6 +11,7 @@ and so does `docs/conditions.md`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -86,12 +87,12 @@ def computes(
     return enter
 
 
+@dataclass(frozen=True, eq=False)
 class Compiler:
     """Compiles nodes over the columns of a schema; times are read on the clock of a zone."""
 
-    def __init__(self, schema: pa.Schema, timezone: str = UTC) -> None:
-        """Take the schema that columns are looked up in, and the zone."""
-        self.schema, self.timezone = schema, timezone
+    schema: pa.Schema
+    timezone: str = UTC
 
     def term(self, node: exp.Expr) -> Term:
         """Compile a node; raises ``ValueError`` if types do not go together."""
@@ -187,12 +188,8 @@ reads(exp.Boolean, this=RAW)(lambda true: constant(bool(true), BOOL))
 reads(exp.Literal, this=RAW, is_string=RAW)(lambda text, quoted: constant(pa.scalar(text) if quoted else number(text)))
 _COLUMN = Argument(lambda compiler, node, name: named(name_of(node), compiler.schema, compiler.timezone))  # type: ignore[arg-type]
 reads(exp.Column, this=_COLUMN, table=SKIP, db=SKIP, catalog=SKIP)(lambda term: term)
-for _part, _names in {
-    exp.Identifier: "this quoted",
-    exp.Var: "this",
-    exp.DataType: "this expressions nested",
-    exp.DataTypeParam: "this",
-}.items():  # which are read with the node that they are a part of
+_READ_WITHIN = {exp.Identifier: "this quoted", exp.Var: "this", exp.DataType: "this expressions nested"}
+for _part, _names in {**_READ_WITHIN, exp.DataTypeParam: "this"}.items():  # by the node that they are a part of
     TABLE[_part] = Rule((), _part.key, dict.fromkeys(_names.split(), SKIP), null)
 
 COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)

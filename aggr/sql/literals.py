@@ -41,11 +41,8 @@ def number(text: str) -> pa.Scalar:
     digits, scale = len(exact.as_tuple().digits), max(0, -int(exact.as_tuple().exponent))
     if max(digits, scale) > 76:
         raise ValueError(f"the number {text} has more than 76 digits; write it with an exponent, as a float")
-    return _decimal(exact, max(digits, scale, 1), scale)
-
-
-def _decimal(value: Decimal, precision: int, scale: int) -> pa.Scalar:
-    return pa.scalar(value, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
+    precision = max(digits, scale, 1)
+    return pa.scalar(exact, pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale))
 
 
 def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
@@ -67,7 +64,10 @@ def text_as(text: str, kind: pa.DataType) -> pa.Scalar:
     if pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return pa.scalar(text.encode(), pa.binary()).cast(kind)
     if pa.types.is_time(kind):
-        return _converted(text, kind)
+        try:
+            return pa.scalar(text).cast(kind)
+        except pa.ArrowException:
+            raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
     raise ValueError(f"the text {text!r} cannot be compared with {kind}: it is none")
 
 
@@ -76,13 +76,6 @@ def _signed(text: str) -> pa.Scalar:
     if not text.startswith("-"):
         return value
     return pa.scalar(-value.as_py(), None if pa.types.is_integer(value.type) else value.type)
-
-
-def _converted(text: str, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return pa.scalar(text).cast(kind)
-    except pa.ArrowException:
-        raise ValueError(f"the text {text!r} is no time of day; write '12:30:00'") from None
 
 
 def timestamp(text: str, zone: str | None = None) -> pa.Scalar:

@@ -80,26 +80,10 @@ _DIALECT = Conditions()
 
 
 def parsed(text: str, what: str = CONDITION) -> exp.Expr:
-    """Parse a condition or a value.
+    """Parse a condition or an expression, as an error calls it, to a tree that the compiler reads.
 
-    Parameters
-    ----------
-    text : str
-        An expression in SQL.
-    what : "condition" or "expression"
-        What an error calls it.
+    Raises ``ValueError`` if it is no text, no SQL, or uses what is not known here.
 
-    Returns
-    -------
-    tree, every node and argument of which the compiler reads
-
-    Raises
-    ------
-    ValueError
-        If it is no text, no SQL, or uses what is not known here.
-
-    Examples
-    --------
     >>> parsed("status >= 500").key
     'gte'
     """

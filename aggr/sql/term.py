@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from aggr.arrays import Flags
 from aggr.arrow.normalize import filterable, normalize
 
 Value = Any  # an Arrow array, a scalar, or a pyarrow.compute.Expression
@@ -24,12 +23,11 @@ BOOL = pa.bool_()
 NULL = pa.null()
 
 
+@dataclass(frozen=True, eq=False)
 class Rows:
     """Columns as the arrays of a table."""
 
-    def __init__(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Take the table."""
-        self.table = table
+    table: pa.Table | pa.RecordBatch
 
     def column(self, name: str, kind: pa.DataType) -> Value:
         """Give the values of a column as a plain type."""
@@ -40,17 +38,16 @@ class Rows:
         """Give a constant."""
         return value
 
-    def where(self, chosen: NDArray[np.bool_]) -> Rows:
+    def where(self, chosen: Flags) -> Rows:
         """Choose some of the rows."""
         return Rows(filterable(self.table).filter(pa.array(chosen)))
 
 
+@dataclass(frozen=True, eq=False)
 class Fields:
-    """Columns as references of Arrow's expressions."""
+    """Columns of a schema as references of Arrow's expressions."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        """Take the schema of what is filtered."""
-        self.schema = schema
+    schema: pa.Schema
 
     def column(self, name: str, kind: pa.DataType) -> Value:
         """Refer to a column as a plain type."""
@@ -68,16 +65,7 @@ _NO_COLUMNS = Rows(pa.table({}))
 
 @dataclass(frozen=True)
 class Term:
-    """A typed expression.
-
-    Parameters
-    ----------
-    type : pa.DataType
-        The type of its values.
-    evaluate : callable of a source -> array, scalar or expression
-    literal : pa.Scalar, optional
-        Its value, if that is the same for every row.
-    """
+    """A typed expression: what computes its values of a source, and its value if that is the same for every row."""
 
     type: pa.DataType
     evaluate: Callable[[Source], Value]

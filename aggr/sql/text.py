@@ -30,6 +30,7 @@ from aggr.sql.types import coerce
 
 _ANY, _ONE = "\0%", "\0_"  # no part of a pattern is equal to them: parts are single characters
 _STRING = pa.string()
+_SOUGHT, _PUT = written("what {} looks for"), written("what {} puts")
 
 _kind: type[exp.Expr]
 for _kind, _names, _kernel in (
@@ -45,7 +46,7 @@ for _kind, _names, _kernel in (
     (exp.EndsWith, "endswith ends_with", pc.ends_with),
     (exp.Contains, "contains", pc.match_substring),
 ):
-    computes(_kind, names=_names, this=TEXT, expression=written("what {} looks for"))(_kernel)
+    computes(_kind, names=_names, this=TEXT, expression=_SOUGHT)(_kernel)
 
 
 def _escape(compiler: Compiler, node: exp.Expr, name: str) -> str:
@@ -126,10 +127,9 @@ def _regular_expression(compiler: Compiler, node: exp.Expr, name: str) -> str | 
 _REGEX = Argument(_regular_expression)
 
 
-@computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)
-def rlike(text: Value, regex: str) -> Value:
-    """Say whether a regular expression is found anywhere in the text."""
-    return pc.match_substring_regex(text, regex)
+computes(exp.RegexpLike, names="rlike regexp_like", called="RLIKE", this=TEXT, expression=_REGEX)(
+    pc.match_substring_regex
+)
 
 
 @computes(
@@ -139,7 +139,7 @@ def rlike(text: Value, regex: str) -> Value:
     gives=_STRING,
     this=TEXT,
     expression=_REGEX,
-    replacement=written("what {} puts"),
+    replacement=_PUT,
 )
 def regexp_replace(text: Value, regex: str, replacement: str) -> Value:
     """Replace whatever a regular expression finds; ``$1`` in the new text is the first group, as in Spark."""
@@ -163,13 +163,10 @@ def _of_re2(replacement: str) -> str:
     return "".join(named.get(piece) or (f"\\{piece[1]}" if piece[0] == "$" else piece) for piece in pieces)
 
 
-@computes(
-    exp.Substring,
-    names="substr substring",
-    this=TEXT,
-    start=whole("its start"),
-    length=maybe(whole("its length"), 2**31),
-)
+_START, _LENGTH = whole("its start"), whole("its length")
+
+
+@computes(exp.Substring, names="substr substring", this=TEXT, start=_START, length=maybe(_LENGTH, 2**31))
 def substring(text: Value, start: int, length: int) -> Value:
     """Cut out a part of the text; places count from 1, or from -1 at the end."""
     if start == 0:
@@ -188,9 +185,7 @@ def left_or_right(left: bool, text: Value, length: int) -> Value:
 
 
 for _kind in (exp.Left, exp.Right):
-    computes(_kind, names=_kind.key, this=TEXT, expression=whole("its length"))(
-        partial(left_or_right, _kind is exp.Left)
-    )
+    computes(_kind, names=_kind.key, this=TEXT, expression=_LENGTH)(partial(left_or_right, _kind is exp.Left))
 
 
 @computes(
@@ -209,13 +204,7 @@ def trim(text: Value, characters: str, position: str) -> Value:
 
 
 @computes(
-    exp.Replace,
-    names="replace",
-    called="REPLACE",
-    gives=_STRING,
-    this=TEXT,
-    expression=written("what {} looks for"),
-    replacement=written("what {} puts"),
+    exp.Replace, names="replace", called="REPLACE", gives=_STRING, this=TEXT, expression=_SOUGHT, replacement=_PUT
 )
 def replace(text: Value, old: str, new: str) -> Value:
     """Replace a constant text everywhere by another."""

@@ -16,13 +16,8 @@ from aggr.sql.types import coerce
 from aggr.sql.zones import follows_clock, from_local
 
 _PARTS: dict[str, Kernel] = {
-    "YEAR": pc.year,
-    "QUARTER": pc.quarter,
-    "MONTH": pc.month,
-    "DAY": pc.day,
-    "HOUR": pc.hour,
-    "MINUTE": pc.minute,
-    "SECOND": pc.second,
+    **{"YEAR": pc.year, "QUARTER": pc.quarter, "MONTH": pc.month, "DAY": pc.day},
+    **{"HOUR": pc.hour, "MINUTE": pc.minute, "SECOND": pc.second},
     "DOW": partial(pc.day_of_week, week_start=7),
     "ISODOW": partial(pc.day_of_week, count_from_zero=False),
 }
@@ -42,12 +37,6 @@ def require_time(term: Term, what: str) -> Term:
     return term
 
 
-@reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)
-def extract_from(part: exp.Expr, term: Term) -> Term:
-    """Read the part of a time that is named."""
-    return extract(part.name.upper(), term)
-
-
 def extract(part: str, term: Term) -> Term:
     """Read a part of a date, or of a time on the clock of its zone."""
     if part not in _PARTS:
@@ -55,6 +44,9 @@ def extract(part: str, term: Term) -> Term:
     return apply(lambda value: _PARTS[part](value), require_time(term, part.lower()), kind=pa.int64())
 
 
+reads(exp.Extract, names="extract dow isodow", this=RAW, expression=ANY)(
+    lambda part, term: extract(part.name.upper(), term)
+)
 CLOCK_PARTS = (exp.Year, exp.Quarter, exp.Month, exp.Day, exp.DayOfMonth, exp.Hour, exp.Minute, exp.Second)
 for _kind in CLOCK_PARTS:
     _part = "DAY" if _kind is exp.DayOfMonth else _kind.key.upper()

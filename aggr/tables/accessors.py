@@ -27,26 +27,10 @@ from aggr.tables.identify import function_of
 
 
 def quantile(states: pa.Array, q: float) -> pa.Array:
-    """Read one quantile of each state.
+    """Read one quantile of each state of dds, hdr or another sketch as float64, null where a state is null or empty.
 
-    Parameters
-    ----------
-    states : column of states of dds, hdr or another sketch
-    q : float in [0, 1]
+    Raises ``TypeError`` for states of a function that has no quantiles, ``ValueError`` for a q outside [0, 1].
 
-    Returns
-    -------
-    array of float64, null where a state is null or empty
-
-    Raises
-    ------
-    TypeError
-        If these are no states, or of a function that has no quantiles.
-    ValueError
-        If q lies outside [0, 1].
-
-    Examples
-    --------
     >>> from aggr import Dds, Groups
     >>> quantile(Dds().reduce(pa.array([1.0, 2.0, 4.0]), Groups.single(3)), 1.0).to_pylist()
     [4.0]
@@ -120,8 +104,6 @@ def min(states: pa.Array) -> pa.Array:
 def max(states: pa.Array) -> pa.Array:
     """Read the greatest value of each state as float64, null where there is nothing.
 
-    Examples
-    --------
     >>> from aggr import Dds, Groups
     >>> max(Dds().reduce(pa.array([1.5, 7.25]), Groups.single(2))).to_pylist()
     [7.25]
@@ -172,14 +154,7 @@ def standard_errors(sigmas: float) -> float:
 
 
 ACCESSORS: dict[str, Callable[..., pa.Array]] = {
-    "quantile": quantile,
-    "rank": rank,
-    "mean": mean,
-    "stdev": stdev,
-    "count": count,
-    "min": min,
-    "max": max,
-    "bounds": bounds,
+    accessor.__name__: accessor for accessor in (quantile, rank, mean, stdev, count, min, max, bounds)
 }
 
 

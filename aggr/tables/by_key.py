@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggr import sql
-from aggr.arguments import listed, nearest, shown
+from aggr.arguments import checked_type, listed, nearest, shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize, one_array
 from aggr.fields import NOT_THERE, CannotSubtract
@@ -25,6 +25,7 @@ from aggr.groups.groups import Groups, group_by
 from aggr.measure import Measure
 from aggr.neighbours import Neighbours
 from aggr.state_checks import CheckedStates, arrow_of
+from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import Keys, key_columns, key_fields, plain_keys
 from aggr.tables.keys import key_column as key_column
 from aggr.tables.keys import key_type as key_type
@@ -42,24 +43,10 @@ def reduce_by(
     carried: Arrays = MappingProxyType({}),
     timezone: str = "UTC",
 ) -> pa.Table:
-    """Reduce rows to one state per group and column of states.
+    """Reduce rows to one state per group and column of states: a table in the order of the keys.
 
-    Parameters
-    ----------
-    rows : table
-        With the columns that the measures read.
-    keys : name -> array of as many rows, from `aggr.tables.keys`
-    states : columns of states, from `aggr.tables.state_plan`
-    times : array of timestamps, optional
-        Event times, for first and last.
-    carried : name -> array of as many rows
-        Columns that the keys determine: one row's value is kept of each group.
-    timezone : str
-        Of the clock that expressions read times on.
-
-    Returns
-    -------
-    table of keys, carried columns and states, in the order of the keys
+    Keys come from `aggr.tables.keys`, columns of states from `aggr.tables.state_plan`. ``times`` are event times, for
+    first and last; of columns that are ``carried``, which the keys determine, one row's value is kept of each group.
     """
     groups, one = group_by(list(keys.values()), rows.num_rows)
     values: dict[object, Values] = {}  # measures of the same values share what they read of them
@@ -79,24 +66,11 @@ def merge_by(
     *,
     unknown: bool = False,
 ) -> pa.Table:
-    """Merge the states of each group.
+    """Merge the states of each group: a table in the order of the keys; `CheckedStates` are not checked again.
 
-    Parameters
-    ----------
-    states : table of states, or CheckedStates of one, which are not checked again
-    keys : name -> array of as many rows
-    functions : name -> Function
-        The columns of states, and what merges each.
-    max_ratio : float
-        Below 1, the table is returned as it is where merging would leave more than this share of its rows.
-    carried : name -> array of as many rows
-        Columns that the keys determine, as in `reduce_by`.
-    unknown : bool
-        A null state says that it is not known what it should hold: its group's is null. Otherwise it is an identity.
-
-    Returns
-    -------
-    table of keys, carried columns and states, in the order of the keys
+    With a ``max_ratio`` below 1, the table is returned as it is where merging would leave more than this share of its
+    rows. ``carried`` is as in `reduce_by`. With ``unknown``, a null state says that it is not known what it should
+    hold, and its group's is null; otherwise null is an identity.
     """
     table = arrow_of(states)
     groups, one = group_by(list(keys.values()), table.num_rows)
@@ -111,22 +85,8 @@ def merge_by(
 def subtract_by(states: pa.Table, gone: pa.Table, keys: Sequence[str], functions: Mapping[str, Function]) -> pa.Table:
     """Take the rows of merged states out of others, key by key; keys of which nothing is left are left out.
 
-    Parameters
-    ----------
-    states, gone : tables as `merge_by` gives them
-        Of the same columns, a row for each key.
-    keys : names
-    functions : name -> Function
-        The columns of states, and what subtracts each. A null state is unknown, and so is what is left of it.
-
-    Returns
-    -------
-    table as ``states``
-
-    Raises
-    ------
-    CannotSubtract
-        For a key that is not there, and as `aggr.Function.subtract`; it names column and key.
+    Both are tables as `merge_by` gives them. A null state is unknown, and so is what is left of it. Raises
+    `CannotSubtract`, which names column and key, for a key that is not there, and as `aggr.Function.subtract`.
     """
     columns = [pa.chunked_array([*states.column(key).chunks, *gone.column(key).chunks]) for key in keys]
     groups, _ = group_by([normalize(column) for column in columns], states.num_rows + gone.num_rows)
@@ -242,11 +202,7 @@ def _check_there(read: Iterable[str], names: Collection[str]) -> None:
 
 
 def check_rows(
-    schema: pa.Schema,
-    keys: Keys,
-    states: Sequence[StateColumn],
-    time: pa.DataType,
-    more: Sequence[str] = (),
+    schema: pa.Schema, keys: Keys, states: Sequence[StateColumn], time: pa.DataType, more: Sequence[str] = ()
 ) -> None:
     """Raise ``ValueError`` or ``TypeError`` unless rows of a schema have legal keys, legal inputs and more columns."""
     _check_there(more, schema.names)
@@ -272,6 +228,54 @@ def states_fields(
 
 
 def _taken(keys: Arrays, one: pa.Array) -> dict[str, pa.Array]:
-    """Take each group's key."""
     taken = {name: normalize(key.take(pa.array(one))) for name, key in keys.items()}
     return {name: key.cast(key_type(key.type)) for name, key in taken.items()}
+
+
+def subtract(states: pa.Table, gone: pa.Table) -> pa.Table:
+    """Take the rows of some states out of others again.
+
+    Parameters
+    ----------
+    states : table of keys and columns of states
+        As a rollup gives it, for example; the columns without states are keys, and a key may come more than once.
+    gone : table of the same columns
+        States of rows that are among those of ``states``.
+
+    Returns
+    -------
+    table
+        The keys and the states of what is left, in the order of the keys. Keys of which nothing is left are left out.
+
+    Raises
+    ------
+    TypeError
+        For functions whose states do not tell what is left, by name: min, max, first, last, sets and lists.
+    CannotSubtract
+        As `aggr.Function.subtract`, and for a key that is not there; it names column and key. A ``ValueError``.
+    ValueError
+        If there are no states, or the columns of the tables differ.
+
+    Guarantee
+    ---------
+    To the bit the states of the rows that are left.
+
+    Examples
+    --------
+    >>> from aggr import Groups, Sum
+    >>> a, b = Sum().reduce(pa.array([0.1, 1e300, 5.0]), Groups.of([0, 0, 1], 2)), Sum().reduce(pa.array([1e300, 5.0]),
+    ...     Groups.each(2))
+    >>> rest = subtract(pa.table({"host": ["a", "b"], "ms": a}), pa.table({"host": ["a", "b"], "ms": b}))
+    >>> rest["host"].to_pylist(), Sum().finish(rest["ms"]).to_pylist()
+    (['a'], [0.1])
+    """
+    names = states_in(checked_type(states, pa.Table, "states").schema)
+    if not names or set(checked_type(gone, pa.Table, "gone").column_names) != set(states.column_names):
+        both = " and ".join(", ".join(table.column_names) for table in (states, gone))
+        raise ValueError(f"subtract takes two tables of the same columns, states among them; got {shown(both)}")
+    functions = {name: function_of(states.column(name)) for name in names}
+    check_subtractable(functions)
+    keys = [name for name in states.column_names if name not in names]
+    whole, part = (merge_by(t, {key: key_column(t.column(key)) for key in keys}, functions) for t in (states, gone))
+    rest = subtract_by(whole, part, keys, functions)
+    return rest.cast(pa.schema([field.with_metadata(states.field(field.name).metadata) for field in rest.schema]))

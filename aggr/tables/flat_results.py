@@ -19,24 +19,10 @@ _QUANTILES = "quantiles"
 
 
 def flattened(results: pa.Table) -> pa.Table:
-    """Give every field of a record a column of its own; other columns stay as they are.
+    """Give every field of a record a column of its own, null where the record is; other columns stay as they are.
 
-    Parameters
-    ----------
-    results : table
-        As `aggr.Function.finish` gives records: of numbers, and of quantiles.
+    Raises ``ValueError`` if two columns would have the same name.
 
-    Returns
-    -------
-    table of the same rows; a field is null where its record is
-
-    Raises
-    ------
-    ValueError
-        If two columns would have the same name.
-
-    Examples
-    --------
     >>> record = {"count": 2, "quantiles": {"0.5": 1.0, "0.999": 2.0}}
     >>> flattened(pa.table({"host": ["a"], "latency": [record]})).to_pylist()
     [{'host': 'a', 'latency_count': 2, 'latency_p50': 1.0, 'latency_p99_9': 2.0}]

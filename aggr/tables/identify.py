@@ -16,28 +16,12 @@ from aggr.state_checks import FUNCTION, VERSION, checked
 
 
 def function_of(states: pa.Array | pa.ChunkedArray) -> Function:
-    """Find the function that merges and reads these states.
+    """Find the function that merges and reads these states, with the parameters that shape them.
 
-    Parameters
-    ----------
-    states : column of states of any registered function
+    Parameters that only read are at their defaults. Functions that share a state name the simpler one: sum for avg, var
+    for stdev. Of a column without states, the first by name whose states have its type. Raises ``TypeError`` if no
+    registered function has such states, ``ValueError`` if they are of several functions, or have unequal parameters.
 
-    Returns
-    -------
-    Function
-        The one that the states name, with the parameters that shape them, and those that only read at their
-        defaults. Functions that share a state name the simpler one: sum for avg, var for stdev. Of a column without
-        states, the first by name whose states have its type.
-
-    Raises
-    ------
-    TypeError
-        If no registered function has such states.
-    ValueError
-        If the states are of several functions, or have unequal parameters.
-
-    Examples
-    --------
     >>> from aggr import Dds, Groups
     >>> function_of(Dds((0.9,), 0.02).reduce(pa.array([1.0]), Groups.single(1)))
     Dds(quantiles=(0.5, 0.9, 0.99), relative_accuracy=0.02, max_bins=None)
@@ -94,7 +78,6 @@ def states_in(schema: pa.Schema) -> list[str]:
 
 @lru_cache(maxsize=256)
 def _takes(function: type[Function], dtype: pa.DataType) -> bool:
-    """Say whether the fields of a function's states can have the types of these."""
     try:
         checked(function(), pa.array([], dtype))
     except (ValueError, TypeError):

@@ -153,14 +153,7 @@ def key_fields(keys: Keys, schema: pa.Schema) -> list[pa.Field]:
 def keyed(rows: pa.Table, keys: Keys, kept: Collection[str], timezone: str = "UTC") -> Keyed:
     """Compute the keys of rows, and put a row into one group per element where a key is the elements of a list.
 
-    Parameters
-    ----------
-    rows : table
-    keys : name -> column or expression
-    kept : names
-        The columns that are needed of rows that come more than once.
-    timezone : str
-        Of the clock that expressions read times on.
+    Of rows that come more than once only the columns that are ``kept`` are needed.
     """
     names = rows.column_names
     plain, lists = dict[str, pa.Array](), dict[str, pa.Array]()

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from aggr import sql
 from aggr.arguments import is_name, nearest, shown
+from aggr.arrays import Flags
 from aggr.arrow import compute as pc
 from aggr.measure import Measure
 from aggr.tables.flat_results import leaves
@@ -65,7 +64,7 @@ def check_having(having: str | None, schema: pa.Schema, timezone: str = "UTC") -
     results_where(having, schema.empty_table(), timezone)
 
 
-def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> NDArray[np.bool_]:
+def results_where(having: str, results: pa.Table, timezone: str = "UTC") -> Flags:
     """Find the results for which a condition is true; times are read on the clock of a zone."""
     return sql.rows_where(having, _columns_read(having, "having", results), timezone)
 
@@ -91,25 +90,15 @@ def result_values(
 def check_having_names(having: str | None, columns: Iterable[str], measures: dict[str, Measure]) -> None:
     """Raise ``ValueError`` for a condition that names no result, before it is known of what types the rows are.
 
-    Parameters
-    ----------
-    having : str, optional
-    columns : names
-        Of what results have beside measures.
-    measures : name -> measure
+    ``columns`` are what results have beside measures.
     """
     if having is None:
         return
-    fields, unknown = [], []
-    for name, measure in measures.items():
-        field = _likely_field(name, measure)
-        if field is None:
-            unknown.append(name)
-        else:
-            fields.append(field)
+    likely = {name: _likely_field(name, measure) for name, measure in measures.items()}
+    fields = [field for field in likely.values() if field is not None]
+    unknown = tuple(name for name, field in likely.items() if field is None)
     schema = pa.schema([*(pa.field(name, pa.null()) for name in columns), *fields])
-    read = sql.columns_of(having)
-    known = {*named_results(schema), *(name for name in read if name.startswith(tuple(unknown)))}
+    known = {*named_results(schema), *(name for name in sql.columns_of(having) if name.startswith(unknown))}
     names_read(having, "having", known, flat_names(schema))
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from aggr.arrow import compute as pc
-from aggr.arrow.hash64 import hash64
 from aggr.arrow.normalize import with_nulls
+from aggr.arrow.row_hash import hash64
 from aggr.functions.keyed_states import KeyedStates
 from aggr.functions.value_lists import entries_of
 from aggr.groups.groups import Groups, group_by

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from aggr.arrays import Whole
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import with_nulls
 from aggr.compiling.jit import Int, compiled
 from aggr.distinct.least_hashes import ALL, Sketches
 from aggr.functions.approx_count_distinct import ApproxCountDistinct
 from aggr.groups.groups import Groups
-from aggr.histograms.leb128 import Whole
 from aggr.state_checks import checked
 from aggr.tables.identify import function_of
 

@@ -10,17 +10,7 @@ from aggr.measure import Measure
 
 @dataclass(frozen=True)
 class StateColumn:
-    """One column of states.
-
-    Parameters
-    ----------
-    name : str
-        Of the column: the first measure it serves.
-    measure : Measure
-        What reduces and merges it.
-    serves : measure names
-        Those whose results are read from it.
-    """
+    """One column of states, named by the first measure it serves; ``measure`` reduces and merges it."""
 
     name: str
     measure: Measure
@@ -63,7 +53,6 @@ def holder(columns: Sequence[StateColumn], measure: Measure) -> StateColumn | No
 
 
 def _holds(candidate: Measure, measure: Measure) -> bool:
-    """Say whether the candidate's state holds what the measure needs."""
     return measure == candidate or (
         measure.function.name in candidate.function.answers_for and _reads(candidate) == _reads(measure)
     )

@@ -266,8 +266,7 @@ LAWS: dict[str, Callable[[Case], None]] = {
     law.__name__: law
     for law in (
         tower, identity, any_order, any_tree, single_rows, null_is_identity, isolation, purity, exact_type, travel,
-        refusal, isolated_results, versions, reading_parameters, weights,
-        subtraction,
+        refusal, isolated_results, versions, reading_parameters, weights, subtraction,
     )
 }  # fmt: skip
 
@@ -337,8 +336,7 @@ def _equal(result: Any, expected: Any) -> bool:
 def _same(given: pa.Array, wanted: pa.Array, where: str = "") -> None:
     if not same_bits(given, wanted):
         row = next(
-            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])),
-            0,
+            (i for i in range(min(len(given), len(wanted))) if not same_bits(given[i : i + 1], wanted[i : i + 1])), 0
         )
         pair = [column[row].as_py() if row < len(column) else None for column in (given, wanted)]
         raise LawBroken(f"{where + ': ' if where else ''}row {row} is {pair[0]!r}, and should be {pair[1]!r}")

@@ -6,7 +6,7 @@ from decimal import Decimal, localcontext
 
 import numpy as np
 
-from aggr.histograms.exponential import exp2
+from aggr.exact.powers_of_two import exp2
 
 
 def test_powers_are_correctly_rounded():

@@ -51,7 +51,6 @@ class Hopping(TimeWindow):
     hop: Tumbling
 
     def __post_init__(self) -> None:
-        """Check that every window is a number of panes, and that no row falls between two."""
         size = checked_type(self.size, Tumbling, "the size of hopping windows", ", such as window('1h')")
         hop = checked_type(self.hop, Tumbling, "the hop of hopping windows", ", such as window('10m')")
         if size.timezone != hop.timezone:
@@ -112,22 +111,8 @@ class Hopping(TimeWindow):
         return self.hop.resolution
 
     def assign(self, times: Instants) -> Intervals:
-        """Find the windows that have each time.
+        """Find the windows that have each time, ascending for each.
 
-        Parameters
-        ----------
-        times : array of int64
-            Microseconds UTC, in any order; the starts of panes, or any others.
-
-        Returns
-        -------
-        rows : array of int64
-            Into ``times``, in order: one entry for each window that a time belongs to.
-        starts, ends : arrays of int64
-            Where that window begins and ends, microseconds UTC; ascending for each time.
-
-        Examples
-        --------
         >>> rows, starts, ends = hopping("1h", "30m").assign(np.array([0, 1_800_000_000]))
         >>> rows.tolist(), (starts // 60_000_000).tolist(), (ends // 60_000_000).tolist()
         ([0, 0, 1, 1], [-30, 0, 0, 30], [30, 60, 60, 90])
@@ -210,5 +195,4 @@ def hopping(size: str | Tumbling, hop: str | Tumbling, timezone: str = "UTC", of
 
 def _ends(starts: Instants, pane: WindowNumbering, hop: WindowNumbering, panes: int) -> Instants:
     """Find where windows end: after so many panes, and not before the next window begins."""
-    ends: Instants = np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))
-    return ends
+    return np.maximum(pane.starts(pane.number_of(starts) + panes), hop.starts(hop.number_of(starts) + 1))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from aggr.arguments import is_whole, shown
 from aggr.duration import LONGEST, duration_text, read_duration
-from windows.contract import Intervals, Merged, TimeWindow, check_intervals, checked_times, number_windows
-from windows.timezone import Instants
+from windows.contract import Intervals, Merged, TimeWindow, check_intervals, number_windows
+from windows.timezone import Instants, checked_times
 
 _MOST = 2**62  # keys and times as one number stay within int64
 
@@ -50,7 +50,6 @@ class Session(TimeWindow):
     is_merging: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the gap."""
         if not is_whole(self.gap) or not 1 <= self.gap <= LONGEST:
             raise ValueError(
                 "the gap of a session must be at least one microsecond, and at most 1000 years; "

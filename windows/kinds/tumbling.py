@@ -62,7 +62,6 @@ class Tumbling(TimeWindow):
     contiguous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the size, the zone and the offset."""
         object.__setattr__(self, "count", checked_whole(self.count, "the count of a window", 1, MOST_LISTED))
         if not isinstance(self.unit, str) or self.unit not in (*LENGTH, *MONTHS):
             raise ValueError(f"the unit of a window is one of {', '.join((*LENGTH, *MONTHS))}; got {shown(self.unit)}")
@@ -180,8 +179,7 @@ class WindowNumbering:
     def number_of(self, times: Instants) -> Instants:
         """Find the number of the window that each time falls into."""
         index = self.period.index(self.zone.latest_local_time(times))
-        numbers: Instants = index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
-        return numbers
+        return index - self.skipped[np.searchsorted(self.gaps, times, side="right")]
 
     def starts(self, numbers: Instants) -> Instants:
         """Find where the windows of these numbers begin, microseconds UTC."""

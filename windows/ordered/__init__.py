@@ -15,29 +15,7 @@ from windows.ordered.read import as_ordered, read_ordered, read_tick
 from windows.ordered.ticks import Tick, daily, hourly, minutely, monthly, weekly, yearly
 
 __all__ = [
-    "Carry",
-    "Condition",
-    "Input",
-    "OrderedWindow",
-    "Ranges",
-    "Rows",
-    "Tick",
-    "Weight",
-    "as_ordered",
-    "count",
-    "daily",
-    "emit_when",
-    "hourly",
-    "interval",
-    "minutely",
-    "monthly",
-    "read_ordered",
-    "read_tick",
-    "running",
-    "session",
-    "since",
-    "sliding",
-    "weekly",
-    "weighted_count",
-    "yearly",
-]
+    "Carry", "Condition", "Input", "OrderedWindow", "Ranges", "Rows", "Tick", "Weight", "as_ordered", "count", "daily",
+    "emit_when", "hourly", "interval", "minutely", "monthly", "read_ordered", "read_tick", "running", "session",
+    "since", "sliding", "weekly", "weighted_count", "yearly",
+]  # fmt: skip

@@ -48,7 +48,6 @@ class Condition:
     text: str
 
     def __post_init__(self) -> None:
-        """Check that it is text; what it says is checked against the data."""
         if not is_name(self.text):
             raise ValueError(f'a condition is SQL as text, say "status >= 500"; got {shown(self.text)}')
 
@@ -71,7 +70,6 @@ class Weight:
     column: str
 
     def __post_init__(self) -> None:
-        """Check that it is a name."""
         if not is_name(self.column):
             raise ValueError(f"a weight is the name of a column; got {shown(self.column)}")
 
@@ -202,112 +200,3 @@ class OrderedWindow(ABC):
         zeros = np.zeros(keys, np.int64)
         numbers = {name: np.full(keys, value, np.int64) for name, value in self.numbers.items()}
         return Carry(zeros, np.ones(keys, np.int64), zeros, numbers)
-
-
-def positions(rows: Rows, carry: Carry) -> Ints:
-    """Find the position of each row in its key.
-
-    Parameters
-    ----------
-    rows : Rows
-    carry : Carry
-        From before the batch.
-
-    Returns
-    -------
-    array of int64, shape (rows,)
-        How many rows of the key come before it, in all batches.
-    """
-    return np.arange(len(rows.times)) + np.repeat(carry.position - rows.heads, rows.lengths)
-
-
-def non_overlapping(row: Ints, first: Ints, last: Ints, rows: Rows) -> Ranges:
-    """Make outputs of ranges, leaving out empty ones.
-
-    Parameters
-    ----------
-    row : array of int64, shape (ranges,)
-        The row of the batch that brings each about, ascending.
-    first, last : arrays of int64, shape (ranges,)
-        The rows ``[first[i], last[i])`` by their positions.
-    rows : Rows
-        The batch.
-
-    Returns
-    -------
-    Ranges
-    """
-    some = np.flatnonzero(last > first)
-    key = np.searchsorted(rows.heads + rows.lengths, row[some], side="right")
-    return Ranges(key, first[some], last[some], row[some])
-
-
-def next_carry(carry: Carry, rows: Rows, open_starts: Ints, **numbers: Ints) -> Carry:
-    """Make the carry after a batch, of a window that has one range open for each key.
-
-    Parameters
-    ----------
-    carry : Carry
-        From before the batch.
-    rows : Rows
-        The batch.
-    open_starts : array of int64, shape (keys,)
-        The position at which each key's open range begins.
-    **numbers : arrays of int64, shape (keys,)
-        What else the window must remember, by name.
-
-    Returns
-    -------
-    Carry
-    """
-    ones = np.ones(len(open_starts), np.int64)
-    return Carry(carry.position + rows.lengths, ones, open_starts, numbers)
-
-
-def last_by_key(row: Ints, value: Ints, before: Ints, rows: Rows) -> Ints:
-    """Find each key's last of some values.
-
-    Parameters
-    ----------
-    row : array of int64, shape (values,)
-        The row of the batch that each value belongs to, ascending.
-    value : array of int64, shape (values,)
-    before : array of int64, shape (keys,)
-        The result of keys that have no value.
-    rows : Rows
-        The batch.
-
-    Returns
-    -------
-    array of int64, shape (keys,)
-    """
-    ends = np.searchsorted(row, rows.heads + rows.lengths, side="left")
-    some = ends > np.searchsorted(row, rows.heads, side="left")
-    last = before.copy()
-    last[some] = value[ends[some] - 1]
-    return last
-
-
-def previous(value: Ints, row: Ints, before: Ints, rows: Rows) -> Ints:
-    """Find for each of some values the one before it in its key.
-
-    Parameters
-    ----------
-    value : array of int64, shape (values,)
-    row : array of int64, shape (values,)
-        The row of the batch that each value belongs to, ascending.
-    before : array of int64, shape (keys,)
-        What comes before a key's first value.
-    rows : Rows
-        The batch.
-
-    Returns
-    -------
-    array of int64, shape (values,)
-    """
-    key = np.searchsorted(rows.heads + rows.lengths, row, side="right")
-    shifted = np.empty_like(value)
-    shifted[1:] = value[:-1]
-    heads = np.flatnonzero(np.diff(key, prepend=-1))
-    shifted[heads] = before[key[heads]]
-    return shifted

@@ -40,7 +40,6 @@ class Tick:
     timezone: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the name and the zone."""
         if not isinstance(self.name, str) or self.name not in _SIZES:
             raise ValueError(f"a tick is one of {', '.join(_SIZES)}; got {shown(self.name)}")
         if not isinstance(self.timezone, str):
@@ -71,7 +70,6 @@ class Tick:
         return window(_SIZES[self.name], self.timezone or "UTC").starts_between(low, high + 1)
 
     def __str__(self) -> str:
-        """Write it as it is read."""
         bare = self.timezone == "UTC" and self.name in ("minutely", "hourly")
         return f"{self.name}()" if bare else f"{self.name}({self.timezone!r})"
 

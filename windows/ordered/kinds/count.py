@@ -8,37 +8,19 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import shown
-from windows.ordered.contract import (
-    Carry,
-    Ints,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    Weight,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, Ints, OrderedWindow, Ranges, Rows, Weight
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 _MOST = 2**40  # more rows than any key has, and far from the ends of int64
 
 
 @dataclass(frozen=True)
 class Count(OrderedWindow):
-    """Windows of ``n`` rows.
-
-    Parameters
-    ----------
-    n : int
-        At least 1.
-    """
+    """Windows of ``n`` rows; `count` makes them."""
 
     n: int
 
     def __post_init__(self) -> None:
-        """Check the size."""
         check_size(self.n, "count")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:
@@ -53,15 +35,7 @@ class Count(OrderedWindow):
 
 @dataclass(frozen=True)
 class WeightedCount(OrderedWindow):
-    """Windows of rows that weigh ``n`` together.
-
-    Parameters
-    ----------
-    n : int
-        At least 1.
-    weight : str
-        The column that says how much a row counts: whole numbers from 0; null counts as 0.
-    """
+    """Windows of rows that weigh ``n`` together; `weighted_count` makes them."""
 
     n: int
     weight: str
@@ -69,7 +43,6 @@ class WeightedCount(OrderedWindow):
     numbers: ClassVar = {"surplus": 0}
 
     def __post_init__(self) -> None:
-        """Check the size and the column."""
         check_size(self.n, "weighted_count")
         Weight(self.weight)
 
@@ -155,7 +128,6 @@ def check_size(n: object, of: str) -> None:
 
 
 def _total(weights: Ints, before: Ints, rows: Rows) -> Ints:
-    """Add up the weights of each key, and what it had before."""
     running = np.append(0, np.cumsum(weights))
     total: Ints = running[1:] + np.repeat(before - running[rows.heads], rows.lengths)
     return total
@@ -165,5 +137,4 @@ def _least_so_far(values: Ints, rows: Rows) -> Ints:
     """Find the least value up to each row among those of its key."""
     distinct, rank = np.unique(values, return_inverse=True)
     lift = np.repeat(np.arange(len(rows.heads))[::-1], rows.lengths) * len(distinct)
-    least: Ints = distinct[np.minimum.accumulate(rank + lift) - lift]
-    return least
+    return distinct[np.minimum.accumulate(rank + lift) - lift]

@@ -7,37 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from aggr.arguments import shown
-from windows.ordered.contract import (
-    Carry,
-    Condition,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, Condition, OrderedWindow, Ranges, Rows
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
 @dataclass(frozen=True)
 class EmitWhen(OrderedWindow):
-    """Windows that end where a condition is true.
-
-    Parameters
-    ----------
-    condition : str
-        SQL.
-    include : bool
-        Whether the row that closes a window is the last of it, or the first of the next one.
-    """
+    """Windows that end where a condition is true; `emit_when` makes them."""
 
     condition: str
     include: bool = True
 
     def __post_init__(self) -> None:
-        """Check the condition."""
         Condition(self.condition)
         if not isinstance(self.include, bool):
             raise ValueError(f"include is True or False; got {shown(self.include)}")

@@ -9,36 +9,20 @@ import numpy as np
 
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
-from windows.ordered.contract import (
-    Carry,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    last_by_key,
-    next_carry,
-    non_overlapping,
-    positions,
-    previous,
-)
+from windows.ordered.contract import Carry, OrderedWindow, Ranges, Rows
 from windows.ordered.jumps import first_at_least, visited
+from windows.ordered.rows_by_key import last_by_key, next_carry, non_overlapping, positions, previous
 
 
 @dataclass(frozen=True)
 class Interval(OrderedWindow):
-    """Windows of a length that begin with a row.
-
-    Parameters
-    ----------
-    length : int
-        Microseconds, at least 1.
-    """
+    """Windows of a length in microseconds that begin with a row; `interval` makes them."""
 
     length: int
 
     numbers: ClassVar = {"opened": 0, "open": 0}
 
     def __post_init__(self) -> None:
-        """Check the length."""
         check_length(self.length, "the length of an interval", "interval('15s')")
 
     def ranges(self, rows: Rows, carry: Carry) -> tuple[Ranges, Carry]:

@@ -12,38 +12,17 @@ import numpy as np
 
 from aggr.arguments import shown
 from aggr.duration import duration_text, read_duration
-from windows.ordered.contract import (
-    Carry,
-    Condition,
-    Flags,
-    Ints,
-    OrderedWindow,
-    Ranges,
-    Rows,
-    last_by_key,
-    positions,
-)
+from windows.ordered.contract import Carry, Condition, Flags, Ints, OrderedWindow, Ranges, Rows
 from windows.ordered.jumps import first_at_least, next_true, visited
 from windows.ordered.kinds.interval import check_length
+from windows.ordered.rows_by_key import last_by_key, positions
 
 _BOUNDS = ("[]", "[)", "(]", "()")
 
 
 @dataclass(frozen=True)
 class OrderedSession(OrderedWindow):
-    """Sessions by a gap, a longest length, and conditions.
-
-    Parameters
-    ----------
-    gap : int
-        Microseconds, at least 1.
-    longest : int or None
-        Microseconds, at least 1.
-    start_condition, end_condition : str or None
-        SQL.
-    bounds : str
-        Whether the rows that begin and end a session by conditions are in it: ``[]``, ``[)``, ``(]`` or ``()``.
-    """
+    """Sessions by a gap, a longest length, both in microseconds, and conditions; `session` makes them."""
 
     gap: int
     longest: int | None = None
@@ -54,7 +33,6 @@ class OrderedSession(OrderedWindow):
     numbers: ClassVar = {"opened": 0, "open": 0, "seen": 0, "latest": 0}
 
     def __post_init__(self) -> None:
-        """Check the lengths, the conditions and the bounds."""
         check_length(self.gap, "the gap of a session", "session('30m')")
         if self.longest is not None:
             check_length(self.longest, "the longest length of a session", "session('30m', max='8h')")
@@ -111,7 +89,6 @@ class OrderedSession(OrderedWindow):
         return closes, closes + included
 
     def _opening(self, rows: Rows, begin: Ints, end: Ints) -> Ints:
-        """Find the row that begins the next session at ``begin`` or later."""
         if self.start_condition is None:
             return np.minimum(begin, end)
         return next_true(rows.inputs[Condition(self.start_condition)], begin, end)

@@ -12,25 +12,17 @@ from typing import ClassVar
 import numpy as np
 
 from aggr.arguments import checked_whole, shown
-from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows, positions
+from windows.ordered.contract import EVERY_ROW, Carry, Condition, Flags, Input, OrderedWindow, Ranges, Rows
 from windows.ordered.kinds.count import check_size
+from windows.ordered.rows_by_key import positions
 from windows.ordered.ticks import Tick
 
 
 @dataclass(frozen=True)
 class Sliding(OrderedWindow):
-    """For every row, the rows behind the n-th last reset before it.
+    """For every row, the rows behind the n-th last reset before it; of all rows, which nothing resets, if n is None.
 
-    Parameters
-    ----------
-    n : int or None
-        At least 1; None for all rows, which nothing resets.
-    condition : str or None
-        SQL; a row that makes it true resets.
-    tick : Tick or None
-        Every tick resets. With neither a condition nor a tick every row does.
-    min_rows : int
-        Results are null of windows of fewer rows.
+    With neither a condition nor a tick every row resets. `running`, `since` and `sliding` make them.
     """
 
     n: int | None = None
@@ -41,7 +33,6 @@ class Sliding(OrderedWindow):
     per_row: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check the parts."""
         if self.n is not None:
             check_size(self.n, "sliding")
         if self.condition is not None:
