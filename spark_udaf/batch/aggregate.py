@@ -12,15 +12,7 @@ import pyarrow.compute as pc
 from aggr import Measure
 from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
-from aggr.tables.by_key import (
-    check_rows,
-    columns_read,
-    finish_by,
-    key_column,
-    merge_by,
-    reduce_by,
-    states_fields,
-)
+from aggr.tables.by_key import check_rows, columns_read, finish_by, key_column, merge_by, reduce_by, states_fields
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states

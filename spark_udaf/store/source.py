@@ -32,11 +32,7 @@ from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, check_session
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.store.options import (
-    ROWS_PER_TASK,
-    from_options,
-    to_options,
-)
+from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from tiltframe.store import PlannedQuery, Query
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.query.query import Measures

@@ -72,10 +72,7 @@ class ShardWindows(StatefulProcessor):
         yield from self._advanced(windows, timerValues, before, dropped)
 
     def handleExpiredTimer(
-        self,
-        key: Any,
-        timerValues: TimerValues,
-        expiredTimerInfo: ExpiredTimerInfo,
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
         """Tell the time in a batch that has no rows."""
         windows, before, _ = self._loaded()

@@ -44,11 +44,7 @@ _FRAME = (
 _LEVELS = "From fine to coarse: 10s,1m,10m,1h."
 _ORDERED = (
     click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
-    click.option(
-        "--ordered",
-        metavar="WINDOWS",
-        help="Of rows in order: sliding(10), since(hourly()); or a chain.",
-    ),
+    click.option("--ordered", metavar="WINDOWS", help="Of rows in order: sliding(10), since(hourly()); or a chain."),
 )
 _READING = (
     click.option(

@@ -100,10 +100,7 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
         quantiles = field.type.field("quantiles").type
         for i in range(quantiles.num_fields):
             percentile = f"{float(quantiles.field(i).name) * 100:.10g}"
-            yield (
-                f"{field.name}\np{percentile}",
-                pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
-            )
+            yield (f"{field.name}\np{percentile}", pc.struct_field(column, ["quantiles", quantiles.field(i).name]))
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
 
 

@@ -79,8 +79,7 @@ class Asking:
             seen = {name: self._stores.now(name) for name in self._stores}
             versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
             return described(
-                f"stores {versions}",
-                lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]},
+                f"stores {versions}", lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]}
             )
 
         return await self._answers.to(request, ask)

@@ -48,8 +48,7 @@ class WorkerPool:
                     {"retry-after": "5"},
                 ) from None
             raise Refused(
-                503,
-                f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows",
+                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
             ) from None
 
     def close(self) -> bool:
