@@ -28,21 +28,11 @@ _LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still st
 
 @dataclass(frozen=True)
 class Question:
-    """What an answer depends on, and how it is computed.
+    """What an answer depends on, and how it is computed."""
 
-    Parameters
-    ----------
-    words : str
-        Equal ones have equal answers: the store's name and version, and what is asked of it.
-    form : str
-        The media type.
-    compute : function of how the answer is packed
-        Gives headers of the answer, and its pieces.
-    """
-
-    words: str
-    form: str
-    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]
+    words: str  # equal ones have equal answers: the store's name and version, and what is asked of it
+    form: str  # the media type
+    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]  # of its packing: headers, pieces
 
 
 @dataclass(frozen=True)

@@ -48,25 +48,7 @@ def app_of(
     origins: Sequence[str] = (),
     writable: bool = False,
 ) -> Starlette:
-    """Make the app.
-
-    Parameters
-    ----------
-    stores : Stores
-    pool : WorkerPool
-        That answers are computed in.
-    limits : Limits
-    token : bytes, optional
-        That every request must bring, but for those of the page and of health.
-    origins : str
-        Of pages elsewhere whose scripts may ask.
-    writable : bool
-        Whether the stores take events.
-
-    Returns
-    -------
-    Starlette
-    """
+    """Make the app; pages at ``origins`` may ask it by their scripts, and ``writable`` stores take events."""
     metrics = Metrics()
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 

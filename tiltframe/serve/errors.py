@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping
 
 import pyarrow as pa
 from starlette.exceptions import HTTPException
@@ -27,10 +26,6 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
 
 class Refused(HTTPException):
     """A request that is not answered: its status, a sentence, and headers."""
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        """Keep the sentence as what the answer says."""
-        super().__init__(status, sentence, headers)
 
 
 def status_of(error: BaseException) -> int:

@@ -12,31 +12,13 @@ QUERY_BYTES = 1 << 20  # of a request that asks
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a query may take.
+    """How much a query may take: whole numbers from 1, else ``ValueError``."""
 
-    Parameters
-    ----------
-    rows : int
-        Of states that it reads, about: what the store's parts hold of its range.
-    windows : int
-        That its range has, of every kind that it asks for.
-    seconds : int
-        That it computes, and that it waits for others.
-    queries : int
-        That run at once; others wait.
-
-    Raises
-    ------
-    ValueError
-        Unless these are whole numbers from 1.
-    """
-
-    rows: int = 10_000_000
-    windows: int = 100_000
-    seconds: int = 30
-    queries: int = 4
+    rows: int = 10_000_000  # of states that it reads, about: what the store's parts hold of its range
+    windows: int = 100_000  # that its range has, of every kind that it asks for
+    seconds: int = 30  # that it computes, and that it waits for others
+    queries: int = 4  # that run at once; others wait
 
     def __post_init__(self) -> None:
-        """Check all of them."""
         for name, value in vars(self).items():
             checked_whole(value, f"the limit {name}", 1)

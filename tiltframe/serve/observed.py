@@ -37,7 +37,6 @@ class Observed:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and watch its answer."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began, seen = time.monotonic(), {"status": 0, "bytes": 0}
@@ -87,7 +86,6 @@ class _Lines(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record, whose message may be an object."""
         fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)

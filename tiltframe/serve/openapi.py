@@ -25,18 +25,7 @@ _ERRORS = {
 
 
 def openapi(writable: bool) -> dict[str, Any]:
-    """Describe the API.
-
-    Parameters
-    ----------
-    writable : bool
-        Whether stores take events.
-
-    Returns
-    -------
-    dict
-        A document of OpenAPI 3.1.
-    """
+    """Describe the API as a document of OpenAPI 3.1, with the routes that write where stores take events."""
     meanings = _meanings()
     words = [_word(word, "query", meanings[word], _schema(word), word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}

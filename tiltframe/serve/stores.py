@@ -18,19 +18,9 @@ _DATABASES = ("postgres", "postgresql")
 
 
 class ServedStore:
-    """A store and its name.
+    """A store and its name, given as a folder or address, or ``NAME=ADDRESS``: of a database its own name.
 
-    Parameters
-    ----------
-    given : str
-        A folder or address, or ``NAME=ADDRESS``. Of a database NAME is the store's own name.
-    durable : bool
-        As `tiltframe.FrameStore` takes it.
-
-    Raises
-    ------
-    ValueError, StoreError
-        If it has no name that can stand in a path, or cannot be opened.
+    Raises ``ValueError`` for a name that cannot stand in a path, `StoreError` for a store that cannot be opened.
     """
 
     def __init__(self, given: str, durable: bool = False) -> None:

@@ -90,12 +90,10 @@ class _Once:
     """What came without a number: the same bytes count once, as long as the server runs and has not met many others."""
 
     def __init__(self) -> None:
-        """Begin as a writer of its own."""
         self._lock, self._writer, self._number = threading.Lock(), f"otlp-{uuid.uuid4().hex}", 0
         self._met: OrderedDict[bytes, None] = OrderedDict()
 
     def append(self, name: str, store: FrameStore, events: pa.Table, body: bytes) -> None:
-        """Add events, unless their bytes have been met."""
         digest = hashlib.sha256(name.encode() + b" " + body).digest()
         with self._lock:
             if digest in self._met:

@@ -49,35 +49,17 @@ class Vector:
 
 @dataclass(frozen=True)
 class States:
-    """States over series and moments.
-
-    Parameters
-    ----------
-    series : labels of each
-    moments : int
-        How many.
-    cells : array of int64
-        The place ``series · moments + moment`` of each state, ascending.
-    states : column of states, shape (cells,)
-    function, reader : Function
-        That merges them, and that reads them, perhaps by other quantiles than the measure's.
-    path : names
-        Of the fields that lead to values in its results.
-    kind : str
-        Of `tiltframe.serve.promql.metrics`: which aggregation is a merge.
-    per : float
-        What sums are divided by, the seconds of a rate.
-    """
+    """States over series and moments."""
 
     series: Sequence[Mapping[str, str]]
-    moments: int
-    cells: NDArray[np.int64]
+    moments: int  # how many
+    cells: NDArray[np.int64]  # the place ``series · moments + moment`` of each state, ascending
     states: pa.StructArray
-    function: Function
-    reader: Function
-    path: tuple[str, ...]
-    kind: str
-    per: float = 1.0
+    function: Function  # that merges them
+    reader: Function  # that reads them, perhaps by other quantiles than the measure's
+    path: tuple[str, ...]  # of the fields that lead to values in its results
+    kind: str  # of `tiltframe.serve.promql.metrics`: which aggregation is a merge
+    per: float = 1.0  # what sums are divided by, the seconds of a rate
 
     @property
     def merged_by(self) -> str:

@@ -31,35 +31,16 @@ _KINDS = {_COUNT: SUM, "sum": SUM, "sum_of_squares": SUM, "min": MIN, "max": MAX
 
 @dataclass(frozen=True)
 class Metric:
-    """What can be selected by a name.
+    """What can be selected by a name."""
 
-    Parameters
-    ----------
-    name : str
-        A legal name of PromQL.
-    store_name : str
-        The value of the label ``store``.
-    store : FrameStore
-    snapshot : Snapshot
-        As of which the store is read.
-    measure : str
-        Of the store's frame.
-    path : names
-        Of the fields that lead to its values in the measure's results.
-    kind : str
-        Which aggregation of values is a merge of states: sum, min, max, avg, last; ``gauge`` if none is; ``histogram``.
-    labels : label -> key
-        Of the store's frame.
-    """
-
-    name: str
-    store_name: str
+    name: str  # a legal name of PromQL
+    store_name: str  # the value of the label ``store``
     store: FrameStore
-    snapshot: Snapshot
-    measure: str
-    path: tuple[str, ...]
-    kind: str
-    labels: Mapping[str, str]
+    snapshot: Snapshot  # as of which the store is read
+    measure: str  # of the store's frame
+    path: tuple[str, ...]  # of the fields that lead to its values in the measure's results
+    kind: str  # which aggregation of values is a merge of states: sum, min, max, avg, last, or ``gauge``; ``histogram``
+    labels: Mapping[str, str]  # label -> key of the store's frame
 
     @property
     def reader(self) -> Function:

@@ -56,10 +56,7 @@ class _Asked:
 
 
 def remote_read(body: bytes, evaluation_of: Callable[[], Evaluation]) -> bytes:
-    """Answer a request.
-
-    Raises `BadData` for one that cannot be read.
-    """
+    """Answer a request; raises `BadData` for one that cannot be read."""
     response = _classes()["ReadResponse"]()
     for asked in _queries(body):
         result = response.results.add()

@@ -42,33 +42,15 @@ MOST_CELLS = 10_000_000  # of series and moments of a part of an expression, and
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an expression is evaluated at.
+    """What an expression is evaluated at; times are microseconds, moments UTC."""
 
-    Parameters
-    ----------
-    metrics : name -> metrics of this name, one a store
-    moments : array of int64
-        Ascending, microseconds UTC.
-    step : int, optional
-        Microseconds between moments; None for one moment alone.
-    budget : Budget
-        What each reading of a store may cost.
-    lookback : int
-        How long ago the newest window may have ended, microseconds; a window's own length if that is longer. 0 takes
-        only windows that end at a moment.
-    deadline : float
-        By `time.monotonic`.
-    warnings : dict of sentences
-        What is said beside the answer; it is added to.
-    """
-
-    metrics: dict[str, list[Metric]]
-    moments: Instants
-    step: int | None
-    budget: Budget
-    lookback: int = LOOKBACK
-    deadline: float = np.inf
-    warnings: dict[str, None] = field(default_factory=dict)
+    metrics: dict[str, list[Metric]]  # by their name, one a store
+    moments: Instants  # ascending
+    step: int | None  # between moments; None for one moment alone
+    budget: Budget  # what each reading of a store may cost
+    lookback: int = LOOKBACK  # how long ago the newest window may have ended, or its own length; 0 takes none before
+    deadline: float = np.inf  # by `time.monotonic`
+    warnings: dict[str, None] = field(default_factory=dict)  # sentences beside the answer, which are added to
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` for too many cells."""
