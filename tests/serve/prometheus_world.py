@@ -19,9 +19,8 @@ from starlette.applications import Starlette
 import aggr
 from tiltframe import FrameStore, TiltFrame
 from tiltframe.serve.answers import Answers
-from tiltframe.serve.cost import Budget
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.cost import Budget, Limits
+from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import routes
 from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store.recorded import snapshot_of

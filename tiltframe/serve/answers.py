@@ -14,10 +14,10 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tiltframe.serve.cost import Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.observed import Metrics
 from tiltframe.serve.worker_pool import WorkerPool
 
 _WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -18,13 +19,10 @@ from tiltframe.serve import prometheus
 from tiltframe.serve.access import Access
 from tiltframe.serve.answers import Answers
 from tiltframe.serve.asking import Asking
-from tiltframe.serve.cost import Budget
+from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
-from tiltframe.serve.observed import Observed
+from tiltframe.serve.observed import Metrics, Observed
 from tiltframe.serve.openapi import openapi, page
-from tiltframe.serve.pages import PATHS, page_routes
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.serve.writing import Writing
@@ -38,6 +36,17 @@ _CORS: dict[str, Any] = {
     "allow_headers": ["*"],
     "expose_headers": ["ETag", "Warning"],
 }
+_FOLDER = Path(__file__).parent / "page"
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/heat.js": ("heat.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+    "/uplot.js": ("uplot.js", "text/javascript"),
+    "/uplot.css": ("uplot.css", "text/css"),
+    "/uplot-licence.txt": ("uplot-licence.txt", "text/plain"),
+}
+PATHS = frozenset(_FILES)
 
 
 def app_of(
@@ -105,3 +114,17 @@ def _said(request: Request, error: Exception) -> Response:
         raise error
     sentence = _SAID[error.status_code].format(path=shown(request.url.path), method=request.method)
     raise Refused(error.status_code, sentence, error.headers)
+
+
+def page_routes() -> list[Route]:
+    """Make a route for each file."""
+    return [_route(path, _FOLDER / name, kind) for path, (name, kind) in _FILES.items()]
+
+
+def _route(path: str, file: Path, kind: str) -> Route:
+    content = file.read_bytes()
+
+    async def page_file(request: Request) -> Response:
+        return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
+
+    return Route(path, page_file)

@@ -15,10 +15,9 @@ from starlette.routing import Route
 from aggr.arguments import nearest, shown
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.serve.answers import Answers, Question, described
-from tiltframe.serve.cost import Budget, at_a_moment, cost_of
+from tiltframe.serve.cost import QUERY_BYTES, Budget, at_a_moment
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, pieces_of
-from tiltframe.serve.limits import QUERY_BYTES
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
 from tiltframe.serve.query_words import from_address, from_body
@@ -61,7 +60,7 @@ class Asking:
             query = at_a_moment(query, store.frame)
 
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-                self._budget.spend(name, cost_of(store, snapshot, query))
+                self._budget.spend_on_query(name, store, snapshot, query)
                 answer = store.ask(query)
                 told = [*answer.expired, *answer.unknown]
                 head = {"store": name, "version": snapshot.version, "warnings": told}
@@ -86,7 +85,7 @@ class Asking:
 
     async def store(self, request: Request) -> Response:
         """Describe a store: its frame, levels, ranges, and the columns of its measures."""
-        return await self._about(request, "store", lambda name, store, snapshot: _description(name, store, snapshot))
+        return await self._about(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
         """List the values of a key, to choose from."""
@@ -97,7 +96,7 @@ class Asking:
         def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
             if key not in store.frame.keys:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            self._budget.spend(name, cost_of(store, snapshot, Query(within=within, keys=[key])))
+            self._budget.spend_on_query(name, store, snapshot, Query(within=within, keys=[key]))
             values = store.key_values(key, within)
             most = values.slice(0, _KEY_VALUES).to_pylist()
             return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}

@@ -52,10 +52,7 @@ _EMPTY = {
 
 
 def routes(
-    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]],
-    pool: WorkerPool,
-    answers: Answers,
-    budget: Budget,
+    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]], pool: WorkerPool, answers: Answers, budget: Budget
 ) -> list[Route]:
     """Make the routes of the API; ``now`` looks at the stores as they are now, for each request.
 

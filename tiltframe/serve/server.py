@@ -12,7 +12,7 @@ import uvicorn
 from aggr.arguments import because
 from tiltframe.serve.access import is_loopback
 from tiltframe.serve.app import app_of
-from tiltframe.serve.limits import Limits
+from tiltframe.serve.cost import Limits
 from tiltframe.serve.observed import LOG, log_to_stderr
 from tiltframe.serve.stores import Stores
 from tiltframe.serve.worker_pool import WorkerPool

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+from tiltframe.serve.cost import Limits
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.limits import Limits
 
 P = ParamSpec("P")
 T = TypeVar("T")

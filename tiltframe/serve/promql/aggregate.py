@@ -1,4 +1,4 @@
-"""Aggregation of values over series, moment by moment; what is a merge of states is one, by `cells`."""
+"""Values over series, or over the steps of a subquery, become one; what is a merge of states is one, by `cells`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tiltframe.serve.promql.cells import Vector
+from tiltframe.serve.promql.cells import Floats, Vector
 from tiltframe.serve.promql.labels import Grouping
+from windows.timezone import Instants
 
 _UFUNCS: dict[str, tuple[np.ufunc, float]] = {  # what values are gathered by, and what begins
     "sum": (np.add, 0.0),
@@ -19,6 +20,7 @@ _UFUNCS: dict[str, tuple[np.ufunc, float]] = {  # what values are gathered by, a
 }
 AGGREGATIONS = tuple(_UFUNCS)
 RANKED = ("topk", "bottomk")
+SUBQUERY_FUNCTIONS = tuple(f"{name}_over_time" for name in ("sum", "avg", "count", "min", "max"))
 
 
 def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
@@ -29,9 +31,11 @@ def aggregated(name: str, vector: Vector, grouping: Grouping) -> Vector:
         return Vector(labels, counts, counts > 0)
     ufunc, begin = _UFUNCS[name]
     values = _gathered(ufunc, begin, np.where(vector.present, vector.values, begin), ids, len(labels))
-    if name == "avg":
-        values = np.divide(values, counts, out=np.full(values.shape, np.nan), where=counts > 0)
-    return Vector(labels, values, counts > 0)
+    return Vector(labels, _mean(values, counts) if name == "avg" else values, counts > 0)
+
+
+def _mean(sums: Floats, counts: Floats) -> Any:
+    return np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
 
 
 def _gathered(ufunc: np.ufunc, begin: float, cells: NDArray[Any], ids: NDArray[np.intp], groups: int) -> Any:
@@ -69,3 +73,31 @@ def ranked(name: str, vector: Vector, grouping: Grouping, k: float) -> Vector:
     kept = Vector(vector.series, vector.values, vector.present & among)
     rows = order[:, 0] if order.shape[1:] == (1,) else np.arange(len(ids))  # at one moment in the order of values
     return kept.chosen(rows[kept.present[rows].any(axis=1)])
+
+
+def steps_before(moments: Instants, span: int, step: int) -> Instants:
+    """List the multiples of a step in the ranges ``(t - span, t]`` before moments, ascending.
+
+    >>> steps_before(np.array([100]), 30, 10)
+    array([ 80,  90, 100])
+    """
+    return np.arange((int(moments[0]) - span) // step + 1, int(moments[-1]) // step + 1) * step
+
+
+def reduced(name: str, vector: Vector, steps: Instants, moments: Instants, span: int) -> Vector:
+    """Reduce the values of each range, over all series and moments at once, one step of the range after the other."""
+    kind = name.removesuffix("_over_time")
+    ufunc, begin = _UFUNCS[kind]
+    first, last = (np.searchsorted(steps, at, "right") for at in (moments - span, moments))
+    shape = (len(vector.series), len(moments))
+    values: Floats = np.full(shape, begin)
+    counts = np.zeros(shape)
+    for back in range(int((last - first).max(initial=0))):
+        at = np.minimum(first + back, len(steps) - 1)
+        present = vector.present[:, at] & (first + back < last)
+        if kind != "count":
+            values = np.where(present, ufunc(values, vector.values[:, at]), values)
+        counts += present
+    if kind == "count":
+        return Vector(vector.series, counts, counts > 0)
+    return Vector(vector.series, _mean(values, counts) if kind == "avg" else values, counts > 0)

@@ -13,7 +13,7 @@ from promql_parser import VectorSelector
 from aggr.arguments import shown
 from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
-from tiltframe.serve.cost import Budget, cost_of_plans
+from tiltframe.serve.cost import Budget
 from tiltframe.serve.promql.errors import BadData
 from tiltframe.serve.promql.labels import NAME, Matcher, chosen
 from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, STORE, SUM, Metric, metrics_of
@@ -129,7 +129,7 @@ def _keys(
     keys = [key for label, key in metric.labels.items() if label in wanted]
     query = Query(level, ends if ends != "," else None, narrowing(matchers, metric), keys=keys)
     plan = replace(plan_query(frame, query), measures={})
-    budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    budget.spend(metric.store_name, [plan], metric.snapshot)
     rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan, metric.snapshot)[0])
     texts = label_columns(rows, metric)
     mask = chosen(texts, matchers, rows.num_rows)

@@ -13,7 +13,16 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, Paren
 
 from aggr.arguments import shown
 from aggr.asked_quantiles import label
-from tiltframe.serve.promql.aggregate import AGGREGATIONS, RANKED, aggregated, quantile, ranked
+from tiltframe.serve.promql.aggregate import (
+    AGGREGATIONS,
+    RANKED,
+    SUBQUERY_FUNCTIONS,
+    aggregated,
+    quantile,
+    ranked,
+    reduced,
+    steps_before,
+)
 from tiltframe.serve.promql.cells import States, Vector
 from tiltframe.serve.promql.errors import BadData, Unanswerable
 from tiltframe.serve.promql.functions import (
@@ -29,11 +38,9 @@ from tiltframe.serve.promql.functions import (
 )
 from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
 from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE
-from tiltframe.serve.promql.operators import Scalar, combined
+from tiltframe.serve.promql.operators import SET_OPERATORS, Scalar, absent, combined, united
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
-from tiltframe.serve.promql.sets import SET_OPERATORS, absent, united
-from tiltframe.serve.promql.subqueries import SUBQUERY_FUNCTIONS, reduced, steps_before
 from windows.timezone import Instants
 
 Value: TypeAlias = "Scalar | States | Vector | str"

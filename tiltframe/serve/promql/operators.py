@@ -1,4 +1,4 @@
-"""Operators between values: arithmetic and comparison of scalars and vectors, series matched one to one."""
+"""Operators between values: arithmetic and comparison, series matched one to one, and sets of vectors."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tiltframe.serve.promql.cells import Floats, Vector
 from tiltframe.serve.promql.errors import Unanswerable
-from tiltframe.serve.promql.labels import Grouping, identity
+from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, identity
 
 Scalar: TypeAlias = Floats  # shape (moments,)
 
@@ -30,6 +31,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
+SET_OPERATORS = ("and", "or", "unless")
 
 
 def combined(
@@ -81,3 +83,53 @@ def _once(vector: Vector, grouping: Grouping, side: str) -> dict[tuple[tuple[str
             )
         numbers[key] = i
     return numbers
+
+
+def united(operator: str, left: Vector, right: Vector, grouping: Grouping) -> Vector:
+    """Keep values of the left that have a match on the right (``and``) or none (``unless``), or add the right's others.
+
+    Any number of series match any number.
+    """
+    ids, labels = grouping.groups([*left.series, *right.series])
+    on_left, on_right = ids[: len(left.series)], ids[len(left.series) :]
+    if operator == "or":
+        return _together(left, _kept(right, ~_groups_present(left, on_left, len(labels))[on_right]))
+    matched = _groups_present(right, on_right, len(labels))[on_left]
+    return _kept(left, matched if operator == "and" else ~matched)
+
+
+def absent(vector: Vector, matchers: tuple[Matcher, ...]) -> Vector:
+    """Give 1 at the moments at which there is no value; labels are those that matchers name once, and by ``=``."""
+    named = [matcher.label for matcher in matchers]
+    series = {
+        matcher.label: matcher.text
+        for matcher in matchers
+        if not (matcher.regex or matcher.negated) and named.count(matcher.label) == 1 and matcher.label != NAME
+    }
+    none = ~np.logical_or.reduce(vector.present)[None, :]
+    return Vector([{label: text for label, text in series.items() if text}], np.ones(none.shape), none)
+
+
+def _groups_present(vector: Vector, ids: NDArray[np.intp], groups: int) -> NDArray[np.bool_]:
+    present = np.zeros((groups, vector.present.shape[1]), np.bool_)
+    np.logical_or.at(present, ids, vector.present)
+    return present
+
+
+def _kept(vector: Vector, mask: NDArray[np.bool_]) -> Vector:
+    present = vector.present & mask
+    return Vector(vector.series, vector.values, present).chosen(np.flatnonzero(present.any(axis=1)))
+
+
+def _together(left: Vector, right: Vector) -> Vector:
+    """Put series below each other; those of the same labels, which have no moment in common, become one."""
+    places = {identity(labels): i for i, labels in enumerate(left.series)}
+    rows = np.array([places.setdefault(identity(labels), len(places)) for labels in right.series], np.intp)
+    values, present = (
+        np.concatenate([column, np.zeros((len(places) - len(column), column.shape[1]), column.dtype)])
+        for column in (left.values, left.present)
+    )
+    series = [*left.series, *(dict(labels) for labels in list(places)[len(left.series) :])]
+    for row, its_values, its_moments in zip(rows, right.values, right.present, strict=True):
+        values[row, its_moments], present[row, its_moments] = its_values[its_moments], True
+    return Vector(series, values, present)

@@ -20,13 +20,12 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
-from tiltframe.frame import END
+from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of
-from tiltframe.serve.cost import Budget, cost_of_plans
+from tiltframe.serve.cost import Budget
 from tiltframe.serve.promql.cells import States
 from tiltframe.serve.promql.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
-from tiltframe.serve.promql.levels import newest_level, range_level
 from tiltframe.serve.promql.metrics import STORE, Metric
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
@@ -38,6 +37,7 @@ from windows.timezone import Instants
 
 LOOKBACK = 300 * SECOND
 MOST_CELLS = 10_000_000  # of series and moments of a part of an expression, and of the windows that it is read from
+_MONTHS = ("mo", "q", "y")
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _rows(
         keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
     )
     plan = plan_query(metric.store.frame, query)
-    evaluation.budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    evaluation.budget.spend(metric.store_name, [plan], metric.snapshot)
     answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
@@ -208,3 +208,40 @@ def _ranges(
     low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - reach, moments))
     first, last = (np.searchsorted(places, (begin + at).ravel()) for at in (low, high))
     return first, last
+
+
+def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
+    """Choose the windows of which each moment is given the newest: the coarsest that steps are whole multiples of.
+
+    The finest if none fits, and for one moment alone, which has no step.
+    """
+    return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
+
+
+def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
+    """Choose the windows that ranges before moments are merged of: the coarsest that steps and ranges are made of.
+
+    One moment alone is answered as freshly as by the finest windows. Raises `Unanswerable` if no level's windows make
+    up the ranges.
+    """
+    finest = frame.levels[0]
+
+    def fits(level: TimeWindow) -> bool:
+        fresh = step is not None or level.starts(moments)[-1] == finest.starts(moments)[-1]
+        return fresh and (step is None or _is_whole(step, level))
+
+    for level in (*filter(fits, reversed(frame.levels)), finest):
+        if _is_whole(span, level):
+            first = level.starts(moments[:1] - span)[0]
+            starts = level.starts_between(int(first), int(moments[-1]) + 1)
+            if (np.diff(starts) == level.length).all():
+                return level
+    names = ", ".join(level.name for level in frame.levels)
+    raise Unanswerable(
+        f"{text} is not made of equally long windows: {written(span)} is no multiple of a level ({names}), or the "
+        f"clock of {frame.timezone} changes within; ask for a multiple"
+    )
+
+
+def _is_whole(duration: int, level: TimeWindow) -> bool:
+    return level.resolution not in _MONTHS and duration % int(level.length) == 0
