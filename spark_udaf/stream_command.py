@@ -45,22 +45,8 @@ def run(
 ) -> None:
     """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
 
-    Parameters
-    ----------
-    folder : path, optional
-        What the source loads.
-    source : str
-        Its format, as Spark names it.
-    options : texts
-        ``KEY=VALUE``, of the source.
-    frame, uri, state, once, arrival, reading, **others
-        Of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
-
-    Raises
-    ------
-    ValueError, StoreError
-        If options are missing, cannot be read, or are not of Spark; as `spark_udaf.stream_into` and
-        `spark_udaf.stream`.
+    The folder is what the source loads, its format is as Spark names it, and ``options`` are ``KEY=VALUE``; the rest is
+    of ``tiltframe stream``, where ``state`` is the folder of Spark's checkpoint.
     """
     if source is None:
         raise ValueError("--spark reads a source of Structured Streaming; say which: --format kafka, json, rate, …")

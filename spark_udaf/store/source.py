@@ -50,7 +50,6 @@ class TiltframeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` knows it by."""
         return "tiltframe"
 
     def schema(self) -> StructType:
@@ -75,14 +74,12 @@ class TiltframeSource(DataSource):
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Say how a store is written instead."""
         raise ValueError(
             "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
             "states by su.append"
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Say how a stream gets into a store instead."""
         raise ValueError(
             "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
             "su.rollup_into(batch, store, writer, batch_id)"
@@ -93,7 +90,6 @@ class NoStream(DataSourceStreamReader):
     """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
 
     def initialOffset(self) -> dict[str, int]:
-        """Say it for a query that begins."""
         raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -101,7 +97,6 @@ class NoStream(DataSourceStreamReader):
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
-        """Say it for a query that goes on."""
         return self.initialOffset()
 
 
@@ -121,11 +116,9 @@ class TiltframeReader(DataSourceReader):
         self.query, self.schema, self.rows_per_task = query, schema, rows_per_task
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the range into slices."""
         return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
         results = self.query.read(partition.within)  # the column partial says what has expired

@@ -32,22 +32,14 @@ _TASK = 1 << 32  # messages of a task
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """What all shards of a stream of ordered windows do alike; it pickles.
+    """What all shards of a stream of ordered windows do alike; it pickles."""
 
-    Parameters
-    ----------
-    given : schema of the rows of the stream
-    kind, query : what takes the rows in order, as its class and what is asked
-    shards : how many there are
-    """
-
-    given: pa.Schema
-    kind: type[OrderedAggregator]
+    given: pa.Schema  # of the rows of the stream
+    kind: type[OrderedAggregator]  # which takes the rows in order
     query: OrderedQuery
-    shards: int
+    shards: int  # how many there are
 
     def __post_init__(self) -> None:
-        """Compute all schemas now, on the driver: they are pickled with the job."""
         for name in ("columns", "rows", "emitted", "numbers"):
             getattr(self, name)
 
@@ -75,7 +67,6 @@ class OrderedJob(Job):
 
     @cached_property
     def emitted(self) -> pa.Schema:
-        """The schema of what `OrderedStream.advance` gives."""
         nothing = pa.schema([self.given.field(name) for name in self.columns]).empty_table()
         return self.kind.of(self.query).finish(nothing).schema
 

@@ -55,23 +55,14 @@ _LATEST = pa.field("latest", INSTANT)
 
 @dataclass(frozen=True)
 class Arriving:
-    """The files that arrive in a folder, and what is read of them; it pickles.
+    """The files that arrive in a folder, and what is read of them; it pickles."""
 
-    Parameters
-    ----------
-    folder : path or URI, as Spark reads it
-    place : where that is in ``filesystem``
-    schema : of the rows, columns of partitioned folders included
-    filters : which rows; None for all
-    partitioning : how the names of folders become columns
-    """
-
-    folder: str
-    place: str
+    folder: str  # a path or URI, as Spark reads it
+    place: str  # where that is in ``filesystem``
     filesystem: fs.FileSystem
-    schema: pa.Schema
-    filters: pc.Expression | None
-    partitioning: Partitioning
+    schema: pa.Schema  # of the rows, columns of partitioned folders included
+    filters: pc.Expression | None  # which rows; None for all
+    partitioning: Partitioning  # how the names of folders become columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
         """Open files that Spark has found."""
@@ -161,7 +152,6 @@ class ParquetStream:
         return read_here.select(*schema.names)
 
     def __repr__(self) -> str:
-        """Say what is read."""
         only = "" if self.arriving.filters is None else f" where {self.arriving.filters}"
         return f"ParquetStream({self.arriving.folder}{only})"
 
@@ -170,12 +160,10 @@ class _Latest:
     """Batches of rows, and the latest event time of those that have been read."""
 
     def __init__(self, rows: Batches, time: str) -> None:
-        """Nothing has been read."""
         self._rows, self._time = rows, time
         self._latest: int | None = None
 
     def __iter__(self) -> Batches:
-        """Read on."""
         for batch in self._rows:
             if batch.num_rows:
                 latest = int(event_times(batch.column(self._time), self._time).max())
@@ -191,20 +179,11 @@ class _Latest:
 def share_of(
     lengths: Sequence[int], sizes: Callable[[int], Sequence[int]], share: int, shares: int
 ) -> list[tuple[int, list[int] | None]]:
-    """Choose what one of several tasks reads, so that all read about as much.
+    """Choose what one of several tasks reads of files, whose lengths are in bytes, so that all read about as much.
 
-    Parameters
-    ----------
-    lengths : of files, in bytes
-    sizes : place of a file -> sizes of its row groups, which is asked only of files that several tasks share
-    share, shares : which task it is, from 0 on, and of how many
+    Give places of files, and their row groups, each in one share; None for all of a file. ``sizes`` of row groups are
+    asked only of files that several tasks share.
 
-    Returns
-    -------
-    pairs of the place of a file and its row groups, None for all of them: each of them is in one share
-
-    Examples
-    --------
     >>> groups = lambda at: [10, 10, 10]
     >>> [share_of([5, 30], groups, share, 2) for share in range(2)]
     [[(0, None), (1, [0])], [(1, [1, 2])]]

@@ -60,13 +60,7 @@ class Job:
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
-        """Reduce the rows of a partition to messages of shards, and receipts.
-
-        Parameters
-        ----------
-        batches : of the columns that are read
-        task : which of the tasks it is; the first wakes every shard
-        """
+        """Reduce the rows of a partition to messages of shards, and receipts; the first task wakes every shard."""
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
@@ -100,24 +94,16 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """What all shards of a stream do alike; it pickles.
+    """What all shards of a stream do alike, for `tiltframe.streaming.OpenWindows` of these arguments; it pickles."""
 
-    Parameters
-    ----------
-    given : schema of the rows of the stream
-    frame, emit, late, max_keys, beyond : as `tiltframe.streaming.OpenWindows` takes them
-    dropped : whether the states of what is dropped as late are emitted, too
-    shards : how many there are
-    """
-
-    given: pa.Schema
+    given: pa.Schema  # of the rows of the stream
     frame: TiltFrame
     emit: EmitPolicy
     late: LatePolicy
     max_keys: int | None
     beyond: str
-    dropped: bool
-    shards: int
+    dropped: bool  # whether the states of what is dropped as late are emitted, too
+    shards: int  # how many there are
 
     def __post_init__(self) -> None:
         """Compute all schemas now, on the driver. They are pickled with the job, and tasks need not."""
@@ -146,7 +132,6 @@ class ShardJob(Job):
 
     @cached_property
     def emitted(self) -> pa.Schema:
-        """The schema of the states that are emitted."""
         more = self._no_windows().emitted_columns
         return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more.items())])
 
@@ -160,7 +145,6 @@ class ShardJob(Job):
 
     @property
     def levels(self) -> list[str]:
-        """The names of the levels."""
         return [level.name for level in self.frame.levels]
 
     def _messages(self, batches: Batches, task: int) -> Batches:

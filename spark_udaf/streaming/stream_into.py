@@ -126,7 +126,6 @@ class _Batches:
     arriving: Arriving | None  # where batches are paths of files that the tasks read themselves
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Commit a batch under its number, and compact when it is time."""
         spark = batch.sparkSession
         rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
         self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))

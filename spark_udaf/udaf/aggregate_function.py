@@ -35,26 +35,13 @@ _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa
 
 @dataclass(frozen=True)
 class UdafSpec:
-    """How a UDAF reads its column.
-
-    Parameters
-    ----------
-    function : Function
-    label : str
-        The call as the user wrote it, for messages.
-    dtype : Arrow type or None
-        What values are read as; None: as they come, for the result has one type whatever they are.
-    states : bool
-        Give the state instead of the result.
-    weighted : bool
-        Whether another column says how many rows each row stands for.
-    """
+    """How a UDAF reads its column."""
 
     function: Function
-    label: str
-    dtype: pa.DataType | None
-    states: bool = False
-    weighted: bool = False
+    label: str  # the call as the user wrote it, for messages
+    dtype: pa.DataType | None  # what values are read as; None: as they come, for all give one type of result
+    states: bool = False  # give the state instead of the result
+    weighted: bool = False  # whether another column says how many rows each row stands for
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -31,25 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function over Columns.
-
-    Parameters
-    ----------
-    function : Function
-    columns : Columns
-        One for each input of the function; none where rows are counted.
-    weight : Column or None
-        How many rows each stands for.
-    where : Column or None
-    label : str
-        The call as it was written, which is the result's name unless it is given another.
-    """
+    """A function over Columns."""
 
     function: Function
-    columns: tuple[Column, ...]
-    weight: Column | None
+    columns: tuple[Column, ...]  # one for each input of the function; none where rows are counted
+    weight: Column | None  # how many rows each stands for
     where: Column | None
-    label: str
+    label: str  # the call as it was written, which is the result's name unless it is given another
 
     @property
     def given(self) -> Column:

@@ -133,7 +133,6 @@ class _Key:
     fields: tuple[str, ...] = ()
 
     def read(self, places: Mapping[str, Column]) -> Column:
-        """Make the key of its parts."""
         if not self.fields:
             return places[self.parts[0]].alias(self.name)
         missing, *parts = (places[part] for part in self.parts)
@@ -194,7 +193,6 @@ class _Columns:
             _ = _grouped_by(self._rows_in, keys, *inputs).schema
 
     def rows(self) -> DataFrame:
-        """Select all of them."""
         columns = self._evaluated or {"nothing": F.lit(1)}
         return self._df.select(*(column.alias(name) for name, column in columns.items()))
 

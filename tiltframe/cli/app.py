@@ -50,11 +50,9 @@ class _Commands(click.Group):
     """The commands of this package, and those that installed packages add."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List both."""
         return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Look among both."""
         own = super().get_command(ctx, cmd_name)
         if own is None and (added := [point for point in _added() if point.name == cmd_name]):
             return _loaded(added[0])

@@ -93,12 +93,10 @@ class Typed(ReadOptions):
     """Read options that were typed on the command line: messages name them as they are typed."""
 
     def say(self, name: str, kind: str) -> str:
-        """Write the type of a column as an option."""
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
         return f"--text {name}" if kind == "text" else f"--type {name}={kind}"
 
     def say_option(self, option: str, value: object) -> str:
-        """Write another option."""
         return f"--{option.replace('_', '-')}{'' if value is True else ' ' + quote(str(value))}"
 
 

@@ -36,7 +36,6 @@ class Form(click.Choice[str]):
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take a form by its name."""
         if value in ("xlsx", "xls", "excel"):
             self.fail("results are not written as spreadsheets; give --format csv, which Excel opens", param, ctx)
         return super().convert(value, param, ctx)
@@ -45,9 +44,7 @@ class Form(click.Choice[str]):
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
     """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
 
-    - ``csv``: records as plain columns, ``latency_p99``; lists as JSON
-    - ``json``: as `tiltframe.text.results.json_lines` writes it
-    - ``parquet``: as they are
+    Of CSV records are plain columns, ``latency_p99``, and lists JSON; JSON is `tiltframe.text.results.json_lines`.
     """
     with ExitStack() as opened:
         writer = None

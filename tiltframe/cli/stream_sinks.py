@@ -87,16 +87,13 @@ class OrderedOutput(Output):
 
     @property
     def read(self) -> OrderedQuery:
-        """What is asked of rows in order."""
         query: OrderedQuery = self.windows.query
         return query
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows for nothing, to see whether that can be done."""
         return self.windows.anew().finish(rows)
 
     def tell(self, watermark: int | None) -> None:
-        """Tell the watermark, and write the results of the rows that it has passed."""
         self._write(self.windows.advance(watermark))
 
 

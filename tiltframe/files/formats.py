@@ -77,18 +77,11 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 def read(
     file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file.
+    """Read some columns of a file: those that it has; of JSON lines, where one may come late, any.
 
-    Parameters
-    ----------
-    columns : names
-        Of columns that it has; of JSON lines, where one may come late, of any.
-    wanted : schema
-        The types that text files are read in; what is a dictionary here is one as Parquet is read, too.
-    exact : names
-        Columns whose values must be the digits that a text file writes: keys.
-    reading : ReadOptions
-        Of columns whose types it gives no digits are checked.
+    ``wanted`` are the types that text files are read in; what is a dictionary there is one as Parquet is read, too.
+    Values of the columns ``exact``, keys, must be the digits that a text file writes; of those whose types ``reading``
+    gives no digits are checked.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])

@@ -59,10 +59,7 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through.
-
-        Raises ``ValueError`` naming the file that is damaged or does not fit.
-        """
+        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
         for file in self.files:
@@ -166,29 +163,14 @@ def open_source(
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
-    """Find the files of inputs and agree on a schema.
+    """Find the files of inputs, files or folders, and agree on a schema.
 
-    Parameters
-    ----------
-    inputs : paths of files or folders
-        A folder stands for all files of a known format below it, but for those of stores.
-    time : str
-        The column of event times, which may be written in another way in each file.
-    keys : column names
-        Whose values must be the digits that a text file writes.
-    reading : ReadOptions
-        What is not given is inferred.
-    timezone : str
-        Of the clock that expressions among them read times on.
-    sample : function of a path
-        Gives what types are told by in place of a file.
+    A folder stands for all files of a known format below it, but for those of stores. The column of event times may be
+    written in another way in each file; the values of ``keys`` must be the digits that a text file writes; expressions
+    of ``reading`` read times on the clock of the time zone; ``sample`` gives what types are told by in place of a file.
 
-    Raises
-    ------
-    FileNotFoundError
-        If a path is not there.
-    ValueError
-        If a folder has no data, a format is unknown, a file is empty or damaged, or two files do not fit.
+    Raises ``FileNotFoundError`` if a path is not there, ``ValueError`` if a folder has no data, a format is unknown, a
+    file is empty or damaged, or two files do not fit.
     """
     files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
     here = Path.cwd()

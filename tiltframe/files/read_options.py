@@ -79,7 +79,6 @@ class ReadOptions:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        """Check each option, and that numbers can be told."""
         checked_mapping(self.types, "types", "column -> type, say {'zip': 'text'}")
         object.__setattr__(self, "null", tuple(checked_list(self.null, "null", "texts, say ['-', 'n/a']")))
         object.__setattr__(self, "encoding", _encoding(self.encoding))

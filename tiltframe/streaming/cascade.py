@@ -65,10 +65,7 @@ def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, .
 def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
     """Count for each level the open windows that are still to come: so far only parts of them are held, below.
 
-    Parameters
-    ----------
-    levels : of a stream
-    keys : for each level the numbers of its windows' keys, equal ones alike on all levels
+    ``keys`` are for each level the numbers of its windows' keys, equal ones alike on all levels.
     """
     counts: list[int] = []
     parts: tuple[Instants, NDArray[np.intp]] | None = None

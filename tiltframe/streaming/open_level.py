@@ -21,26 +21,13 @@ from windows import TimeWindow
 
 @dataclass(frozen=True)
 class OpenLevel:
-    """The windows of a level that are held.
-
-    Parameters
-    ----------
-    window : TimeWindow
-    held : WindowTable
-    emitted : WindowTable
-        In a changelog, the windows as they were last emitted; otherwise none.
-    watermark : int
-        By which windows were closed so far, microseconds UTC.
-    cascaded_until : int
-        Windows that end at or before it are in those of the next level, and so is what comes for them from now on. The
-        others are merged into it when they close.
-    """
+    """The windows of a level that are held."""
 
     window: TimeWindow
     held: WindowTable
-    emitted: WindowTable
-    watermark: int = LOWEST
-    cascaded_until: int = HIGHEST
+    emitted: WindowTable  # in a changelog, the windows as they were last emitted; otherwise none
+    watermark: int = LOWEST  # by which windows were closed so far, microseconds UTC
+    cascaded_until: int = HIGHEST  # windows that end by it, and what comes for them, are in those of the next level
 
     def with_held(self, held: WindowTable, rules: StreamRules) -> OpenLevel:
         """Hold other windows, but for those that are no longer kept."""
@@ -71,10 +58,8 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
         """Tell the time; see `tiltframe.streaming.OpenWindows.advance`.
 
-        Returns
-        -------
-        the level as it is now, what it emits, the start of the newest window that is closed, and whether open windows
-        were emitted
+        Give the level as it is now, what it emits, the start of the newest window that is closed, and whether open
+        windows were emitted.
         """
         watermark = max(watermark, self.watermark)
         held = self.held

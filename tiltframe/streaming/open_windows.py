@@ -352,12 +352,7 @@ class OpenWindows:
         return states.select([name for name in wanted if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other.
-
-        Returns
-        -------
-        OpenWindows
-        """
+        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other."""
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
         return twin
@@ -405,21 +400,19 @@ class OpenWindows:
             frame,
             state.emit if emit is None else emit,
             state.late if late is None else late,
-            **{**state.settings, **bounds},
+            **{**state.said["settings"], **bounds},
         )
         saved.check_change(state, windows.frame, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
         windows._levels = adopt(state.levels(windows._rules), windows._rules)
-        windows._clock, windows._counts = state.clock, state.counts
+        windows._clock = saved.Clock(**state.said["clock"])
+        windows._counts = {**windows._counts, **state.said["counts"]}
         return windows
 
     def save(self) -> saved.Saved:
         """Give what `to_ipc` writes block by block, for where only what has changed is to be written.
 
-        Returns
-        -------
-        Saved
-            A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
+        A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
         """
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
         return saved.written(self._rules, settings, self._levels, self._clock, self._counts)

@@ -39,24 +39,13 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Clock:
-    """What a stream was told of time, in microseconds; None for what it was not told.
-
-    Parameters
-    ----------
-    watermark, now : int, optional
-    last_checked : int, optional
-        Where the policy's clock stood when open windows were last looked at.
-    newest : int, optional
-        The start of the newest window that events have come for, if a buffer follows it.
-    committed : int, optional
-        Before which rows are in a store already, and are not taken.
-    """
+    """What a stream was told of time, in microseconds; None for what it was not told."""
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None
-    newest: int | None = None
-    committed: int | None = None
+    last_checked: int | None = None  # where the policy's clock stood when open windows were last looked at
+    newest: int | None = None  # the start of the newest window that events have come for, if a buffer follows it
+    committed: int | None = None  # before which rows are in a store already, and are not taken
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
         """Take a new watermark and clock; neither goes back."""
@@ -82,13 +71,7 @@ def _later(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a stream holds as it is saved.
-
-    Parameters
-    ----------
-    said : what it holds them by, plain data
-    blocks : name -> table
-    """
+    """What a stream holds as it is saved: what it holds it by, as plain data, and tables by name."""
 
     said: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
@@ -119,21 +102,6 @@ class Saved:
     def late(self) -> LatePolicy:
         """The late policy that it was saved with."""
         return _made("late policy", read_late, self.said["late"])
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The bounds that it was saved with."""
-        return dict(self.said["settings"])
-
-    @property
-    def clock(self) -> Clock:
-        """What it was told of time."""
-        return Clock(**self.said["clock"])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What it has counted."""
-        return {**dict.fromkeys(COUNTS, 0), **self.said["counts"]}
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
         """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
@@ -271,7 +239,7 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
 
     record = of_head(head, block)
     for each in record.blocks.values():
-        each.check()
+        _ = each.data  # which is checked
     return record, place
 
 

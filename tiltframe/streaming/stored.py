@@ -15,17 +15,7 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=F
 
 
 class StoredTable:
-    """A table as one Arrow IPC stream.
-
-    Parameters
-    ----------
-    size : int
-        How many bytes it has.
-    checksum : int
-        The CRC-32 of them.
-    fetch : callable without arguments -> bytes
-        Called when they are first needed.
-    """
+    """A table as one Arrow IPC stream, whose size and CRC-32 are known; it is fetched when it is first needed."""
 
     def __init__(self, size: int, checksum: int, fetch: Callable[[], bytes | memoryview]) -> None:
         """Keep what tells the bytes."""
@@ -53,10 +43,6 @@ class StoredTable:
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
             raise refused("its checksum is not that of its bytes")
         return data
-
-    def check(self) -> None:
-        """Raise as ``data`` does."""
-        len(self.data)
 
     @cached_property
     def table(self) -> pa.Table:

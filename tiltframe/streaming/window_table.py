@@ -61,23 +61,12 @@ class StoredStates:
 
 @dataclass(frozen=True)
 class WindowTable:
-    """Windows of one level: a row for each window and key.
+    """Windows of one level: a row for each window and key."""
 
-    Parameters
-    ----------
-    index : table of window_start, window_end and keys, and of states unless they are in ``rest``
-    marks : name -> array of int64, shape (windows,)
-        As `MARKS` names them.
-    rest : StoredStates, optional
-        The states of the same rows.
-    stored : StoredTable, optional
-        Index and marks as they were saved, where they are the same still.
-    """
-
-    index: pa.Table
-    marks: Marks
-    rest: StoredStates | None = None
-    stored: StoredTable | None = None
+    index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``rest``
+    marks: Marks  # as `MARKS` names them
+    rest: StoredStates | None = None  # the states of the same rows
+    stored: StoredTable | None = None  # index and marks as they were saved, where they are the same still
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
@@ -103,7 +92,6 @@ class WindowTable:
         return StoredTable.of(index.replace_schema_metadata(metadata)), rest.table
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return int(self.index.num_rows)
 
     @cached_property
@@ -269,11 +257,8 @@ def merged_levels(
 ) -> list[WindowTable]:
     """Merge on each level the windows that have come into those that are held; the others stay as they are.
 
-    Parameters
-    ----------
-    levels : of each, the windows that are held, those that have come, and the level
-    functions : column of states -> function that merges it
-        States are of this job, or were checked: they are not looked at again.
+    Of each level the held windows come first. ``functions`` merge the columns of states, which are of this job, or were
+    checked: they are not looked at again.
     """
     parts = [_parted(*each, functions) for each in levels]
     several = [at for at, part in enumerate(parts) if part.groups]

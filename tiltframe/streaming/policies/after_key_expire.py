@@ -66,7 +66,6 @@ class AfterKeyExpire(ByClock):
     forgets_timed_out: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if self.timeout is None:
             raise ValueError("after_key_expire needs timeout, how long no event of a key must have come, such as '1m'")
@@ -79,11 +78,9 @@ class AfterKeyExpire(ByClock):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether keys expire by the clock."""
         return not self.by_event
 
     def check(self, frame: TiltFrame) -> None:
-        """Refuse a frame without keys, or of other levels."""
         if [level.name for level in frame.levels] != ["all"] or not frame.keys:
             raise ValueError(
                 "after_key_expire emits a key's window over all of time: the frame must have keys, and levels=['all']; "
@@ -91,13 +88,11 @@ class AfterKeyExpire(ByClock):
             )
 
     def measures(self, frame: TiltFrame) -> Mapping[str, aggr.Measure]:
-        """Ask for the ends of the span, and for the time of the last event if keys expire by that."""
         of = self.span_of or frame.time
         ends = {"earliest": aggr.first(of, by=self.span_of), "latest": aggr.last(of, by=self.span_of)}
         return {**ends, "last_event": aggr.last(frame.time)} if self.by_event else ends
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
-        """Choose the keys of which no event has come, or is of a time, for the timeout."""
         if not self.by_event:
             return super().timed_out(windows, watermark, now)
         if watermark is None or not len(windows):
@@ -107,15 +102,12 @@ class AfterKeyExpire(ByClock):
         return expired
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Measure the spans of keys; null if they are not known."""
         return {SPAN: pc.subtract(windows.times("latest"), windows.times("earliest")).cast(pa.duration("us"))}
 
     def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
-        """Tell the keys that are over their span."""
         return np.where(self._over_span(windows), "over_span", "expired")
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Choose all, or those that are over their span."""
         return self._over_span(windows) if self.only else super().admits(windows)
 
     def _over_span(self, windows: HeldWindows) -> Mask:

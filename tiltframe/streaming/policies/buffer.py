@@ -49,13 +49,11 @@ class Buffer(LatePolicy):
     closes_by_events: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check both arguments."""
         checked_whole(self.windows, "windows", 0, 100_000)
         if not isinstance(self.older, str) or self.older not in OLDER:
             raise ValueError(f"older must be one of {', '.join(OLDER)}; got {shown(self.older)}")
 
     def check(self, frame: TiltFrame) -> None:
-        """Refuse a finest level whose windows do not follow each other."""
         finest = frame.levels[0]
         if not finest.contiguous:
             raise ValueError(
@@ -64,7 +62,6 @@ class Buffer(LatePolicy):
             )
 
     def arrive(self, level: TimeWindow, times: Instants, newest: int | None, together: bool = False) -> Arrival:
-        """Move events that are older than the buffer into its oldest window, or drop them."""
         starts, before = level.starts(times), MIN_INSTANT if newest is None else newest
         so_far = np.full(len(times), before) if together else np.maximum(np.maximum.accumulate(starts), before)
         oldest = np.full(len(times), MIN_INSTANT) if together and newest is None else self._oldest(level, so_far)
@@ -75,11 +72,9 @@ class Buffer(LatePolicy):
         )
 
     def closed_until(self, level: TimeWindow, newest: int) -> int:
-        """Find the start of the buffer's oldest window."""
         return int(self._oldest(level, np.array([newest]))[0])
 
     def newest_at(self, level: TimeWindow, closed_until: int) -> int:
-        """Find the start of the newest window while the oldest one of the buffer begins at a moment."""
         start = level.starts(np.array([closed_until]))
         for _ in range(self.windows):
             start = level.ends(start)

@@ -77,7 +77,6 @@ class EmitPolicy(Policy):
     forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
@@ -270,14 +269,12 @@ class ByClock(EmitPolicy):
     clock: str = field(default="arrival", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if not isinstance(self.clock, str) or self.clock not in CLOCKS:
             raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(self.clock)}")
 
     @property
     def by_event(self) -> bool:
-        """Whether the clock is the watermark."""
         return self.clock == "event"
 
 
@@ -329,22 +326,18 @@ class Periodic(ByClock):
     early_reason: ClassVar[str] = "period"
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         checked_truth(self.repeat, "repeat")
 
     @property
     def by_arrival(self) -> bool:
-        """Whether periods, or a timeout, are counted by the clock."""
         return super().by_arrival or not self.by_event
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Say whether a multiple of the period has passed."""
         every = micros(self.every)
         return before is not None and time is not None and time // every > before // every
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose what has changed, or all."""
         return (windows.new_rows > 0) | self.repeat
 
 
@@ -374,21 +367,17 @@ class OnUpdate(ByClock):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether changes are gathered, or a timeout is counted, by the clock."""
         return super().by_arrival or (self.batch is not None and not self.by_event)
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Say whether changes were gathered for long enough."""
         if self.batch is None or before is None:
             return self.batch is None or time is not None
         return time is not None and time - before >= micros(self.batch)
 
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Count from the last emission."""
         return time if emitted else before
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose what has changed."""
         return windows.new_rows > 0
 
 
@@ -417,10 +406,8 @@ class AfterCount(EmitPolicy):
     early_reason: ClassVar[str] = "count"
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         checked_whole(self.rows, "rows", 1)
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose those that enough rows have come for."""
         return windows.new_rows >= self.rows

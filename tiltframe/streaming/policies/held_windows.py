@@ -37,7 +37,6 @@ class HeldWindows:
     result: Callable[[str], pa.Array]
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return len(self.starts)
 
     def times(self, name: str) -> pa.Array:

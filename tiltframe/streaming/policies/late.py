@@ -134,7 +134,6 @@ class TrueWindow(LatePolicy):
 
     @property
     def lateness_micros(self) -> int | None:
-        """For ever."""
         return None
 
 
@@ -159,5 +158,4 @@ class Drop(LatePolicy):
 
     @property
     def lateness_micros(self) -> int:
-        """The allowed lateness in microseconds."""
         return micros(self.lateness)

@@ -35,11 +35,9 @@ class Policy:
         return {f.name: getattr(self, f.name) for f in own if getattr(self, f.name) != f.default}
 
     def __str__(self) -> str:
-        """Write it as the command line takes it."""
         return write_call(self.name, self.written())
 
     def __repr__(self) -> str:
-        """Write it as the call that makes it."""
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.written().items())})"
 
 
