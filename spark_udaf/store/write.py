@@ -1,8 +1,4 @@
-"""store: states from Spark jobs into a frame store: tasks write, the driver commits once.
-
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┐
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┼─▶ driver ── commit ──▶ all at once
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┘
+"""store: states from Spark jobs into a frame store: tasks write parts that nobody reads yet, the driver commits once.
 
 Of a part only a receipt comes back. A task that fails and is tried again writes other parts: those of the attempt that
 succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
@@ -17,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from aggr.tables.by_key import key_column
-from spark_udaf.batch.null_times import with_times
-from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest
+from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest, with_times
 from spark_udaf.plan.conservation import check_covered
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.scan import ParquetScan

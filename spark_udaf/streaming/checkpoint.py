@@ -1,4 +1,9 @@
-"""Checkpoints: the id of the query that a checkpoint is of, and in how many partitions it keeps state."""
+"""Queries of streams: what Spark keeps of each in its checkpoint, and under which writer its batches are in a store.
+
+A writer is named by its stream and by the query's own id, which Spark draws for each new checkpoint and keeps in it.
+Batches are numbered from 0 for each checkpoint, so those of another checkpoint are another writer's. With its first
+batch the ids of all queries of a stream are recorded in the store.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_udaf.plan.session import PARTITIONS
+from tiltframe import FrameStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,3 +34,19 @@ def kept_partitions(checkpoint: Path) -> int | None:
         return None
     offsets = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
     return int(offsets["conf"][PARTITIONS])
+
+
+def writer_of(stream: str, query_id: str) -> str:
+    """Name the writer of a query: ``requests 6b0e…``, the stream and the query's id."""
+    return f"{stream} {query_id}"
+
+
+def recorded_ids(store: FrameStore, stream: str) -> list[str]:
+    """Return the ids of the queries that have written a stream into a store, the first one first."""
+    ids: list[str] = store.recorded([record_of(stream)]).get(record_of(stream), [])
+    return ids
+
+
+def record_of(stream: str) -> str:
+    """Name what is recorded of a stream."""
+    return f"{stream} queries"

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import shown
-from spark_udaf.streaming.numbers import OBSERVED, read_counted
-from spark_udaf.streaming.writers import writer_of
+from spark_udaf.streaming.checkpoint import writer_of
+from spark_udaf.streaming.shard_job import OBSERVED, read_counted
 from tiltframe import FrameStore
 from tiltframe.streaming import Progress
 

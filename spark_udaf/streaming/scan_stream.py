@@ -1,8 +1,5 @@
 """scan_parquet_stream: a folder that Parquet files arrive in, whose rows the tasks read themselves.
 
-    Spark's source of files ── paths of a batch ──▶ task ── its share of their row groups ── reduce ──▶ states
-                                                └─▶ task ── its share of their row groups ── reduce ──▶ states
-
 Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none counts twice.
 Only paths pass through the JVM; what it needs to know of the rows, the latest event time, comes back with the states.
 """

@@ -20,9 +20,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.streaming.numbers import names_of
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import OUT, ShardJob
+from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
 

@@ -1,11 +1,6 @@
 """stream: the windows of a stream, emitted as they close, change, or grow old, as a streaming DataFrame.
 
-    partition ── reduce ──▶ partial states ─┐
-    partition ── reduce ──▶ partial states ─┼─ shuffle by shard of keys ──▶ open windows ──▶ emitted rows
-    partition ── reduce ──▶ partial states ─┘          (state in Spark's checkpoint)
-
-As in `spark_udaf.plan.two_phase`, rows are reduced where they are, and a shard's states cross as one binary value. What
-Spark keeps is a few values for each shard, not one for each key and window.
+partition ── reduce ──▶ partial states ── shuffle by shard of keys ──▶ open windows ──▶ emitted rows
 """
 
 from __future__ import annotations
@@ -20,18 +15,16 @@ from aggr.arguments import checked_truth, checked_whole
 from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
-from spark_udaf.batch.null_times import with_times
-from spark_udaf.batch.rollup import check_frame
+from spark_udaf.batch.rollup import check_frame, with_times
 from spark_udaf.plan.columns import check_distinct, unsliced_batches
 from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import prepare, shuffle_partitions
 from spark_udaf.plan.shard_messages import SHARD
 from spark_udaf.plan.two_phase import Batches
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.scan_stream import ParquetStream
-from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
+from spark_udaf.streaming.shard_job import IN, OBSERVED, OUT, WATERMARK, ShardJob, names_of
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
 from spark_udaf.streaming.source import StreamSource, stream_source
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.batch.null_times import with_times
+from spark_udaf.batch.rollup import with_times
 from spark_udaf.plan.session import prepare
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
-from spark_udaf.streaming.checkpoint import query_id
+from spark_udaf.streaming.checkpoint import query_id, record_of, recorded_ids, writer_of
 from spark_udaf.streaming.progress import remember
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.source import stream_source
-from spark_udaf.streaming.writers import record_of, recorded_ids, writer_of
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.commit import check_writer
 

@@ -19,8 +19,7 @@ from aggr import Measure, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
-from spark_udaf.batch.aggregate import aggregate
-from spark_udaf.batch.finish import finish
+from spark_udaf.batch.aggregate import aggregate, finish
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.udaf.call import Call, call_of, text_of
 

@@ -29,8 +29,8 @@ from aggr.tables.accessors import ACCESSORS, accessors_of, result_type
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
+from spark_udaf.udaf.accessors import OPERATIONS, set_operation
 from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
-from spark_udaf.udaf.set_operations import OPERATIONS, set_operation
 from spark_udaf.udaf.typed_udf import arrow_udf
 
 if TYPE_CHECKING:

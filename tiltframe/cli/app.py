@@ -21,18 +21,15 @@ from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.backfill import backfill
-from tiltframe.cli.check import check
-from tiltframe.cli.copy import copy
-from tiltframe.cli.doctor import doctor
+from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.evolve import evolve
 from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
-from tiltframe.cli.maintenance import compact, expire, inspect
+from tiltframe.cli.maintenance import check, compact, copy, expire, inspect
 from tiltframe.cli.query import query
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
-from tiltframe.cli.warm import warm
 from tiltframe.cli.watch import watch
 
 if TYPE_CHECKING:

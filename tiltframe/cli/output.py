@@ -1,10 +1,12 @@
-"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet."""
+"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet; and progress, where somebody looks."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, BinaryIO, TextIO
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -170,3 +173,42 @@ def print_report(report: Report) -> None:
 def as_moment(micros: int | None) -> str:
     """Write a time in microseconds UTC as ISO 8601."""
     return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"
+
+
+def on_same_terminal() -> bool:
+    """Say whether standard output is the terminal that standard error is.
+
+    Only then may what is printed go through what shows progress there: above its line.
+    """
+    try:
+        both = (sys.stdout.fileno(), sys.stderr.fileno())
+        return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
+    except (AttributeError, OSError):  # closed, or no file
+        return False
+
+
+@contextmanager
+def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show a count and a bar on standard error, if that is a terminal.
+
+    Yields what is called with how much more has been done, and how much further the bar goes; without a total, with
+    how much has been done and of how much.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda more, further: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    done = 0
+    with Progress(*columns, console=console, transient=True, redirect_stdout=on_same_terminal()) as bar:
+        task = bar.add_task(doing, total=total or None)
+
+        def advance(more: int, further: int) -> None:
+            nonlocal done
+            done += more
+            bar.update(task, description=f"{doing} {done:,} rows", advance=further)
+
+        def reach(at: int, end: int) -> None:
+            bar.update(task, description=f"{doing} {at:,} of {end:,}", completed=at, total=end)
+
+        yield advance if total else reach

@@ -16,8 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
-from tiltframe.cli.output import as_moment
-from tiltframe.cli.progress import on_same_terminal
+from tiltframe.cli.output import as_moment, on_same_terminal
 from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times

@@ -1,14 +1,17 @@
-"""Answers: computed once for each version of a store, tagged by it, and kept while there is room."""
+"""Answers: computed once for each version of a store in worker threads, tagged by it, and kept while there is room."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
@@ -18,12 +21,13 @@ from tiltframe.serve.cost import Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
 from tiltframe.serve.observed import Metrics
-from tiltframe.serve.worker_pool import WorkerPool
 
 _WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
 _KEPT = 64 << 20  # bytes of answers that are kept
 _CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
 _LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -142,3 +146,47 @@ def _packed(text: bytes, packing: str) -> bytes:
         stream.write(text)
     packed: bytes = out.getvalue().to_pybytes()
     return packed
+
+
+class WorkerPool:
+    """As many threads as queries may run at once; and as many to look up what is known, which waits for no query."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start no thread yet."""
+        self._limits = limits
+        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
+        self._begun: set[Future[Any]] = set()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread, for so long as a query may take; raises `Refused` after that.
+
+        A thread cannot be stopped: it ends what it is at, and until then others wait for it.
+        """
+        return await self._awaited(self._computing.submit(function, *args, **kwargs))
+
+    async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that computes nothing, as `run` does, while queries run."""
+        return await self._awaited(self._looking.submit(function, *args, **kwargs))
+
+    async def _awaited(self, future: Future[T]) -> T:
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        seconds = self._limits.seconds
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:
+            if future.cancelled():
+                raise Refused(
+                    503,
+                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later",
+                    {"retry-after": "5"},
+                ) from None
+            raise Refused(
+                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
+            ) from None
+
+    def close(self) -> bool:
+        """Begin nothing more; say whether a thread is still at something."""
+        for threads in (self._computing, self._looking):
+            threads.shutdown(wait=False, cancel_futures=True)
+        return bool(self._begun)

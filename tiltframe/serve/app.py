@@ -1,11 +1,15 @@
-"""The app: all routes, behind what checks, counts and logs every request."""
+"""The app: all routes, behind what checks, counts and logs every request; and uvicorn, by which it is served."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -14,17 +18,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aggr.arguments import shown
+from aggr.arguments import because, shown
 from tiltframe.serve import prometheus
-from tiltframe.serve.access import Access
-from tiltframe.serve.answers import Answers
+from tiltframe.serve.access import Access, is_loopback
+from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.asking import Asking
 from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.observed import Metrics, Observed
+from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
 from tiltframe.serve.stores import Stores
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.serve.writing import Writing
 
 _SAID = {
@@ -47,6 +50,7 @@ _FILES = {
     "/uplot-licence.txt": ("uplot-licence.txt", "text/plain"),
 }
 PATHS = frozenset(_FILES)
+_GRACE = 5  # seconds that answers have to end in
 
 
 def app_of(
@@ -128,3 +132,47 @@ def _route(path: str, file: Path, kind: str) -> Route:
         return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
 
     return Route(path, page_file)
+
+
+def run(
+    stores: Stores,
+    address: tuple[str, int],
+    limits: Limits,
+    token: bytes | None,
+    origins: Sequence[str],
+    writable: bool,
+) -> None:
+    """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if nobody can listen at the address."""
+    pool = WorkerPool(limits)
+    app = app_of(stores, pool, limits, token, origins, writable)
+    host, port = address
+    listening = _listening(host, port)
+    log_to_stderr()
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
+    )  # fmt: skip
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: None)  # uvicorn raises again what has stopped it
+    shown_host = f"[{host}]" if ":" in host else host
+    who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
+    LOG.info(
+        {
+            "message": f"serving {', '.join(stores)} at http://{shown_host}:{listening.getsockname()[1]}/, {who}, "
+            f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
+        }
+    )
+    uvicorn.Server(config).run(sockets=[listening])
+    LOG.info({"message": "stopped"})
+    if pool.close():
+        os._exit(0)  # Python would wait for the threads; nobody does for what they compute, and commits are whole
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Listen at an address, by a socket whose protocol is named: asyncio sends small answers at once by such alone."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ValueError(f"cannot listen at {host}:{port}: {because(error)}") from None
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())

@@ -1,9 +1,10 @@
-"""Errors as answers: a status and one sentence."""
+"""Errors as answers: a status and one sentence; of PromQL as Prometheus has them, with a kind."""
 
 from __future__ import annotations
 
 import json
 import traceback
+from typing import ClassVar
 
 import pyarrow as pa
 from starlette.exceptions import HTTPException
@@ -56,3 +57,31 @@ def failure(error: BaseException) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     body = json.dumps({"error": sentence_of(error)}, ensure_ascii=False).encode(errors="backslashreplace")
     return Response(body, status_of(error), headers | {"cache-control": "no-store"}, "application/json")
+
+
+class PromQLError(ValueError):
+    """A request that is not answered."""
+
+    kind: ClassVar[str]
+    status: ClassVar[int]
+
+
+class BadData(PromQLError):
+    """What was given cannot be read."""
+
+    kind = "bad_data"
+    status = 400
+
+
+class Unanswerable(PromQLError):
+    """What was given can be read, but is no merge of states, or too much."""
+
+    kind = "execution"
+    status = 422
+
+
+class OutOfTime(PromQLError):
+    """It took longer than it may."""
+
+    kind = "timeout"
+    status = 503

@@ -1,4 +1,4 @@
-"""Requests as they are seen from outside: every one is a line in the log and a count, and every error an answer."""
+"""Requests as they are seen from outside: a line in the log and a count for each, and every error an answer."""
 
 from __future__ import annotations
 

@@ -15,18 +15,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from tiltframe.serve.answers import Answers, Question, written
+from tiltframe.serve.answers import Answers, Question, WorkerPool, written
 from tiltframe.serve.cost import Budget
-from tiltframe.serve.errors import Refused, sentence_of
+from tiltframe.serve.errors import BadData, OutOfTime, Refused, Unanswerable, sentence_of
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import Metrics, label_names, label_values, series_of
-from tiltframe.serve.promql.errors import BadData, OutOfTime, Unanswerable
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
 from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
 from tiltframe.store.backends.protocol import Snapshot
 

@@ -1,11 +1,7 @@
 """Open windows: all levels of a tilt frame while events come, and what is emitted of them.
 
-    states ── add ──▶ windows of every level ── advance(watermark, now) ──▶ emitted states
-
-A batch is reduced once, to states of the finest panes; `add` climbs with them through the levels and merges those of
-each level into the windows that are held. `advance` tells the time: it closes, emits and forgets windows. Everything
-that happens is a function of the order of these two calls and of what they were given: there is no clock but the
-caller's.
+Everything that happens is a function of the order of `add` and `advance` and of what they were given: there is no clock
+but the caller's.
 """
 
 from __future__ import annotations

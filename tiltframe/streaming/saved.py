@@ -1,9 +1,5 @@
 """Saved streams: all that is held of open windows as tables, and what says of which frame, policies and clock they are.
 
-    open windows ── written ──▶ Saved: what is said, and blocks ── to_bytes ──▶ one file
-                                  │
-                                  └─▶ block by block into another store, those alone that have changed
-
 The windows of a level are two blocks: times, keys and marks, which every batch looks at, and states, which are read
 where some are merged or emitted. What was read and has not changed is not written again.
 """

@@ -13,28 +13,26 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, Paren
 
 from aggr.arguments import shown
 from aggr.asked_quantiles import label
-from tiltframe.serve.promql.aggregate import (
-    AGGREGATIONS,
-    RANKED,
-    SUBQUERY_FUNCTIONS,
-    aggregated,
-    quantile,
-    ranked,
-    reduced,
-    steps_before,
-)
+from tiltframe.serve.errors import BadData, Unanswerable
 from tiltframe.serve.promql.cells import States, Vector
-from tiltframe.serve.promql.errors import BadData, Unanswerable
 from tiltframe.serve.promql.functions import (
+    AGGREGATIONS,
     COUNTING,
     HISTOGRAM_FUNCTIONS,
     HISTOGRAM_QUANTILE,
     QUANTILE_OVER_TIME,
+    RANKED,
+    SUBQUERY_FUNCTIONS,
+    aggregated,
     check_over_time,
     merges,
     over_time,
     part_of,
+    quantile,
     quantile_of,
+    ranked,
+    reduced,
+    steps_before,
 )
 from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
 from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE

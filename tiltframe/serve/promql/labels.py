@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from aggr.arguments import shown
 from aggr.arrow import compute as pc
 from aggr.arrow.normalize import normalize
-from tiltframe.serve.promql.errors import BadData
+from tiltframe.serve.errors import BadData
 from tiltframe.text.results import iso_times, plain
 
 Labels = Mapping[str, str]

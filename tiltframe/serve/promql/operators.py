@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, Vector
-from tiltframe.serve.promql.errors import Unanswerable
 from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, identity
 
 Scalar: TypeAlias = Floats  # shape (moments,)

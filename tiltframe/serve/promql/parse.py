@@ -10,7 +10,7 @@ import promql_parser
 
 from aggr.arguments import shown
 from aggr.iso8601 import read_time
-from tiltframe.serve.promql.errors import BadData
+from tiltframe.serve.errors import BadData
 
 Expression: TypeAlias = promql_parser.Expr
 

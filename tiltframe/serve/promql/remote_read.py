@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from aggr.interchange.protobuf_messages import message_classes
 from tiltframe.frame import TiltFrame
+from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.cells import Vector
-from tiltframe.serve.promql.errors import BadData
 from tiltframe.serve.promql.evaluate import numbers_of
 from tiltframe.serve.promql.labels import NAME, Matcher
 from tiltframe.serve.promql.metrics import STORE, Metric

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from aggr.arrow import compute as pc
 from aggr.histograms.bucket_ranges import BucketRanges
 from aggr.state_checks import made_here
+from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
-from tiltframe.serve.promql.errors import Unanswerable
 from windows.timezone import Instants
 
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}

@@ -23,8 +23,8 @@ from aggr.tables.ranges import merge_runs
 from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of
 from tiltframe.serve.cost import Budget
+from tiltframe.serve.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.cells import States
-from tiltframe.serve.promql.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
 from tiltframe.serve.promql.metrics import STORE, Metric
 from tiltframe.serve.promql.parse import SECOND, written

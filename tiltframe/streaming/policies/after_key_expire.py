@@ -17,8 +17,7 @@ import aggr
 from aggr.arguments import checked_name, checked_truth
 from aggr.arrow import compute as pc
 from tiltframe.streaming.policies.emit import ByClock, Mask
-from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policies.policy import LONGER_THAN_0, micros
+from tiltframe.streaming.policies.policy import LONGER_THAN_0, HeldWindows, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame

@@ -1,11 +1,9 @@
 """Emit policies: when open windows are emitted, and what of them.
 
 All policies emit a window at its close, if it has changed since its last emission, and a closed window again, with the
-next revision, after each batch that reaches it. They differ in what they emit before that, and say everything else
-that an engine must know of them: the columns that they add, the measures that they need, what they check of a frame. A
-window is closed once the watermark has reached its end and a delay; one without an end (``all``) never is.
-
-After the triggers and accumulation modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+next revision, after each batch that reaches it; they differ in what they emit before. A window is closed once the
+watermark has reached its end and a delay; one without an end (``all``) never is. After the triggers and accumulation
+modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from numpy.typing import NDArray
 
 from aggr import Measure, sql
 from aggr.arguments import checked_truth, checked_whole, shown
-from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, Policy, micros
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, HeldWindows, Policy, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from aggr.call_text import read_as
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
-from tiltframe.streaming.policies.buffer import Buffer
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
-from tiltframe.streaming.policies.late import Drop, LatePolicy, TrueWindow
+from tiltframe.streaming.policies.late import Buffer, Drop, LatePolicy, TrueWindow
 from tiltframe.streaming.policies.policy import Policy
 
 GROUP = "tiltframe.policies"
