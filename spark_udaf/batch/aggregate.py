@@ -71,8 +71,7 @@ def aggregate(
     time : str, optional
         The column of event times; with ``window``.
     scan : "auto", optional
-        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`; a line in the log says so, or why not.
+        As of `rollup`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
 
     Returns
     -------
@@ -95,10 +94,17 @@ def aggregate(
     """
     if (window is None) != (time is None):
         raise ValueError("give window and time together: what to group by, and the column of event times")
-    keys, measures = _keys_given(by), checked_measures(measures)
+    keys, measures = checked_keys(by if isinstance(by, Mapping) else _names(by), "by"), checked_measures(measures)
     check_names(keys, measures)
     if window is not None and time is not None:
-        return _by_window(df, keys, measures, window, time, scan)
+        level = as_window(window)
+        frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
+        source, rows = source_of(df, frame.columns_in, scan)
+        frame.check(rows)
+        schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
+        return plan_rollup(
+            source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), schema
+        ).run()
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
@@ -129,24 +135,6 @@ def aggregate(
 
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce)
     return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
-
-
-def _by_window(
-    df: DataFrame | ParquetScan,
-    keys: Mapping[str, str],
-    measures: Mapping[str, Measure],
-    window: str | TimeWindow,
-    time: str,
-    scan: Literal["auto"] | None,
-) -> DataFrame:
-    """Roll up to one level, whose name is left out."""
-    level = as_window(window)
-    frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
-    source, rows = source_of(df, frame.columns_in, scan)
-    frame.check(rows)
-    schema = frame.states_schema(rows)
-    result = schema.remove(schema.get_field_index(LEVEL))
-    return plan_rollup(source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result).run()
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -233,10 +221,6 @@ def results_schema(schema: pa.Schema, measures: Mapping[str, Measure]) -> pa.Sch
 
 def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
     return {name: key_column(table.column(name)) for name in names}
-
-
-def _keys_given(by: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    return checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
 
 
 def _names(by: Sequence[str]) -> list[str]:

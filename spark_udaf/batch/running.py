@@ -8,7 +8,7 @@ A key may be larger than memory: its rows come in batches, and only what the win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from spark_udaf.plan.worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
@@ -35,16 +36,6 @@ if TYPE_CHECKING:
 _ARRIVAL, _AT, _END, _KEY = "__arrival", "__at", "__end", "__key"
 
 Batches = Iterator[pa.RecordBatch]
-
-
-class InOrder(Protocol):
-    """What takes rows in order, batch by batch."""
-
-    def add(self, batch: pa.Table) -> pa.Table:
-        """Take a batch."""
-
-    def finish(self, batch: pa.Table, end: int | None = None) -> pa.Table:
-        """Take the last batch."""
 
 
 def running(
@@ -143,7 +134,12 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
 
 
 def _streamed(
-    df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
+    df: DataFrame,
+    columns: Sequence[str],
+    order: Order,
+    begin: Callable[[], OrderedAggregator],
+    ends: bool,
+    result: pa.Schema,
 ) -> DataFrame:
     """Bring the rows of a key together, in order, and take them batch by batch."""
     check_is_spark(
@@ -171,7 +167,7 @@ def _streamed(
 
 
 def _by_keys(
-    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool
+    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], OrderedAggregator], ends: bool
 ) -> Iterator[pa.Table]:
     """Take the batches of a partition; what a key carries is let go once the next key has come."""
     made, end, empty = begin(), None, None

@@ -227,10 +227,7 @@ def read_states(
 
     Parameters
     ----------
-    spark : SparkSession
-        Classic or Connect.
-    uri : str or path
-        Of the store; driver and tasks must reach it.
+    spark, uri, name, rows_per_task, storage_options : as of `read`
     per : str or window
         A level.
     within : (start, end) or str, optional
@@ -239,12 +236,6 @@ def read_states(
         A condition in SQL on the keys.
     now : moment, optional
         For times ago; the clock's.
-    name : str, optional
-        Of the store, in a database with several.
-    rows_per_task : int
-        A task reads about so many rows of states.
-    storage_options : str -> str, optional
-        Of the object store, as deltalake names them.
 
     Returns
     -------

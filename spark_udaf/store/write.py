@@ -122,20 +122,8 @@ def rollup_into(
     ----------
     rows : DataFrame, or Parquet files as `scan_parquet` gives them
         With the time, keys and columns of the store's frame.
-    store : FrameStore
-        Driver and tasks must reach it.
-    writer : str
-        Who writes.
-    commit : int
-        Grows from commit to commit of one writer.
-    recorded : name -> plain data, optional
-        What the store records with it, as for `tiltframe.FrameStore.append`.
-    on_null_time : str or `pyspark.sql.Observation`
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
-        observation skips them, and counts them as its ``rows``.
-    scan : "auto", optional
-        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`; a line in the log says so, or why not.
+    store, writer, commit, recorded : as of `append`
+    on_null_time, scan : as of `rollup`
 
     Returns
     -------

@@ -39,10 +39,6 @@ class OrderedJob(Job):
     query: OrderedQuery
     shards: int  # how many there are
 
-    def __post_init__(self) -> None:
-        for name in ("columns", "rows", "emitted", "numbers"):
-            getattr(self, name)
-
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """The columns of the stream that are read."""

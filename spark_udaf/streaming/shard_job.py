@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,12 @@ class Job:
     """What jobs of streams share: how shards are woken, and how they give what is emitted."""
 
     shards: int
+    computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
+
+    def __post_init__(self) -> None:
+        """Compute all schemas now, on the driver: they are pickled with the job."""
+        for name in self.computed:
+            getattr(self, name)
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
@@ -109,11 +115,7 @@ class ShardJob(Job):
     beyond: str
     dropped: bool  # whether the states of what is dropped as late are emitted, too
     shards: int  # how many there are
-
-    def __post_init__(self) -> None:
-        """Compute all schemas now, on the driver. They are pickled with the job, and tasks need not."""
-        for name in ("columns", "rows", "partial", "emitted", "numbers"):
-            getattr(self, name)
+    computed: ClassVar[tuple[str, ...]] = (*Job.computed, "partial")
 
     @cached_property
     def partial_frame(self) -> TiltFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,26 +21,6 @@ if TYPE_CHECKING:
 Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
 _WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
-
-
-class StreamSource(Protocol):
-    """Where the rows of a stream come from."""
-
-    @property
-    def spark(self) -> SparkSession:
-        """The session to run in."""
-
-    @property
-    def marked(self) -> bool:
-        """Whether there is a watermark."""
-
-    def given(self, read: Read) -> pa.Schema:
-        """Tell the schema of the rows, as they reach Python."""
-
-    def map(
-        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
-    ) -> DataFrame:
-        """Run ``reduce`` over each partition's batches, with the named columns only, keys and time among them."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +53,9 @@ class StreamRows:
             yield from reduce(batches, 0 if context is None else context.partitionId())
 
         return map_columns(self.df, columns, reduce_here, schema)
+
+
+StreamSource: TypeAlias = StreamRows | ParquetStream
 
 
 def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:

@@ -18,12 +18,8 @@ from aggr.tables import accessors, set_operations
 from spark_udaf.udaf.aggregate_function import error_label
 from spark_udaf.udaf.typed_udf import Udf, arrow_udf, column
 
-OPERATIONS = {
-    "union": set_operations.union,
-    "intersection": set_operations.intersection,
-    "difference": set_operations.difference,
-    "jaccard": set_operations.jaccard,
-}
+_NAMES = ("union", "intersection", "difference", "jaccard")
+OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}
 _STATES = from_arrow_type(ApproxCountDistinct().state_type(pa.int64()))
 
 
@@ -196,8 +192,7 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
         return accessor(values, *arguments)
 
     read.__name__ = accessor.__name__  # what Spark names the column after
-    results: Column = arrow_udf(read, dtype)(column(states))
-    return results
+    return arrow_udf(read, dtype)(column(states))
 
 
 def union(left: Column | str, right: Column | str) -> Column:
@@ -276,5 +271,4 @@ def set_operation(name: str) -> Udf:
 
 
 def _operate(name: str, left: Column | str, right: Column | str) -> Column:
-    result: Column = set_operation(name)(column(left), column(right))
-    return result
+    return set_operation(name)(column(left), column(right))

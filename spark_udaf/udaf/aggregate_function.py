@@ -227,8 +227,4 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
     aggregate.__name__ = reading.function.name
     aggregate_lists = arrow_udf(aggregate, from_arrow_type(reading.result))
 
-    def call(values: Column) -> Column:
-        column: Column = aggregate_lists(F.collect_list(values)).alias(reading.label)
-        return column
-
-    return call
+    return lambda values: aggregate_lists(F.collect_list(values)).alias(reading.label)

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas import functions
 from pyspark.sql.types import DataType
 
-Udf = Callable[..., Any]  # of Columns; what Spark registers for SQL
+Udf = Callable[..., Column]  # of Columns; what Spark registers for SQL
 
 
 def column(column_or_name: Column | str) -> Column:
