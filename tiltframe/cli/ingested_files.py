@@ -72,19 +72,11 @@ def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None)
     noted = [recorded.get(_path(file)) for file in files]
     before = [None if was == content else was for was, content in zip(noted, contents, strict=True)]
     recorded |= _recorded(store, [_content(was) for was in before if was is not None])
-    return [
-        KnownFile(
-            file,
-            content,
-            recorded.get(_content(content)),
-            was,
-            None if was is None else recorded.get(_content(was)),
-            path,
-            file == piped,
-            stamp,
-        )
-        for file, content, was, path, stamp in zip(files, contents, before, noted, stamps, strict=True)
-    ]
+    records = [recorded.get(_content(content)) for content in contents]
+    before_records = [None if was is None else recorded.get(_content(was)) for was in before]
+    are_piped = [file == piped for file in files]
+    known = zip(files, contents, records, before, before_records, noted, are_piped, stamps, strict=True)
+    return [KnownFile(*each) for each in known]
 
 
 def to_record(

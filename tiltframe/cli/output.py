@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from aggr.arrow import compute as pc
+from aggr.arrow.normalize import is_number
 from aggr.tables.flat_results import flattened
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store.report import Report
@@ -75,10 +76,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
     for name, column in _columns_to_look_at(results, several):
-        number = (
-            pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
-        )
-        table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        table.add_column(Text(name), justify="right" if is_number(column.type) else "left", no_wrap=True)
         columns.append(_starts(results) if name == START else [_cell(v) for v in column.to_pylist()])
     table.columns[int(several)].header = Text(f"window\n{results.schema.field(START).type.tz}")
     for row in zip(*columns, strict=True):
@@ -120,11 +118,8 @@ def _starts(results: pa.Table) -> list[str]:
 def _start(start: dt.datetime, form: str) -> str:
     """Write a start as finely as its level needs, and as it needs itself: days of another zone begin within days."""
     text = start.strftime(form)
-    return (
-        text
-        if "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
-        else f"{start:%Y-%m-%d %H:%M}"
-    )
+    whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
+    return text if whole else f"{start:%Y-%m-%d %H:%M}"
 
 
 @lru_cache

@@ -275,14 +275,9 @@ def _live_line(sink: Output | IntoStore, bad: BadRows | None) -> Iterator[Callab
             shown[0] = clock.monotonic()
             said = sink.windows.progress
             rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            at, held = (
-                as_moment(said.watermark_us),
-                ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()),
-            )
-            live.update(
-                Text(
-                    f"{said.rows:,} rows, {rate:,.0f}/s · watermark {at} · open {held or '·'} · late {said.late_rows:,}"
-                )
-            )
+            at = as_moment(said.watermark_us)
+            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()) or "·"
+            rows = f"{said.rows:,} rows, {rate:,.0f}/s"
+            live.update(Text(f"{rows} · watermark {at} · open {held} · late {said.late_rows:,}"))
 
         yield show
