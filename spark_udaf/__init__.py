@@ -40,10 +40,9 @@ from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
-from spark_udaf.store.backfill import backfill
 from spark_udaf.store.rewritten_sql import sql
 from spark_udaf.store.source import TiltframeSource, read, read_states
-from spark_udaf.store.write import append, rollup_into
+from spark_udaf.store.write import append, backfill, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream

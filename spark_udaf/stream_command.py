@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
 from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
-from spark_udaf.streaming.checkpoint import kept_partitions
+from spark_udaf.streaming.progress import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame

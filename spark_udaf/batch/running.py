@@ -150,13 +150,13 @@ def _streamed(
     taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]
     if taken:
         raise ValueError(f"the column name {taken[0]!r} is needed here; rename that column")
-    rows = df.select(*[_quoted(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
+    rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
     if ends:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
-    keys = [_quoted(text) for text in inside.keyed_by.values()]
+    keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
-    by = [*keys, F.col(_AT), *(_quoted(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
+    by = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
 
     def work(batches: Batches) -> Batches:
         tune_worker()
@@ -222,7 +222,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     """Add the times as what Spark orders rightly; of text, which may carry offsets, as it is read."""
     before = arrow_schema(rows)
     if not pa.types.is_string(before.field(time).type):
-        return rows.withColumn(_AT, _quoted(time))
+        return rows.withColumn(_AT, quoted_column(time))
 
     schema = before.append(pa.field(_AT, INSTANT))
 
@@ -234,6 +234,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     return rows.mapInArrow(read, spark_schema(schema))
 
 
-def _quoted(name: str) -> Column:
+def quoted_column(name: str) -> Column:
+    """Take a column by its name, whatever is in it."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")

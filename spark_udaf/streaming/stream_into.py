@@ -19,8 +19,7 @@ from spark_udaf.batch.rollup import with_times
 from spark_udaf.plan.session import prepare
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
-from spark_udaf.streaming.checkpoint import query_id, record_of, recorded_ids, writer_of
-from spark_udaf.streaming.progress import remember
+from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
 from spark_udaf.streaming.source import stream_source
 from tiltframe import FrameStore, StoreError

@@ -15,8 +15,7 @@ from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
 from aggr.tables import accessors, set_operations
-from spark_udaf.udaf.aggregate_function import error_label
-from spark_udaf.udaf.typed_udf import Udf, arrow_udf, column
+from spark_udaf.udaf.aggregate_function import Udf, arrow_udf, column, error_label
 
 _NAMES = ("union", "intersection", "difference", "jaccard")
 OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}

@@ -15,7 +15,6 @@ import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.udaf import typed_udf
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
@@ -24,6 +23,7 @@ from spark_udaf.udaf.aggregate_function import (
     list_udf,
     udaf_spec,
 )
+from spark_udaf.udaf.aggregate_function import column as column_named
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,9 +75,9 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             raise ValueError(f"{name} over Columns reads its key alone; write su.group_by(df, …).agg(m=aggr.{name}(…))")
         if timed and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
-        given_by = {word: typed_udf.column(each) for word, each in others.items()}
+        given_by = {word: column_named(each) for word, each in others.items()}
         weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if column is None else (typed_udf.column(column), *given_by.values())
+        columns = () if column is None else (column_named(column), *given_by.values())
         label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
         requested = Call(function, columns, weight, condition, label)

@@ -14,7 +14,7 @@ from aggr import ApproxCountDistinct, Dds, Function, Hdr, Hll
 from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
 from aggr.tables.identify import function_of
-from spark_udaf.udaf.typed_udf import arrow_udf, column
+from spark_udaf.udaf.aggregate_function import arrow_udf, column
 
 
 def to_hdr_v2(states: Column | str) -> Column:

@@ -30,8 +30,14 @@ from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
 from spark_udaf.udaf.accessors import OPERATIONS, set_operation
-from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
-from spark_udaf.udaf.typed_udf import arrow_udf
+from spark_udaf.udaf.aggregate_function import (
+    UdafSpec,
+    arrow_type,
+    arrow_udf,
+    error_label,
+    has_fixed_result_type,
+    input_kinds,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

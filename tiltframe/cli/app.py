@@ -22,15 +22,13 @@ from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.backfill import backfill
 from tiltframe.cli.doctor import doctor, warm
-from tiltframe.cli.evolve import evolve
 from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
-from tiltframe.cli.maintenance import check, compact, copy, expire, inspect
-from tiltframe.cli.query import query
+from tiltframe.cli.maintenance import check, compact, copy, evolve, expire, inspect
+from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
-from tiltframe.cli.watch import watch
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -125,12 +125,7 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
 
     @wraps(command)
     def call(
-        time: str,
-        keys: tuple[str, ...],
-        measures: tuple[str, ...],
-        levels: str | None,
-        timezone: str,
-        **given: Any,
+        time: str, keys: tuple[str, ...], measures: tuple[str, ...], levels: str | None, timezone: str, **given: Any
     ) -> Any:
         ((name, computed),) = keys_from([time]).items()
         frame: TiltFrame | OrderedAggregator

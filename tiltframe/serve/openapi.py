@@ -7,8 +7,8 @@ import re
 from html import escape
 from typing import Any
 
+from tiltframe.serve.asking import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
-from tiltframe.serve.query_words import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.store import Query
 from tiltframe.store.query.query import FILLS
 

@@ -32,8 +32,7 @@ from tiltframe.level_chain import (
     reduce_rows,
 )
 from tiltframe.streaming import saved
-from tiltframe.streaming.cascade import adopt, cascade, parts_by_level, pending_counts
-from tiltframe.streaming.open_level import OpenLevel
+from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
 from tiltframe.streaming.panes import (
     checked_panes,
     earliest_ends,

@@ -15,8 +15,20 @@ from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.errors import BadData
-from tiltframe.serve.promql.labels import NAME, Matcher, chosen
-from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, STORE, SUM, Metric, metrics_of
+from tiltframe.serve.promql.metrics import (
+    AVG,
+    HISTOGRAM,
+    MAX,
+    MIN,
+    NAME,
+    QUANTILE,
+    STORE,
+    SUM,
+    Matcher,
+    Metric,
+    chosen,
+    metrics_of,
+)
 from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
 from tiltframe.store import FrameStore, Query

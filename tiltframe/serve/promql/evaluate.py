@@ -14,7 +14,7 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, Paren
 from aggr.arguments import shown
 from aggr.asked_quantiles import label
 from tiltframe.serve.errors import BadData, Unanswerable
-from tiltframe.serve.promql.cells import States, Vector
+from tiltframe.serve.promql.cells import SET_OPERATORS, Scalar, States, Vector, absent, combined, united
 from tiltframe.serve.promql.functions import (
     AGGREGATIONS,
     COUNTING,
@@ -34,9 +34,7 @@ from tiltframe.serve.promql.functions import (
     reduced,
     steps_before,
 )
-from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
-from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE
-from tiltframe.serve.promql.operators import SET_OPERATORS, Scalar, absent, combined, united
+from tiltframe.serve.promql.metrics import ALL, HISTOGRAM, QUANTILE, Grouping, Matcher
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
 from windows.timezone import Instants

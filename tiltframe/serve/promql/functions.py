@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from aggr.asked_quantiles import label
 from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
-from tiltframe.serve.promql.labels import Grouping
-from tiltframe.serve.promql.metrics import AVG, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM
+from tiltframe.serve.promql.metrics import AVG, GAUGE, HISTOGRAM, LAST, MAX, MIN, SUM, Grouping
 from windows.timezone import Instants
 
 RATE, COUNTING = "rate", ("rate", "increase")

@@ -19,8 +19,7 @@ from tiltframe.frame import TiltFrame
 from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.cells import Vector
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.labels import NAME, Matcher
-from tiltframe.serve.promql.metrics import STORE, Metric
+from tiltframe.serve.promql.metrics import NAME, STORE, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
 from windows import TimeWindow
 

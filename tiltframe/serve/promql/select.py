@@ -25,8 +25,7 @@ from tiltframe.level_chain import instants_of
 from tiltframe.serve.cost import Budget
 from tiltframe.serve.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.cells import States
-from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
-from tiltframe.serve.promql.metrics import STORE, Metric
+from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
 from tiltframe.store.query.execution import states_of
