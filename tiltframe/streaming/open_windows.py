@@ -21,7 +21,7 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (
     climb,
     columns_to_reduce,
@@ -45,7 +45,15 @@ from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read
 from tiltframe.streaming.progress import Progress
 from tiltframe.streaming.session_lateness import kept_in_order, touches_held
 from tiltframe.streaming.stream_rules import StreamRules
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, merged_levels, new_windows, unknown_in
+from tiltframe.streaming.window_table import (
+    HIGHEST,
+    LOWEST,
+    WindowTable,
+    merged_levels,
+    new_windows,
+    unknown_in,
+    with_bounds,
+)
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
@@ -197,9 +205,7 @@ class OpenWindows:
         moved = starts != instants_of(panes)
         moved_rows = to_window_table(panes.filter(pa.array(moved)), rules).rows
         if moved.any():
-            for name, micros in ((START, starts), (END, finest.ends(starts))):
-                panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-            panes = merge_panes(made_here(panes), self.partial_frame)
+            panes = merge_panes(made_here(with_bounds(panes, starts, finest.ends(starts))), self.partial_frame)
         clock = replace(self._clock, newest=arrival.newest)
         if newest is not None:
             clock = clock.seen(newest)
@@ -299,11 +305,10 @@ class OpenWindows:
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
         keys, ids = self._numbered_keys()
+        pending = pending_counts(self._levels, ids)
         return Progress(
             **self._counts,
-            open_windows=dict(
-                zip(names, map(sum, zip(opened, pending_counts(self._levels, ids), strict=True)), strict=True)
-            ),
+            open_windows={name: n + more for name, n, more in zip(names, opened, pending, strict=True)},
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
             watermark_us=self._clock.watermark,
@@ -391,12 +396,8 @@ class OpenWindows:
         if "ordered" in state.said:
             raise ValueError("the saved stream is of ordered windows, and these are time windows; begin anew")
         frame = state.frame if frame is None else frame
-        windows = cls(
-            frame,
-            state.emit if emit is None else emit,
-            state.late if late is None else late,
-            **{**state.said["settings"], **bounds},
-        )
+        emit, late = (state.emit if emit is None else emit), (state.late if late is None else late)
+        windows = cls(frame, emit, late, **{**state.said["settings"], **bounds})
         saved.check_change(state, windows.frame, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
         windows._levels = adopt(state.levels(windows._rules), windows._rules)
@@ -457,26 +458,16 @@ class OpenWindows:
         added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
         windows._rules = replace(windows._rules, added=tuple(added))
         for level in frame.levels:
-            of_level = committed_states.filter(pc.equal(committed_states.column(LEVEL), level.name)).drop_columns(
-                [LEVEL]
-            )
+            here = pc.equal(committed_states.column(LEVEL), level.name)
+            of_level = committed_states.filter(here).drop_columns([LEVEL])
             if level == finest:
-                of_level = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
-                table = merge_level(of_level, frame, level, unknown=True)
-            else:
-                table = merge_level(below, frame, level, unknown=True)
+                of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
+            table = merge_level(below, frame, level, unknown=True)
             new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
             held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
             held = held if level == finest else mark_first_panes(held, level, below, windows._rules)
-            none = windows._no_windows(level, held)
-            levels.append(
-                replace(
-                    none,
-                    cascaded_until=HIGHEST,
-                    held=held.filter(held.ends > at),
-                    watermark=at + windows.emit.delay_micros,
-                )
-            )
+            kept, none = held.filter(held.ends > at), held.none()
+            levels.append(OpenLevel(level, kept, none, at + windows.emit.delay_micros))
             if windows.late.closes_by_events:  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
             below = of_level if of_level.num_rows else table
@@ -530,11 +521,10 @@ class OpenWindows:
         if self._rules.cascades:
             new = parts_by_level(pane_table, levels)
         else:
-            climbed = climb(panes, self.partial_frame)
-            new = [
-                mark_first_panes(to_window_table(states, self._rules), level, panes, self._rules)
-                for level, states in climbed
+            climbed = [
+                (level, to_window_table(states, self._rules)) for level, states in climb(panes, self.partial_frame)
             ]
+            new = [mark_first_panes(table, level, panes, self._rules) for level, table in climbed]
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)

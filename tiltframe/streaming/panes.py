@@ -76,8 +76,7 @@ def latest_ends(window: TimeWindow, times: Instants) -> Instants:
     unique, back = np.unique(times, return_inverse=True)
     assigned, latest = window.assign(unique), np.full(len(unique), MIN_INSTANT)
     np.maximum.at(latest, assigned.rows, assigned.ends)
-    ends: Instants = latest[back]
-    return ends
+    return np.asarray(latest[back])
 
 
 def earliest_ends(window: TimeWindow, times: Instants) -> Instants:

@@ -204,8 +204,7 @@ def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-def _name(at: int, which: str, block: str) -> str:
-    return f"{at}.{which}.{block}"
+_name = "{}.{}.{}".format  # of the level, what is held or emitted of it, and windows or states
 
 
 def _records(data: bytes) -> list[Saved]:
@@ -243,14 +242,12 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     """Raise ``ValueError`` if windows cannot go on with another frame or policy; measures may be added."""
     saved_measures = state.said["frame"]["measures"]
     known = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
-    changed = None
-    if len(known) == len(saved_measures):
+    missing = [name for name in saved_measures if name not in known]
+    if missing:
+        changed: str | None = f"measure {missing[0]!r} was saved, and is missing now"
+    else:
         part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
-    else:
-        changed = (
-            f"measure {next(name for name in saved_measures if name not in known)!r} was saved, and is missing now"
-        )
     if changed is not None:
         raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")
     mode = state.said["mode"]

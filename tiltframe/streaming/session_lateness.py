@@ -32,8 +32,7 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    joining: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
-    return joining
+    return np.asarray(_joining(own, ids, starts, np.append(False, after), np.append(after, False), length))
 
 
 @compiled

@@ -53,11 +53,6 @@ class StoredStates:
     schema: pa.Schema
     nbytes: int  # once they are read
 
-    @classmethod
-    def of(cls, columns: pa.Table) -> StoredStates:
-        """Write columns of states."""
-        return cls(StoredTable.of(columns), columns.schema, columns.nbytes)
-
 
 @dataclass(frozen=True)
 class WindowTable:
@@ -82,7 +77,8 @@ class WindowTable:
 
         What was read and is the same still is given as it is.
         """
-        rest = self.rest or StoredStates.of(self.index.drop_columns(list(columns)))
+        states = self.index.drop_columns(list(columns))
+        rest = self.rest or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
         if self.stored is not None:
             return self.stored, rest.table
         index = self.index.select(list(columns))
@@ -168,10 +164,7 @@ class WindowTable:
 
     def moved(self, starts: Instants, ends: Instants) -> WindowTable:
         """Give the windows other starts and ends, microseconds UTC."""
-        states = self.states
-        for name, micros in ((START, starts), (END, ends)):
-            states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-        return WindowTable(states, self.marks)
+        return WindowTable(with_bounds(self.states, starts, ends), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
         """Add the columns of a schema that are missing, null: of measures that were added."""
@@ -212,6 +205,13 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
         return states.filter(pa.array(rows))
     runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
     return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
+
+
+def with_bounds(states: pa.Table, starts: Instants, ends: Instants) -> pa.Table:
+    """Replace the starts and ends of windows, microseconds UTC."""
+    for name, micros in ((START, starts), (END, ends)):
+        states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+    return states
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
@@ -320,8 +320,7 @@ def places(
     groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
     place_of_group = np.full(groups.n, -1)
     place_of_group[groups.ids[len(sought) :]] = np.arange(len(among))
-    placed: NDArray[np.int64] = place_of_group[groups.ids[: len(sought)]]
-    return placed
+    return np.asarray(place_of_group[groups.ids[: len(sought)]])
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:

@@ -45,8 +45,7 @@ class AfterKeyExpire(ByClock):
     clock : str
         ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
         its last event.
-    delay, mode, having, latest : optional
-        As in `EmitPolicy`; there is no mode but accumulating.
+    delay, mode, having, latest : as in `EmitPolicy`; there is no mode but accumulating
 
     Examples
     --------
@@ -97,8 +96,7 @@ class AfterKeyExpire(ByClock):
         if watermark is None or not len(windows):
             return np.zeros(len(windows), np.bool_)
         over = pc.less_equal(windows.times("last_event"), watermark - micros(str(self.timeout)))
-        expired: Mask = np.asarray(over.fill_null(True))
-        return expired
+        return np.asarray(over.fill_null(True))
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
         return {SPAN: pc.subtract(windows.times("latest"), windows.times("earliest")).cast(pa.duration("us"))}

@@ -259,8 +259,7 @@ class ByClock(EmitPolicy):
     ----------
     clock : str
         ``arrival``, the clock that rows arrive by; ``event``, the watermark.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
     """
 
     clock: str = field(default="arrival", kw_only=True)
@@ -281,8 +280,7 @@ class AfterClose(EmitPolicy):
 
     Parameters
     ----------
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
@@ -305,10 +303,7 @@ class Periodic(ByClock):
         A period ends at each multiple of it since 1970 on the clock.
     repeat : bool
         Emit open windows even if they have not changed.
-    clock : str
-        ``arrival``, the clock that rows arrive by; ``event``, the watermark.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    clock, delay, timeout, mode, having, latest : as in `ByClock`
 
     Examples
     --------
@@ -348,8 +343,7 @@ class OnUpdate(ByClock):
         Emit at most once in so long by the clock, and then a window once for all its changes.
     clock : str
         Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
@@ -388,8 +382,7 @@ class AfterCount(EmitPolicy):
     ----------
     rows : int
         At least 1.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
