@@ -121,7 +121,6 @@ def _emitted(
     max_keys: int | None,
     **_: Any,
 ) -> StreamingQuery:
-    """Write what is emitted to standard output as JSON lines."""
     time = _time(frame)
     kind = next((kind for name, kind in df.dtypes if name == time), None)
     if kind != "timestamp":
@@ -139,7 +138,6 @@ def _emitted(
 
 
 def _time(frame: TiltFrame | OrderedAggregator) -> str:
-    """Name the column of event times."""
     return str((frame.query if isinstance(frame, OrderedAggregator) else frame).time)
 
 

@@ -179,12 +179,10 @@ def _finished(
 
 
 def _numbered(states: pa.Table, level: int) -> pa.Table:
-    """Say of what level states are, by its number."""
     return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
 
 
 def _by_number(states: pa.Table, frame: TiltFrame) -> list[pa.Table]:
-    """Take states of several levels apart."""
     levels = states.column(LEVEL)
     return [states.filter(pc.equal(levels, number)) for number in range(len(frame.levels))]
 

@@ -187,7 +187,6 @@ def _by_keys(
 
 
 def _last_key(table: pa.Table, order: Order) -> int:
-    """Find where the rows of the last key begin."""
     if not order.keys:
         return 0
     groups, _ = group_by([key_column(table.column(text)) for text in order.keyed_by.values()], table.num_rows)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -100,20 +101,20 @@ class NoStream(DataSourceStreamReader):
         return self.initialOffset()
 
 
+@dataclass(frozen=True)
 class Slice(InputPartition):
     """What one task reads: the windows that start in a range."""
 
-    def __init__(self, within: Range) -> None:
-        """Keep the range."""
-        self.within = within
+    within: Range
 
 
+@dataclass
 class TiltframeReader(DataSourceReader):
     """The results of one query plan, partition by partition."""
 
-    def __init__(self, query: PlannedQuery, schema: pa.Schema, rows_per_task: int) -> None:
-        """Nothing is read yet."""
-        self.query, self.schema, self.rows_per_task = query, schema, rows_per_task
+    query: PlannedQuery
+    schema: pa.Schema
+    rows_per_task: int
 
     def partitions(self) -> list[InputPartition]:
         return [Slice(span) for span in self.query.partitions(self.rows_per_task)]

@@ -183,8 +183,7 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
         job = plan()
         table = job.run().toArrow()
     check_covered(pc.list_flatten(table.column(SHARDS)).to_pylist(), job.numbers)
-    receipts: list[str] = table.column("receipt").drop_null().to_pylist()
-    return receipts
+    return list(table.column("receipt").drop_null().to_pylist())
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:

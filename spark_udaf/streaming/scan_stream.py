@@ -310,7 +310,6 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
 
 
 def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning) -> pa.Schema:
-    """Take the schema of the files that are there."""
     try:
         return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
     except FileNotFoundError as error:

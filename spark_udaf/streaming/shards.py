@@ -137,7 +137,6 @@ class ShardWindows(StatefulProcessor):
 
 
 def _pieces(size: int) -> int:
-    """Say in how many pieces a block is kept."""
     return -(-size // _PIECE_BYTES)
 
 
@@ -152,7 +151,6 @@ def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
 
 
 def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
-    """Show the blocks that are kept together."""
     tables, at = {}, 0
     chosen = _small(blocks)
     for name, block in blocks.items():

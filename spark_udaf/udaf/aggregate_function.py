@@ -36,8 +36,7 @@ _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa
 def column(column_or_name: Column | str) -> Column:
     """Take a Column, or a name as Spark reads one: a dot in it asks for a field unless there are backticks around."""
     if isinstance(column_or_name, str) and column_or_name.strip():
-        named: Column = F.col(column_or_name)
-        return named
+        return F.col(column_or_name)
     if isinstance(column_or_name, Column):
         return column_or_name
     raise TypeError(f"a column must be a Column or a name; got {column_or_name!r}")

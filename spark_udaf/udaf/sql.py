@@ -102,7 +102,6 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
 
 
 def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, Any]:
-    """Make the functions of one function and one type of input."""
     plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), from_arrow_type(states.result)
 

@@ -124,7 +124,6 @@ def _start(start: dt.datetime, form: str) -> str:
 
 @lru_cache
 def _unit(level: str) -> str:
-    """Name the unit in which windows of a level begin."""
     return read_window(level).resolution
 
 

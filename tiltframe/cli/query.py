@@ -29,7 +29,6 @@ from windows import window
 
 
 def _whole(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
-    """Read a whole number from 0, in the digits 0 to 9."""
     if given is None:
         return None
     if not re.fullmatch(r"[0-9]{1,18}", given):

@@ -115,7 +115,6 @@ def _run(
     once: bool,
     bad_rows: str,
 ) -> None:
-    """Read the source until its end, or Ctrl-C."""
     behind = micros(disorder)
     if folder is not None and not folder.is_dir():
         raise ValueError(f"{folder} is no folder; name one that files arrive in, or give rows by standard input")
@@ -197,7 +196,6 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
 
 
 def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
-    """Begin, or go on from a saved state."""
     policies = read_emit(emit), read_late(late)
     if data is None:
         return OpenWindows(frame, *policies, max_keys=max_keys)
@@ -225,7 +223,6 @@ def _closed(
 
 
 def _end(sink: Output | IntoStore, state: Path | None, stopped: bool, bad: BadRows | None) -> None:
-    """Say what else there is to say, and end."""
     if bad is not None and (told := bad.told()):
         click.echo(f"tiltframe: {told}", err=True)
     known = sink.windows.progress.committed_rows
@@ -239,7 +236,6 @@ def _end(sink: Output | IntoStore, state: Path | None, stopped: bool, bad: BadRo
 
 
 def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **given: Any) -> None:
-    """Hand over to the package that knows Spark."""
     from importlib.metadata import entry_points
 
     found: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))

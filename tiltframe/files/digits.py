@@ -117,7 +117,6 @@ def _lost(text: str, kind: pa.DataType, name: str, file: Path, reading: ReadOpti
 
 
 def _number(text: str) -> str:
-    """Name the type of a number."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return "bool" if text.lower() in ("true", "false") else "float64"
     number = int(text)

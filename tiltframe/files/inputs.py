@@ -326,7 +326,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _hint(error: Exception, reading: ReadOptions) -> str:
-    """Say the way out where it is the type of a column."""
     of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
     hint = f"; say what a column is with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
     return hint if any(words in str(error) for words in of_type) else ""

@@ -81,7 +81,6 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def _regex(form: str) -> str:
-    """Write a format as a regular expression with a group for each part."""
     if not isinstance(form, str) or not is_unicode(form):
         raise ValueError(f"a time format is text, say '%d.%m.%Y %H:%M'; got {shown(form)}")
     form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)

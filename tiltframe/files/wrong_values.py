@@ -124,7 +124,6 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
 def _said(
     file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions, key: bool
 ) -> ValueError:
-    """Say what is wrong, and the way out that works."""
     way_out = f"say {reading.say(name, 'text')}" if key else _way_out(str(text), name, reading)
     return ValueError(
         f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(kind)}; {way_out}"
@@ -152,7 +151,6 @@ def _way_out(text: str, name: str, reading: ReadOptions) -> str:
 
 
 def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
-    """Look at one object after the other."""
     for line, row in _objects(file, reading):
         if not isinstance(row, dict):
             what = "is no JSON object" if row is None else "is JSON, but no object"

@@ -101,7 +101,6 @@ class Answers:
         return kept or _Unknown(question, tag)
 
     def _computed(self, unknown: _Unknown, packing: str | None) -> _Begun:
-        """Compute the beginning of an answer."""
         deadline = time.monotonic() + self._limits.seconds
         question, tag = unknown.question, unknown.tag
         more, pieces = question.compute(packing)
@@ -144,8 +143,7 @@ def _packed(text: bytes, packing: str) -> bytes:
     out = pa.BufferOutputStream()
     with pa.CompressedOutputStream(out, packing) as stream:
         stream.write(text)
-    packed: bytes = out.getvalue().to_pybytes()
-    return packed
+    return bytes(out.getvalue())
 
 
 class WorkerPool:

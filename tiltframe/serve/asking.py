@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -96,12 +96,13 @@ def _value(word: str, text: str) -> Any:
     return text
 
 
+@dataclass(frozen=True)
 class Asking:
     """The routes that read."""
 
-    def __init__(self, stores: Stores, answers: Answers, budget: Budget) -> None:
-        """Take what answers are made of."""
-        self._stores, self._answers, self._budget = stores, answers, budget
+    served: Stores
+    answers: Answers
+    budget: Budget
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -115,16 +116,16 @@ class Asking:
     async def query(self, request: Request) -> Response:
         """Answer a query."""
         form = form_of(request.headers.get("accept", ""))
-        body = await read_body(request, QUERY_BYTES, self._budget.limits.seconds) if request.method == "POST" else None
+        body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
         words = request.query_params
 
         def ask() -> Question:
             name, query = from_address(words) if body is None else from_body(body)
-            store, snapshot = self._stores.now(name)
+            store, snapshot = self.served.now(name)
             query = at_a_moment(query, store.frame)
 
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-                self._budget.spend_on_query(name, store, snapshot, query)
+                self.budget.spend_on_query(name, store, snapshot, query)
                 answer = store.ask(query)
                 told = [*answer.expired, *answer.unknown]
                 head = {"store": name, "version": snapshot.version, "warnings": told}
@@ -133,19 +134,19 @@ class Asking:
 
             return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
     async def stores(self, request: Request) -> Response:
         """List the stores."""
 
         def ask() -> Question:
-            seen = {name: self._stores.now(name) for name in self._stores}
+            seen = {name: self.served.now(name) for name in self.served}
             versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
             return described(
                 f"stores {versions}", lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]}
             )
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
     async def store(self, request: Request) -> Response:
         """Describe a store: its frame, levels, ranges, and the columns of its measures."""
@@ -160,7 +161,7 @@ class Asking:
         def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
             if key not in store.frame.keys:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            self._budget.spend_on_query(name, store, snapshot, Query(within=within, keys=[key]))
+            self.budget.spend_on_query(name, store, snapshot, Query(within=within, keys=[key]))
             values = store.key_values(key, within)
             most = values.slice(0, _KEY_VALUES).to_pylist()
             return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
@@ -173,10 +174,10 @@ class Asking:
         name = request.path_params["name"]
 
         def ask() -> Question:
-            store, snapshot = self._stores.now(name)
+            store, snapshot = self.served.now(name)
             return described(f"{name} {snapshot.version} {words}", lambda: describe(name, store, snapshot))
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
 
 async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -66,16 +67,16 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
+@dataclass
 class Observed:
     """ASGI middleware: answers errors, and tells the log and the metrics of every request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        """Stand before an app."""
-        self._app, self._metrics = app, metrics
+    app: ASGIApp
+    metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            return await self.app(scope, receive, send)
         began, seen = time.monotonic(), {"status": 0, "bytes": 0}
         said: dict[str, Any] = {}
 
@@ -92,7 +93,7 @@ class Observed:
                 raise ClientDisconnect from None
 
         try:
-            await self._app(scope, receive, watched)
+            await self.app(scope, receive, watched)
         except ClientDisconnect:
             said.setdefault("error", "the client has gone")
         except Exception as error:
@@ -105,8 +106,8 @@ class Observed:
 
     def _tell(self, scope: Scope, seconds: float, seen: dict[str, Any]) -> None:
         route = getattr(scope.get("endpoint"), "__name__", "none")
-        self._metrics.add("requests_total", route=route, status=str(seen["status"]))
-        self._metrics.add("request_seconds_total", seconds, route=route)
+        self.metrics.add("requests_total", route=route, status=str(seen["status"]))
+        self.metrics.add("request_seconds_total", seconds, route=route)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
         LOG.info(
             {

@@ -188,7 +188,6 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
 
 
 async def _form(request: Request) -> Form:
-    """Read the parameters of the address, and of the form in the body."""
     body = await _body(request)
     try:
         given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)

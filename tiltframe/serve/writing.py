@@ -113,7 +113,6 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
 
 
 def _numbered(request: Request) -> tuple[str, int]:
-    """Read whose events these are, and their number."""
     words = dict(request.query_params.multi_items())
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
         raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")

@@ -166,7 +166,6 @@ class OpenLevel:
         return replace(self, emitted=emitted), retracted
 
     def _without(self, forgotten: Mask, rules: StreamRules) -> OpenLevel:
-        """Forget windows, and what was emitted of them."""
         if not forgotten.any():
             return self
         emitted = self.emitted

@@ -540,7 +540,6 @@ class OpenWindows:
         return pane_table.filter(lost), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
-        """Say which panes have no window left on any level."""
         lost = np.ones(len(panes), np.bool_)
         for level in levels:
             if not lost.any() or level.watermark == LOWEST or self.late.lateness_micros is None:
@@ -620,7 +619,6 @@ _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the ty
 
 
 def _check_types(held: pa.Schema, new: pa.Schema) -> None:
-    """Raise ``ValueError`` unless new states have the types of those that are held."""
     for field in new:
         known = held.field(field.name).type if field.name in held.names else field.type
         if known != field.type:

@@ -63,8 +63,7 @@ def remote_read(body: bytes, evaluation_of: Callable[[], Evaluation]) -> bytes:
         for metric in (metric for named in evaluation.metrics.values() for metric in named):
             if metric.is_chosen(asked.matchers):
                 result.series.extend(_series_of(metric, asked, evaluation))
-    packed: bytes = pa.compress(response.SerializeToString(), "snappy", asbytes=True)
-    return packed
+    return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
 def _queries(body: bytes) -> list[_Asked]:
@@ -86,8 +85,7 @@ def _unpacked(body: bytes) -> bytes:
             break
     if size > _MOST_BYTES:
         raise BadData(f"a request has at most {_MOST_BYTES:,} bytes; this one has {size:,}")
-    unpacked: bytes = pa.decompress(body, size, "snappy", asbytes=True)
-    return unpacked
+    return bytes(pa.decompress(body, size, "snappy", asbytes=True))
 
 
 def _asked(query: Any) -> _Asked:

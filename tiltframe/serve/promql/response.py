@@ -66,7 +66,6 @@ def number_texts(numbers: Floats) -> pa.Array:
 
 
 def _series(kind: str, value: States | Vector, moments: Instants) -> str:
-    """Write series, each with its labels and its points."""
     if isinstance(value, States):
         cells, texts, word = value.cells, _histogram_texts(value), "histogram"
     else:
@@ -99,7 +98,6 @@ def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _time_texts(moments: Instants) -> pa.Array:
-    """Write moments as Unix seconds, to the millisecond."""
     texts = (f"{at // 1000}.{at % 1000:03d}".rstrip("0").rstrip(".") for at in (moments // 1000).tolist())
     return pa.array(texts, pa.string())
 

@@ -124,7 +124,6 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
-    """Choose the level, and say which."""
     frame, step = selector.metric.store.frame, evaluation.step
     if selector.span is None:
         level = newest_level(frame, step)
@@ -162,7 +161,6 @@ def _rows(
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
-    """Write keys as labels, and keep the rows that match."""
     metric, read = selector.metric, 0
     for states in slices:
         read += states.num_rows
