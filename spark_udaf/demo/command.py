@@ -33,13 +33,8 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "time_hour": pa.timestamp("s", "UTC"),
-    "minute": pa.int64(),
-    "dep_delay": pa.int64(),
-    "arr_delay": pa.int64(),
-    "air_time": pa.int64(),
-    "distance": pa.int64(),
-    "origin": pa.string(),
-    "carrier": pa.string(),
+    **dict.fromkeys(("minute", "dep_delay", "arr_delay", "air_time", "distance"), pa.int64()),
+    **dict.fromkeys(("origin", "carrier"), pa.string()),
 }
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
@@ -125,12 +120,8 @@ def demo(out: Path) -> None:
 def warming(frame: TiltFrame) -> Iterator[None]:
     """Compile what a frame needs in a process of its own, from now on: while rows are read and Spark starts."""
     names = sorted({measure.function.name for measure in frame.measures.values()})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tiltframe.cli", "warm", *names],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command, nothing = [sys.executable, "-m", "tiltframe.cli", "warm", *names], subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
         yield
     finally:

@@ -51,27 +51,14 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_COMPARING = (
-    *(
-        exp.Column,
-        exp.Identifier,
-        exp.Literal,
-        exp.Paren,
-        exp.Null,
-        exp.And,
-        exp.Or,
-        exp.Not,
-        exp.Is,
-        exp.In,
-        exp.Between,
-    ),
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
-)  # what a condition on keys is made of
-_KNOWN = (
-    *(exp.Alias, exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.Boolean, exp.Dot, exp.Ordered),
-    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between),
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Order, exp.Having, exp.Limit, exp.Coalesce),
-)  # what may stand around groups and aggregates
+_COMPARING = (  # what a condition on keys is made of
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
+    *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
+)
+_KNOWN = (  # what may stand around groups and aggregates
+    *(*_COMPARING, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
+    *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
+)
 
 
 def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> DataFrame:

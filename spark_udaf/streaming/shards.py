@@ -34,14 +34,7 @@ _PIECE_BYTES = 1 << 22  # of one value of Spark's state
 _SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs more than so many bytes do
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
-_KEPT = StructType(
-    [
-        StructField("shards", IntegerType()),
-        StructField("timer", LongType()),
-        StructField("head", BinaryType()),
-        StructField("small", BinaryType()),
-    ]
-)
+_KEPT = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
 
 
 class ShardWindows(StatefulProcessor):

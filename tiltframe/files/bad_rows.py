@@ -332,11 +332,10 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
     """Tell of what kind each value of a record is; None for what is no record."""
     try:
-        values = (
-            dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
-            if delimiter
-            else json.loads(text)
-        )
+        if delimiter:
+            values = dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
+        else:
+            values = json.loads(text)
     except (ValueError, csv.Error, StopIteration, RecursionError):
         return None
     return {name: _kind(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None

@@ -68,9 +68,8 @@ def check_digits(values: pa.Array, texts: pa.Array, name: str, file: Path, exact
     if exact:
         _check_exact(pc.unique(texts).drop_null(), values.type, name, file, reading)
     elif (most := largest(values)) is not None and most >= _EXACT:
-        _check_large(
-            pc.unique(texts.filter(pc.greater_equal(pc.abs(values), _EXACT))), values.type, name, file, reading
-        )
+        large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
+        _check_large(pc.unique(large), values.type, name, file, reading)
 
 
 def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:

@@ -40,15 +40,9 @@ _CORS: dict[str, Any] = {
     "expose_headers": ["ETag", "Warning"],
 }
 _FOLDER = Path(__file__).parent / "page"
-_FILES = {
-    "/": ("index.html", "text/html"),
-    "/page.js": ("page.js", "text/javascript"),
-    "/heat.js": ("heat.js", "text/javascript"),
-    "/page.css": ("page.css", "text/css"),
-    "/uplot.js": ("uplot.js", "text/javascript"),
-    "/uplot.css": ("uplot.css", "text/css"),
-    "/uplot-licence.txt": ("uplot-licence.txt", "text/plain"),
-}
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
+_FILES = {"/": "index.html", **{f"/{name}": name for name in _BESIDE}}
 PATHS = frozenset(_FILES)
 _GRACE = 5  # seconds that answers have to end in
 
@@ -82,7 +76,7 @@ def app_of(
     routes = [
         Route("/openapi.json", described),
         Route("/api", described_to_people),
-        *page_routes(),
+        *(_page_file(path, name) for path, name in _FILES.items()),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
@@ -120,15 +114,12 @@ def _said(request: Request, error: Exception) -> Response:
     raise Refused(error.status_code, sentence, error.headers)
 
 
-def page_routes() -> list[Route]:
-    """Make a route for each file."""
-    return [_route(path, _FOLDER / name, kind) for path, (name, kind) in _FILES.items()]
-
-
-def _route(path: str, file: Path, kind: str) -> Route:
-    content = file.read_bytes()
+def _page_file(path: str, name: str) -> Route:
+    """Make a route for a file of the page, which holds nothing of the stores and is sent to everyone."""
+    content = (_FOLDER / name).read_bytes()
 
     async def page_file(request: Request) -> Response:
+        kind = _KINDS[Path(name).suffix]
         return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
 
     return Route(path, page_file)

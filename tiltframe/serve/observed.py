@@ -28,14 +28,9 @@ _HELP = {
 LOG = logging.getLogger("tiltframe.serve")
 _SEND_SECONDS = 30  # after which a reader that takes nothing has gone
 _LONGEST = 1000  # letters of an address in the log
-_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (
-        b"content-security-policy",
-        b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    ),
-]
+_POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+_HEADERS += [(b"content-security-policy", _POLICY)]
 
 
 class Metrics:
@@ -109,15 +104,9 @@ class Observed:
         self.metrics.add("requests_total", route=route, status=str(seen["status"]))
         self.metrics.add("request_seconds_total", seconds, route=route)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        LOG.info(
-            {
-                "method": scope["method"],
-                "address": address[:_LONGEST],
-                "client": (scope.get("client") or ["?"])[0],
-                "seconds": round(seconds, 6),
-                **seen,
-            }
-        )
+        client = (scope.get("client") or ["?"])[0]
+        asked = {"method": scope["method"], "address": address[:_LONGEST], "client": client}
+        LOG.info({**asked, "seconds": round(seconds, 6), **seen})
 
 
 class _Lines(logging.Formatter):
@@ -133,11 +122,8 @@ def log_to_stderr() -> None:
     """Have this server, and what carries it, log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
-    for name, level in (
-        ("tiltframe.serve", logging.INFO),
-        ("uvicorn.error", logging.WARNING),
-        ("asyncio", logging.ERROR),
-    ):
+    levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)

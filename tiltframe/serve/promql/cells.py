@@ -26,23 +26,10 @@ from tiltframe.serve.promql.metrics import HISTOGRAM, NAME, SUM, Grouping, Match
 Floats = NDArray[np.float64]
 Scalar: TypeAlias = Floats  # shape (moments,)
 
-ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-    "%": np.fmod,
-    "^": np.power,
-    "atan2": np.arctan2,
-}
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-}
+ARITHMETIC = {"+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "%": np.fmod, "^": np.power}
+ARITHMETIC |= {"atan2": np.arctan2}
+COMPARISONS = {"==": np.equal, "!=": np.not_equal, "<": np.less, "<=": np.less_equal}
+COMPARISONS |= {">": np.greater, ">=": np.greater_equal}
 SET_OPERATORS = ("and", "or", "unless")
 
 
@@ -133,8 +120,9 @@ def combined(
         kept, left = left if filters else left.unnamed(), left.values
     elif isinstance(right, Vector):
         kept, right = right if filters else right.unnamed(), right.values
+    operate: Callable[[Any, Any], Any] = (ARITHMETIC | COMPARISONS)[operator]
     with np.errstate(all="ignore"):
-        values = (ARITHMETIC | COMPARISONS)[operator](left, right)
+        values = operate(left, right)
     if not isinstance(kept, Vector):
         scalar: Scalar = values.astype(np.float64)
         return scalar

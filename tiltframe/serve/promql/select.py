@@ -144,20 +144,16 @@ def _rows(
     metric = selector.metric
     start = int(level.starts(np.array([ends[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
-    query = Query(
-        per=level,
-        within=f"{as_text(start)},{as_text(ends[1])}",
-        where=narrowing(selector.matchers, metric),
-        measures=[metric.measure],
-        keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
-    )
+    keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
+    within, where = f"{as_text(start)},{as_text(ends[1])}", narrowing(selector.matchers, metric)
+    query = Query(level, within, where, [metric.measure], keys)
     plan = plan_query(metric.store.frame, query)
     evaluation.budget.spend(metric.store_name, [plan], metric.snapshot)
     answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
-    keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
-    return merge_by(made_here(rows), keys, dict([metric.state]), unknown=True)
+    by = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
+    return merge_by(made_here(rows), by, dict([metric.state]), unknown=True)
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
