@@ -85,7 +85,8 @@ def run(
         if arrival:
             arriving = _arrived(arriving, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
-            query = _emitted(arriving, frame, delay, state, once, **others)
+            policies = {"emit": others["emit"], "late": others["late"] or "drop", "max_keys": others["max_keys"]}
+            query = _emitted(arriving, frame, delay, state, once, policies)
         else:
             query = stream_into(
                 arriving,
@@ -110,16 +111,7 @@ def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -
 
 
 def _emitted(
-    df: DataFrame,
-    frame: TiltFrame | OrderedAggregator,
-    delay: int,
-    checkpoint: Path | None,
-    once: bool,
-    *,
-    emit: str,
-    late: str | None,
-    max_keys: int | None,
-    **_: Any,
+    df: DataFrame, frame: TiltFrame | OrderedAggregator, delay: int, state: Path | None, once: bool, policies: Any
 ) -> StreamingQuery:
     time = _time(frame)
     kind = next((kind for name, kind in df.dtypes if name == time), None)
@@ -129,10 +121,9 @@ def _emitted(
             f"{'is not there' if kind is None else f'is of type {kind}'}; of JSON and CSV --option inferTimestamp=true "
             "or --option inferSchema=true may read it so"
         )
-    marked = df.withWatermark(time, f"{delay} microseconds")
-    writer = stream(marked, frame, emit=emit, late=late or "drop", max_keys=max_keys).writeStream
-    if checkpoint is not None:
-        writer = writer.option("checkpointLocation", str(checkpoint.resolve()))
+    writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream
+    if state is not None:
+        writer = writer.option("checkpointLocation", str(state.resolve()))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
     return writer.foreachBatch(_print).start()
 

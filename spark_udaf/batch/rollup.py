@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
+_Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
 ON_NULL_TIME = ("fail", "skip")
 NULL_TIMES = "null_times"  # the metric of each batch of a stream
 _OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
@@ -128,7 +129,7 @@ def plan_rollup(
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
-    def reduce(batches: Batches, number: int) -> Iterator[tuple[Content, pa.Table]]:
+    def reduce(batches: Batches, number: int) -> _Contents:
         contents = as_contents(adaptive_states(batches, frame, MOST_BYTES))
         if alone is not None:
             contents = _finished(contents, frame, alone[number], then)
@@ -160,11 +161,8 @@ def plan_rollup(
 
 
 def _finished(
-    contents: Iterator[tuple[Content, pa.Table]],
-    frame: TiltFrame,
-    alone: Span | None,
-    then: Callable[[Levels], pa.Table],
-) -> Iterator[tuple[Content, pa.Table]]:
+    contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
+) -> _Contents:
     """Climb with the states of a partition as far as its exclusive times reach; give results, and the states left."""
     some = list(islice(contents, 2))
     if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,6 +45,8 @@ from tiltframe.event_time import INSTANT, event_times
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
+Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"  # of Spark's source binaryFile
 _PATH, _LENGTH, _SHARE = "path", "length", "share"
 _LATEST = pa.field("latest", INSTANT)
@@ -100,7 +102,7 @@ class ParquetStream:
         """The schema of the rows, columns of partitioned folders included."""
         return self.arriving.schema
 
-    def given(self, read: Callable[[Sequence[str]], Sequence[str]]) -> pa.Schema:
+    def given(self, read: Read) -> pa.Schema:
         """Tell the schema of the rows; all of its columns can be read."""
         return self.schema
 
@@ -115,12 +117,7 @@ class ParquetStream:
         return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
 
     def map(
-        self,
-        columns: Sequence[str],
-        keys: Sequence[str],
-        time: str,
-        reduce: Callable[[Batches, int], Batches],
-        schema: pa.Schema,
+        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
     ) -> DataFrame:
         """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
 
@@ -138,9 +135,19 @@ class ParquetStream:
                 pieces = arriving.share(lengths, share, tasks)
                 inside = without_folders(keys, (piece.folders for piece in pieces))
                 rows = Selection(arriving.schema, columns, inside, arriving.filters, arriving.filesystem).rows(pieces)
-                latest = _Latest(rows, time)
-                for batch in reduce(iter(latest), share):
-                    yield latest.beside(batch)
+                latest: int | None = None
+
+                def seen() -> Batches:
+                    nonlocal latest
+                    for batch in rows:
+                        if batch.num_rows:
+                            newest = int(event_times(batch.column(time), time).max())
+                            latest = newest if latest is None else max(newest, latest)
+                        yield batch
+
+                for batch in reduce(seen(), share):
+                    beside = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
+                    yield batch.append_column(_LATEST, beside)
 
         each = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers)))).repartition(tasks, _SHARE)
         read_here = each.mapInArrow(read, spark_schema(schema.append(_LATEST)))
@@ -151,26 +158,6 @@ class ParquetStream:
     def __repr__(self) -> str:
         only = "" if self.arriving.filters is None else f" where {self.arriving.filters}"
         return f"ParquetStream({self.arriving.folder}{only})"
-
-
-class _Latest:
-    """Batches of rows, and the latest event time of those that have been read."""
-
-    def __init__(self, rows: Batches, time: str) -> None:
-        self._rows, self._time = rows, time
-        self._latest: int | None = None
-
-    def __iter__(self) -> Batches:
-        for batch in self._rows:
-            if batch.num_rows:
-                latest = int(event_times(batch.column(self._time), self._time).max())
-                self._latest = latest if self._latest is None else max(latest, self._latest)
-            yield batch
-
-    def beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Write it beside what was made of them."""
-        latest = pa.array([self._latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
-        return batch.append_column(_LATEST, latest)
 
 
 def share_of(

@@ -21,7 +21,7 @@ from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
 from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
-from spark_udaf.streaming.source import stream_source
+from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.commit import check_writer
 

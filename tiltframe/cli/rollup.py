@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import click
 import pyarrow as pa
@@ -39,6 +39,7 @@ from tiltframe.store.types_from_store import settled
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
 _WHOLE_FILES = "with every file that has rows in it"
 _Reduced = TypeVar("_Reduced")
+_Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
 
 
 @click.command(
@@ -236,10 +237,27 @@ def _read(
     """
     coded = source.coded(plain_keys(frame.keyed_by))
 
-    def read(check: Callable[[pa.Table], object] | None = None) -> tuple[_Reduced, _Seen]:
+    def watched(seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+        """Let the batches of files pass, at least one, and see when their rows were."""
+        columns = frame.columns_in(coded.schema.names)
+        yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
+        for file in coded.files:
+            for batch in file_batches(coded, file, columns, bad, check):
+                if batch.num_rows:
+                    times = event_times(batch.column(frame.time), frame.time)
+                    low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
+                    was = seen.spans.get(file, (low, high))
+                    seen.spans[file] = min(was[0], low), max(was[1], high)
+                    inside = int(((times >= span[0]) & (times < span[1])).sum())
+                    seen.inside[file] = seen.inside.get(file, 0) + inside
+                progress(batch.num_rows, 0)
+                yield batch
+            progress(0, file.stat().st_size)
+
+    def read(check: _Check | None = None) -> tuple[_Reduced, _Seen]:
         seen = _Seen()
         with progress_bar("rolling up", source.bytes) as progress:
-            return reduce(_watched(coded, frame, span, seen, bad, check, progress)), seen
+            return reduce(watched(seen, check, progress)), seen
 
     try:
         return read()
@@ -248,32 +266,6 @@ def _read(
             raise
     bad.begin_again()
     return read(lambda rows: reduce_rows(rows, frame))
-
-
-def _watched(
-    source: Source,
-    frame: TiltFrame,
-    span: Range,
-    seen: _Seen,
-    bad: BadRows | None,
-    check: Callable[[pa.Table], object] | None,
-    progress: Callable[[int, int], None],
-) -> Iterator[pa.RecordBatch]:
-    """Let the batches of files pass, at least one, and see when their rows were."""
-    columns = frame.columns_in(source.schema.names)
-    yield pa.RecordBatch.from_pylist([], pa.schema([source.schema.field(name) for name in columns]))
-    for file in source.files:
-        for batch in file_batches(source, file, columns, bad, check):
-            if batch.num_rows:
-                times = event_times(batch.column(frame.time), frame.time)
-                low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
-                was = seen.spans.get(file, (low, high))
-                seen.spans[file] = min(was[0], low), max(was[1], high)
-                inside = int(((times >= span[0]) & (times < span[1])).sum())
-                seen.inside[file] = seen.inside.get(file, 0) + inside
-            progress(batch.num_rows, 0)
-            yield batch
-        progress(0, file.stat().st_size)
 
 
 def _check_addable(one: KnownFile, store: FrameStore) -> None:

@@ -254,7 +254,10 @@ def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.S
             if reading.unit(time) or reading.time_format is not None or of_text:
                 kind = INSTANT
             elif pa.types.is_floating(kind):
-                _refuse_fractions(file, time, reading)
+                raise ValueError(
+                    f"{file}: the time column {time!r} holds numbers with fractions; say what they are since 1970: "
+                    f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
+                )
         elif declared_kind is not None:
             kind = declared_kind
         elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
@@ -287,13 +290,6 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _refuse_fractions(file: Path, name: str, reading: ReadOptions) -> None:
-    raise ValueError(
-        f"{file}: the time column {name!r} holds numbers with fractions; say what they are since 1970: "
-        f"{reading.say(name, 'seconds')}, or milliseconds, microseconds or nanoseconds"
-    )
 
 
 def _refuse_seconds(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:

@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def wrong_value(
     """Find the first value that is not of its column's type, among columns that are no text; None where all are."""
     if kind_of(file) == "json":
         return _in_json(file, wanted, reading)
-    read = {name: _reader(kind, reading) for name, kind in wanted.items() if not pa.types.is_string(kind)}
+    kinds = {name: kind for name, kind in wanted.items() if not pa.types.is_string(kind)}
+    read = {name: partial(from_text, kind=kind, reading=reading) for name, kind in kinds.items()}
     found = first_unread(file, read, reading)
     return None if found is None else _said(file, *found, wanted[found[1]], reading, found[1] in keys)
 
@@ -80,10 +82,6 @@ def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None
     if kind_of(file) not in ("csv", "tsv") or name in reading.declared:
         return None
     return wrong_value(file, {name: pa.float64()}, reading)
-
-
-def _reader(kind: pa.DataType, reading: ReadOptions) -> Callable[[pa.Array], object]:
-    return lambda column: from_text(column, kind, reading)
 
 
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:

@@ -49,14 +49,6 @@ class _Begun:
     rest: Iterator[bytes] | None = None
 
 
-@dataclass(frozen=True)
-class _Unknown:
-    """A question whose answer is not known, and the tag that it will have."""
-
-    question: Question
-    tag: str
-
-
 class Answers:
     """Answers to requests, computed in worker threads."""
 
@@ -72,8 +64,8 @@ class Answers:
         packing = packing_of(request.headers.get("accept-encoding", ""))
         known = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._known, ask, packing, known)
-        if isinstance(begun, _Unknown):
-            begun = await self._pool.run(self._computed, begun, packing)
+        if isinstance(begun, tuple):
+            begun = await self._pool.run(self._computed, *begun, packing)
         if begun is None or begun.rest is None:
             status, body = (200, begun.body) if begun else (304, b"")
             headers = begun.headers if begun else {"etag": known, "cache-control": _LIVES}
@@ -86,8 +78,10 @@ class Answers:
                 yield body[at : at + _CHUNK]
             body = await self._pool.run(next, rest, b"")
 
-    def _known(self, ask: Callable[[], Question], packing: str | None, known: str) -> _Begun | _Unknown | None:
-        """Look for an answer; None if who asks has it."""
+    def _known(
+        self, ask: Callable[[], Question], packing: str | None, known: str
+    ) -> _Begun | tuple[Question, str] | None:
+        """Look for an answer, or tell the question and its tag; None if who asks has it."""
         question = ask()
         told = f"{question.words} {question.form} {packing}"
         tag = f'"{hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:32]}"'
@@ -98,11 +92,10 @@ class Answers:
             if kept := self._kept.get(tag):
                 self._kept.move_to_end(tag)
         self._metrics.add("cache_hits_total" if kept else "cache_misses_total")
-        return kept or _Unknown(question, tag)
+        return kept or (question, tag)
 
-    def _computed(self, unknown: _Unknown, packing: str | None) -> _Begun:
+    def _computed(self, question: Question, tag: str, packing: str | None) -> _Begun:
         deadline = time.monotonic() + self._limits.seconds
-        question, tag = unknown.question, unknown.tag
         more, pieces = question.compute(packing)
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
         if packing:

@@ -29,10 +29,8 @@ class ServedStore:
         uri = named[2] if named else given
         in_database = scheme_of(uri) in _DATABASES
         store = FrameStore(uri, name=named[1] if named and in_database else None, durable=durable)
-        place = (
-            store.name if in_database else os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
-        )
-        self.name = named[1] if named else place
+        folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
+        self.name = named[1] if named else store.name if in_database else folder
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
         self._opened = store, snapshot_of(store.backend).manifest
