@@ -14,13 +14,11 @@ Spark collects each group's values, and Python aggregates thousands of groups a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
 
 import aggr
 from spark_udaf.udaf.call import caller
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 class Functions:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
@@ -22,7 +23,6 @@ from tiltframe.streaming.policies import micros
 from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NEVER = {"dropped": None, "bad_rows": "fail"}  # what Spark is told by options of its source, and what it cannot do
@@ -74,8 +74,6 @@ def run(
             raise ValueError(
                 f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out"
             )
-    from pyspark.sql import SparkSession
-
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
         _shuffle(spark, others["shards"], state)

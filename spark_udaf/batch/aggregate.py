@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
 import tiltframe
 from aggr import Measure
@@ -41,9 +42,6 @@ from tiltframe import OrderedFrame, TiltFrame
 from tiltframe.level_chain import joined
 from tiltframe.names import LEVEL, check_names
 from windows import TimeWindow, as_window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def aggregate(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from aggr.arguments import shown
 from aggr.state_checks import made_here
@@ -47,9 +49,6 @@ from tiltframe.level_chain import (
 )
 from tiltframe.names import COARSE
 from windows import TimeWindow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
 
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
 _Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
@@ -211,8 +210,6 @@ def with_times(rows: Any, time: str, on_null_time: str | Observation) -> Any:
     if rows.isStreaming or observation is not None:
         if rows.isStreaming and observation is not None:
             raise ValueError(f"an Observation is of one job; of a stream say on_null_time='skip': {_OF_STREAMS}")
-        from pyspark.sql import functions as F
-
         check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
         rows = rows.observe(observation or NULL_TIMES, F.count_if(column.isNull()).alias("rows"))
     return rows.where(column.isNotNull())

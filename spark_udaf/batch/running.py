@@ -8,10 +8,10 @@ A key may be larger than memory: its rows come in batches, and only what the win
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aggr import Measure
@@ -29,9 +29,6 @@ from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 _ARRIVAL, _AT, _END, _KEY = "__arrival", "__at", "__end", "__key"
 

@@ -11,12 +11,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+from pyspark.sql import SparkSession
 
 import aggr
 import spark_udaf as su
@@ -27,9 +27,6 @@ from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _COLUMNS = {
     "time_hour": pa.timestamp("s", "UTC"),

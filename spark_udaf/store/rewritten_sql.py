@@ -13,10 +13,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, TimestampType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, StructType, TimestampType
 from sqlglot import exp
 
 import aggr
@@ -39,10 +40,6 @@ from spark_udaf.store.write import check_store
 from tiltframe import FrameStore, Query
 from tiltframe.names import END, START
 from windows import as_window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _UTC = ("UTC", "Etc/UTC")
 _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
@@ -98,12 +95,10 @@ def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> Dat
 
         su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)
     """
-    from pyspark.sql import SparkSession as Session
-
     check_store(store)
     if not is_name(query):
         raise ValueError(f"a query is text in SQL; got {shown(query)}")
-    session = Session.active() if spark is None else spark
+    session = SparkSession.active() if spark is None else spark
     zone = session.conf.get("spark.sql.session.timeZone")
     if store.frame.timezone not in _UTC or zone not in _UTC:
         raise ValueError(

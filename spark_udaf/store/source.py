@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -39,9 +40,6 @@ from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.query.query import Measures
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
@@ -30,9 +31,6 @@ from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
 from tiltframe.store.backfill import follow, plan_by
 from tiltframe.store.ranges import Range
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
 
 RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])
 _EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_mapping, checked_type, checked_whole
@@ -41,9 +42,6 @@ from spark_udaf.plan.schema import spark_schema
 from spark_udaf.plan.session import check_is_spark, check_session, shuffle_partitions
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
 Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read

@@ -12,11 +12,16 @@ know the same watermark, and what is late does not depend on how many there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from spark_udaf.plan.worker import tune_worker
@@ -24,9 +29,6 @@ from spark_udaf.streaming.ordered_job import OrderedJob
 from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 

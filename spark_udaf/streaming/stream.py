@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_truth, checked_whole, shown
@@ -31,9 +32,6 @@ from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, g
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -153,7 +151,6 @@ def stream(
 
 
 def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped: bool, max_keys: int | None) -> None:
-    """Raise ``ValueError`` for what ordered windows do not take, or without a watermark."""
     if (emit, late, dropped, max_keys) != ("after_close", "drop", False, None):
         raise ValueError(
             "ordered windows give each result once, when the watermark has passed it, and drop what comes later; "
@@ -167,8 +164,6 @@ def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped:
 
 
 def _messages(source: StreamSource, job: ShardJob | OrderedJob, time: str, keyed_by: Mapping[str, str]) -> DataFrame:
-    """Reduce rows where they are, and pack them for the shards."""
-
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
         yield from job.reduced(batches, task)

@@ -153,7 +153,6 @@ def _checked_folder(checkpoint: object) -> str:
 
 
 def _checked_trigger(trigger: object) -> dict[str, Any]:
-    """Read a trigger as Spark takes it."""
     if trigger == ALL_THERE:
         return {"availableNow": True}
     if trigger is None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
@@ -23,9 +23,6 @@ from spark_udaf.batch.aggregate import aggregate, finish
 from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.udaf.call import Call, call_of, text_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window
 

@@ -13,11 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 import aggr
@@ -38,9 +39,6 @@ from spark_udaf.udaf.aggregate_function import (
     has_fixed_result_type,
     input_kinds,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TYPES = ("bigint", "string", "timestamp")
 

@@ -173,7 +173,6 @@ def _run(
 
 
 def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:
-    """Raise ``ValueError`` for options that ordered windows do not take."""
     if uri is not None:
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
     if (emit, late, max_keys) != ("after_close", None, None):

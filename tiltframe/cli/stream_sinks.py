@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -20,9 +20,6 @@ from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 from tiltframe.text.results import json_lines
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _EVERY = 1.0  # seconds between commits, and between states that are saved
 _SAVING = 10  # times as long as saving takes, if that is more

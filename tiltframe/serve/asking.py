@@ -242,7 +242,6 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
 
 
 def _columns(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> list[dict[str, Any]]:
-    """Name the plain columns that a measure gives, their types, and what PromQL reads them by."""
     schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
     in_promql = columns_in_promql(name, store, snapshot, measure)
     fields = [field for field in schema if field.name not in _LABELS]

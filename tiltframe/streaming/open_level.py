@@ -105,7 +105,6 @@ class OpenLevel:
     def _emit(
         self, chosen: Mask, closed: Mask, reasons: NDArray[np.str_], rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
-        """Emit the chosen windows that meet the condition, and note what was emitted."""
         at = np.flatnonzero(chosen)
         out = self.held.take(at) if len(at) < len(self.held) else self.held
         order = ordered(out, rules.frame.keys) if len(at) else at

@@ -208,7 +208,6 @@ _name = "{}.{}.{}".format  # of the level, what is held or emitted of it, and wi
 
 
 def _records(data: bytes) -> list[Saved]:
-    """Read what is written one behind the other; raises ``ValueError`` where any of it is damaged."""
     if not isinstance(data, bytes):
         raise refused(f"it is {shown(data)}")
     records: list[Saved] = []

@@ -343,7 +343,6 @@ def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[s
 
 
 def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
-    """Give each interval the start and end of the window that it is part of."""
     if not level.is_merging:
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))

@@ -132,7 +132,6 @@ def combined(
 
 
 def _matched(left: Vector, right: Vector, grouping: Grouping) -> tuple[list[int], list[int], list[Mapping[str, str]]]:
-    """Match series one to one: those of the left, those of the right, and the labels of each pair."""
     there = _once(right, grouping, "right")
     pairs = [(i, there[key], dict(key)) for key, i in _once(left, grouping, "left").items() if key in there]
     return [i for i, _, _ in pairs], [j for _, j, _ in pairs], [labels for _, _, labels in pairs]
