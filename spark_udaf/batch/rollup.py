@@ -148,7 +148,10 @@ def plan_rollup(
         return _numbered(states, 0) if climbed else states
 
     def merge(states: pa.Table) -> pa.Table:
-        finest, *coarser = _by_number(states, frame) if climbed else [states]
+        by_level = [states]
+        if climbed:
+            by_level = [states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))]
+        finest, *coarser = by_level
         return then(climb(merge_panes(made_here(finest), frame), frame, coarser))
 
     columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
@@ -177,11 +180,6 @@ def _finished(
 
 def _numbered(states: pa.Table, level: int) -> pa.Table:
     return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
-
-
-def _by_number(states: pa.Table, frame: TiltFrame) -> list[pa.Table]:
-    levels = states.column(LEVEL)
-    return [states.filter(pc.equal(levels, number)) for number in range(len(frame.levels))]
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:

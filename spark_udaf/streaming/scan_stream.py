@@ -79,9 +79,12 @@ class Arriving:
         """Choose what one of several tasks reads of files, whose lengths in bytes are given by path."""
         lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
-        chosen = share_of(
-            [lengths_by_place[f.path] for f in fragments], lambda at: _sizes(fragments[at]), share, shares
-        )
+        file_lengths = [lengths_by_place[f.path] for f in fragments]
+
+        def sizes(at: int) -> list[int]:
+            return [group.total_byte_size for group in fragments[at].row_groups]
+
+        chosen = share_of(file_lengths, sizes, share, shares)
         return [Piece(fragments[at].path, groups, fragments[at].partition_expression) for at, groups in chosen]
 
 
@@ -306,7 +309,3 @@ def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning
 def _inside(path: str) -> str:
     """Leave out where a filesystem is: ``file:///a b`` and ``file:/a b`` are the path ``/a b`` of it."""
     return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)
-
-
-def _sizes(fragment: ds.ParquetFileFragment) -> list[int]:
-    return [group.total_byte_size for group in fragment.row_groups]

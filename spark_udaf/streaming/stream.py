@@ -129,7 +129,8 @@ def stream(
         checked_truth(value, name)
     spark = source.spark
     _prepare(spark)
-    parts = _shards(shards, query.keyed_by, spark)
+    wanted = shuffle_partitions(spark) if shards is None else shards
+    parts = checked_whole(wanted, "shards", 1, 10_000) if query.keyed_by else 1  # without keys, all windows are of one
     if isinstance(spec, OrderedAggregator):
         _check_ordered(source.marked, query.time, emit, late, dropped, max_keys)
         input_schema, timers = source.given(query.columns_in), EVENT
@@ -197,12 +198,6 @@ def _timers(marked: bool, windows: OpenWindows) -> str:
             "su.scan_parquet_stream"
         )
     return EVENT if marked else NO_TIME
-
-
-def _shards(asked: int | None, keys: Mapping[str, str], spark: SparkSession) -> int:
-    """Choose how many shards there are; without keys, all windows are of one."""
-    wanted = shuffle_partitions(spark) if asked is None else asked
-    return checked_whole(wanted, "shards", 1, 10_000) if keys else 1
 
 
 def _prepare(spark: SparkSession) -> None:

@@ -179,7 +179,8 @@ def _apply_parameters(
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
             if len(positional) < len(inputs) - 1:
-                raise ValueError(f"it needs {_needed(inputs)}, after its first column")
+                further = ("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
+                raise ValueError(f"it needs {' and '.join(further)}, after its first column")
             values = pa.StructArray.from_arrays([values, *positional[: len(inputs) - 1]], names=list(inputs))
             positional = positional[len(inputs) - 1 :]
         constants = _constants(names, positional, named)
@@ -191,10 +192,6 @@ def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array
     if not positional:
         raise ValueError("it needs a column as its first argument; rows are counted by aggr_count(1)")
     return positional[0], positional[1:]
-
-
-def _needed(inputs: Sequence[str]) -> str:
-    return " and ".join("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
 
 
 def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:

@@ -43,11 +43,6 @@ class KnownFile:
         return self.record is not None and bool(self.record["held"])
 
     @property
-    def replaced(self) -> bool:
-        """Whether the store held its rows, and others came in their place."""
-        return self.record is not None and not self.held
-
-    @property
     def before_held(self) -> bool:
         """Whether the store holds the rows that the path had before."""
         return self.before_record is not None and bool(self.before_record["held"])

@@ -19,7 +19,7 @@ from tiltframe.cli.interrupts import NOTHING, from_now
 from tiltframe.cli.output import Form, print_table, write_results
 from tiltframe.regular_files import replaced
 from tiltframe.store import FrameStore, Query
-from tiltframe.store.changes import Changes, Seen
+from tiltframe.store.changes import Seen
 from tiltframe.store.query.lookup import asked_keys, noting_unmapped
 from tiltframe.store.query.query import FILLS
 from tiltframe.store.recorded import snapshot_of
@@ -186,16 +186,12 @@ def watch(uri: str, name: str | None, since: Path | None, every: str, once: bool
         found = store.changes(seen)
         if found.seen != seen:
             seen = found.seen
-            _print(found)
+            version = pa.repeat(pa.scalar(seen.version), found.windows.num_rows)
+            click.echo(json_lines(found.windows.add_column(0, "version", version)), nl=False)
             _keep(since, seen)
         if once:
             return
         time.sleep(seconds)
-
-
-def _print(changes: Changes) -> None:
-    version = pa.repeat(pa.scalar(changes.seen.version), changes.windows.num_rows)
-    click.echo(json_lines(changes.windows.add_column(0, "version", version)), nl=False)
 
 
 def _keep(since: Path | None, seen: Seen) -> None:

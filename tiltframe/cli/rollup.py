@@ -276,7 +276,7 @@ def _check_addable(one: KnownFile, store: FrameStore) -> None:
             f"{_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the range "
             f"of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
         )
-    if one.replaced:
+    if one.record is not None and not one.held:
         raise ValueError(
             f"{one.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive their "
             f"range anew: --replace-within START,END {_WHOLE_FILES}"

@@ -396,7 +396,8 @@ class OpenWindows:
         if "ordered" in state.said:
             raise ValueError("the saved stream is of ordered windows, and these are time windows; begin anew")
         frame = state.frame if frame is None else frame
-        emit, late = (state.emit if emit is None else emit), (state.late if late is None else late)
+        emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
+        late = saved.made("late policy", read_late, state.said["late"]) if late is None else late
         windows = cls(frame, emit, late, **{**state.said["settings"], **bounds})
         saved.check_change(state, windows.frame, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))

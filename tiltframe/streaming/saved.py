@@ -17,7 +17,7 @@ import pyarrow as pa
 from aggr.arguments import checked_whole, shown
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.streaming.open_level import OpenLevel
-from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.policies import EmitPolicy
 from tiltframe.streaming.stored import StoredTable, refused
 from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import WindowTable
@@ -87,17 +87,7 @@ class Saved:
     @property
     def frame(self) -> TiltFrame:
         """The frame that it was saved with."""
-        return _made("frame", TiltFrame.from_dict, self.said["frame"])
-
-    @property
-    def emit(self) -> EmitPolicy:
-        """The emit policy that it was saved with."""
-        return _made("emit policy", read_emit, self.said["emit"])
-
-    @property
-    def late(self) -> LatePolicy:
-        """The late policy that it was saved with."""
-        return _made("late policy", read_late, self.said["late"])
+        return made("frame", TiltFrame.from_dict, self.said["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
         """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
@@ -127,7 +117,7 @@ class Saved:
         return table.without(gone).marked(unknown=table.marks["unknown"] | unknown)
 
 
-def _made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
+def made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
     """Make what saved windows say; their bytes, which have a checksum, are never the cause if it cannot be made."""
     try:
         return make(said)
