@@ -120,7 +120,9 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
         su.progress(query).late_rows
     """
     if getattr(query, "id", None) in _started:
-        return _into(query)
+        store, stream = _started[query.id]
+        writer = writer_of(stream, query.id)
+        return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())
     batches = list(getattr(query, "recentProgress", ()))
     observed = [(batch["observedMetrics"] or {}).get(OBSERVED) for batch in batches]
     for numbers in reversed(observed):
@@ -134,9 +136,3 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     raise ValueError(
         f"progress takes a query that su.stream_into started in this process, or one over su.stream; got {shown(query)}"
     )
-
-
-def _into(query: StreamingQuery) -> IntoProgress:
-    store, stream = _started[query.id]
-    writer = writer_of(stream, query.id)
-    return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())

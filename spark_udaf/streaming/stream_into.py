@@ -97,11 +97,15 @@ def stream_into(
     """
     check_store(store)
     check_writer(checked_name(name, "name, which the stream and its writer are called by,"), 0)
-    folder, starts = _checked_folder(checkpoint), _checked_trigger(trigger)
+    given = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    folder = checked_name(given, "checkpoint, the folder in which Spark keeps how far the stream is,")
+    starts = _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
-    _check_source(df, store)
+    source = stream_source(df, "su.rollup_into writes its rows into a store")
+    prepare(source.spark)
+    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     into = _Batches(store, name, folder, compact_every, arriving)
@@ -147,11 +151,6 @@ def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:
     )
 
 
-def _checked_folder(checkpoint: object) -> str:
-    folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    return checked_name(folder, "checkpoint, the folder in which Spark keeps how far the stream is,")
-
-
 def _checked_trigger(trigger: object) -> dict[str, Any]:
     if trigger == ALL_THERE:
         return {"availableNow": True}
@@ -162,13 +161,6 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{error}; or {ALL_THERE!r} for what is there now") from None
     return {"processingTime": f"{length} microseconds"}
-
-
-def _check_source(df: DataFrame | ParquetStream, store: FrameStore) -> None:
-    """Raise unless the rows of a stream fit a store; nothing is read or written."""
-    source = stream_source(df, "su.rollup_into writes its rows into a store")
-    prepare(source.spark)
-    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:

@@ -132,7 +132,9 @@ class Source:
                 column = normalize(batch.column(name))
                 if name == self.time and self.reading.time is None:
                     column = self._times(column, kind, file)
-            columns.append(_cast(column, kind))
+            if column.type != kind:
+                column = column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
+            columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
@@ -264,12 +266,6 @@ def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.S
             kind = pa.string()  # the expression puts texts together
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:

@@ -38,7 +38,13 @@ def wrong_value(
     kinds = {name: kind for name, kind in wanted.items() if not pa.types.is_string(kind)}
     read = {name: partial(from_text, kind=kind, reading=reading) for name, kind in kinds.items()}
     found = first_unread(file, read, reading)
-    return None if found is None else _said(file, *found, wanted[found[1]], reading, found[1] in keys)
+    if found is None:
+        return None
+    line, name, text = found
+    way_out = f"say {reading.say(name, 'text')}" if name in keys else _way_out(str(text), name, reading)
+    return ValueError(
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(wanted[name])}; {way_out}"
+    )
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
@@ -117,15 +123,6 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
                 seen += 1
             before = rows.line_num
     return before
-
-
-def _said(
-    file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions, key: bool
-) -> ValueError:
-    way_out = f"say {reading.say(name, 'text')}" if key else _way_out(str(text), name, reading)
-    return ValueError(
-        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(kind)}; {way_out}"
-    )
 
 
 def _named(kind: pa.DataType) -> str:

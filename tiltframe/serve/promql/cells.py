@@ -110,7 +110,10 @@ def combined(
     filters = operator in COMPARISONS and not as_bool
     kept, present = left, None
     if isinstance(left, Vector) and isinstance(right, Vector):
-        rows, others, series = _matched(left, right, grouping)
+        there = _once(right, grouping, "right")
+        here = {key: i for key, i in _once(left, grouping, "left").items() if key in there}
+        rows, others = list(here.values()), [there[key] for key in here]
+        series: list[Mapping[str, str]] = [dict(key) for key in here]
         if filters and grouping.without:  # then the name stays
             series = [{k: v for k, v in left.series[i].items() if k not in grouping.labels} for i in rows]
         kept, right = left.chosen(rows), right.chosen(others)
@@ -129,12 +132,6 @@ def combined(
     if filters:
         return Vector(kept.series, kept.values, kept.present & values)
     return Vector(kept.series, values.astype(np.float64), kept.present)
-
-
-def _matched(left: Vector, right: Vector, grouping: Grouping) -> tuple[list[int], list[int], list[Mapping[str, str]]]:
-    there = _once(right, grouping, "right")
-    pairs = [(i, there[key], dict(key)) for key, i in _once(left, grouping, "left").items() if key in there]
-    return [i for i, _, _ in pairs], [j for _, j, _ in pairs], [labels for _, _, labels in pairs]
 
 
 def _once(vector: Vector, grouping: Grouping, side: str) -> dict[tuple[tuple[str, str], ...], int]:
