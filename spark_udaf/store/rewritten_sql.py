@@ -173,32 +173,31 @@ class _Rewritten:
         """Part WHERE into a range of time and a condition on keys."""
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")
-        for part in (
+        parts = (
             clause.this.flatten() if clause and isinstance(clause.this, exp.And) else [clause.this] if clause else []
-        ):
+        )
+        for part in parts:
+            said = f"the condition {text_of(part)}"
             names = {column.name.lower() for column in part.find_all(exp.Column)}
             if names <= self.keys_of_frame.keys():
                 for node in part.walk():
                     if not isinstance(node, _COMPARING):
-                        refuse(f"the condition {text_of(part)}", f"has {node.key}, and is not rewritten")
+                        refuse(said, f"has {node.key}, and is not rewritten")
                     if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
-                        refuse(f"the condition {text_of(part)}", "compares a key with a value of another type")
+                        refuse(said, "compares a key with a value of another type")
                 conditions.append(f"({text_of(unqualified(part))})")
                 continue
             at = 0 if isinstance(part, exp.GTE) else 1
             moment = moment_of(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
             if moment is None or names != {self.store.frame.time.lower()} or not isinstance(part.this, exp.Column):
-                refuse(
-                    f"the condition {text_of(part)}",
-                    "compares neither keys alone nor the time by >= and < with a moment",
-                )
+                refuse(said, "compares neither keys alone nor the time by >= and < with a moment")
             if bounds[at] is not None:
-                refuse(f"the condition {text_of(part)}", "is a second bound of the time")
+                refuse(said, "is a second bound of the time")
             bounds[at] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
             if int(window.starts(np.array([micros]))[0]) != micros:
-                refuse(f"the condition {text_of(part)}", f"cuts a window of {window.name}; ask from the start of one")
+                refuse(said, f"cuts a window of {window.name}; ask from the start of one")
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _same_type(self, comparison: exp.Expr) -> bool:

@@ -261,9 +261,8 @@ def scan_parquet_stream(
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
-    settings = dict(
-        checked_mapping({} if options is None else options, "options", "settings of Spark's source of files")
-    )
+    given = {} if options is None else options
+    settings = dict(checked_mapping(given, "options", "settings of Spark's source of files"))
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
     (path,) = paths_of([folder])
     named, place, filesystem = _located(path, filesystem)

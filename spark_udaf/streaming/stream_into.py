@@ -62,9 +62,7 @@ def stream_into(
         batch begins when the one before is done.
     compact_every : int, optional
         The store is compacted after so many batches, open windows too; None leaves that to `FrameStore.compact`.
-    on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
-        each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
+    on_null_time : as of `stream`
 
     Returns
     -------

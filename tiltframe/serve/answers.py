@@ -167,11 +167,10 @@ class WorkerPool:
             return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
         except TimeoutError:
             if future.cancelled():
-                raise Refused(
-                    503,
-                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later",
-                    {"retry-after": "5"},
-                ) from None
+                said = (
+                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
+                )
+                raise Refused(503, said, {"retry-after": "5"}) from None
             raise Refused(
                 503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
             ) from None

@@ -34,11 +34,8 @@ _SAID = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
     405: "{path} takes no {method}",
 }
-_CORS: dict[str, Any] = {
-    "allow_methods": ["GET", "POST"],
-    "allow_headers": ["*"],
-    "expose_headers": ["ETag", "Warning"],
-}
+_CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+_CORS |= {"expose_headers": ["ETag", "Warning"]}
 _FOLDER = Path(__file__).parent / "page"
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 _BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
@@ -147,12 +144,9 @@ def run(
         signal.signal(signum, lambda *_: None)  # uvicorn raises again what has stopped it
     shown_host = f"[{host}]" if ":" in host else host
     who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
-    LOG.info(
-        {
-            "message": f"serving {', '.join(stores)} at http://{shown_host}:{listening.getsockname()[1]}/, {who}, "
-            f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
-        }
-    )
+    how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
+    where = f"http://{shown_host}:{listening.getsockname()[1]}/"
+    LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
     uvicorn.Server(config).run(sockets=[listening])
     LOG.info({"message": "stopped"})
     if pool.close():

@@ -56,9 +56,8 @@ class Metrics:
             for (counted, labels), much in sorted(counts.items()):
                 if counted == name:
                     inner = ",".join(f'{label}="{value}"' for label, value in labels)
-                    lines.append(
-                        f"tiltframe_{name}{{{inner}}} {much:.17g}" if inner else f"tiltframe_{name} {much:.17g}"
-                    )
+                    of_labels = f"{{{inner}}}" if inner else ""
+                    lines.append(f"tiltframe_{name}{of_labels} {much:.17g}")
         return "\n".join(lines) + "\n"
 
 

@@ -41,12 +41,8 @@ _ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, int], .
 )
 _JSON = {"content-type": "application/json"}
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
-_EMPTY = {
-    "rules": {"groups": []},
-    "alerts": {"alerts": []},
-    "targets": {"activeTargets": [], "droppedTargets": []},
-    "query_exemplars": [],
-}
+_EMPTY: dict[str, Any] = {"rules": {"groups": []}, "alerts": {"alerts": []}, "query_exemplars": []}
+_EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 
 
 def routes(

@@ -41,13 +41,9 @@ Metrics = dict[str, list[Metric]]
 Within = tuple[int | None, int | None]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-_MERGED_BY = {  # kind of metric -> the function of a range, and the aggregation, that both merge its states
-    SUM: ("increase", "sum"),
-    HISTOGRAM: ("increase", "sum"),
-    MIN: ("min_over_time", "min"),
-    MAX: ("max_over_time", "max"),
-    AVG: ("avg_over_time", "avg"),
-}
+# kind of metric -> the function of a range, and the aggregation, that both merge its states
+_MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
+_MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], within: Within, budget: Budget) -> list[dict[str, str]]:

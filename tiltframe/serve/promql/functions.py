@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,12 @@ RATE, COUNTING = "rate", ("rate", "increase")
 QUANTILE_OVER_TIME, HISTOGRAM_QUANTILE = "quantile_over_time", "histogram_quantile"
 HISTOGRAM_FUNCTIONS = (HISTOGRAM_QUANTILE, "histogram_avg", "histogram_count", "histogram_sum")
 _PARTS = {"count": SUM, "sum": SUM, "min": MIN, "max": MAX, "avg": AVG}  # of a histogram, and how each merges
-OVER_TIME: Mapping[str, tuple[str, ...]] = MappingProxyType(  # by the kind of metric
-    {
-        SUM: (*COUNTING, "sum_over_time"),
-        MIN: ("min_over_time",),
-        MAX: ("max_over_time",),
-        AVG: ("avg_over_time",),
-        LAST: ("last_over_time",),
-        GAUGE: (),
-        HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
-    }
-)
+OVER_TIME: Mapping[str, tuple[str, ...]] = {  # by the kind of metric
+    SUM: (*COUNTING, "sum_over_time"),
+    **{kind: (f"{kind}_over_time",) for kind in (MIN, MAX, AVG, LAST)},
+    GAUGE: (),
+    HISTOGRAM: (*COUNTING, *(f"{part}_over_time" for part in _PARTS), QUANTILE_OVER_TIME),
+}
 _UFUNCS: dict[str, tuple[np.ufunc, float]] = {  # what values are gathered by, and what begins
     "sum": (np.add, 0.0),
     "avg": (np.add, 0.0),
