@@ -1,7 +1,5 @@
 """running, ordered_rollup: rows by key, in the order of time, streamed through Python in batches.
 
-    rows ── shuffle by key ──▶ sorted by key and time ── batch by batch, a few states carried ──▶ results
-
 A key may be larger than memory: its rows come in batches, and only what the windows carry is held.
 """
 

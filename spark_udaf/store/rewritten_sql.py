@@ -1,11 +1,8 @@
 """sql: a GROUP BY over time and keys of a raw table, answered from a store of its rows if that is provably the same.
 
-    query ── parsed ──▶ its groups, range, conditions and aggregates ──▶ su.read of the store
-                                                                          │
-          the same SELECT, of columns in place of groups and aggregates ◀─┘
-
-Spark is asked for the types that the query has over the table, and the rewritten one has them too. Whatever is not
-known here to be the same is refused, with a sentence that names it.
+What `su.read` of the store gives is selected by the same SELECT, of columns in place of groups and aggregates. Spark is
+asked for the types that the query has over the table, and the rewritten one has them too. Whatever is not known here to
+be the same is refused, with a sentence that names it.
 """
 
 from __future__ import annotations
@@ -173,9 +170,8 @@ class _Rewritten:
         """Part WHERE into a range of time and a condition on keys."""
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")
-        parts = (
-            clause.this.flatten() if clause and isinstance(clause.this, exp.And) else [clause.this] if clause else []
-        )
+        whole = clause.this if clause else None
+        parts = whole.flatten() if isinstance(whole, exp.And) else [] if whole is None else [whole]
         for part in parts:
             said = f"the condition {text_of(part)}"
             names = {column.name.lower() for column in part.find_all(exp.Column)}

@@ -1,7 +1,5 @@
 """What the tasks of a stream of ordered windows do with rows, messages and results; nothing here needs a JVM.
 
-    rows ─ reduced ─▶ messages of shards ─ take ─▶ OrderedStream ─ pack_emitted ─▶ messages of results ─ read ─▶ rows
-
 Rows travel as they are. Those of equal times come in the order of their messages: by task, and in a task as they came.
 """
 

@@ -1,9 +1,5 @@
 """Shards of open windows: what Spark calls, batch by batch, for each shard of a stream's keys.
 
-    messages of a shard ──▶ OpenWindows of that shard ──▶ messages of what is emitted
-                                 ▲        │
-                                 └ state ─┘
-
 A shard hosts one `tiltframe.streaming.OpenWindows`, and is told the time in every batch: of rows, by a message that
 each batch has for each shard; without rows, by a timer that is due in the next batch whose time is later. So all shards
 know the same watermark, and what is late does not depend on how many there are.

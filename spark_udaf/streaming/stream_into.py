@@ -1,7 +1,5 @@
 """A stream into a store: each micro-batch is one commit, and counts once, whatever is run again.
 
-    batch ── rollup_into ──▶ commit (writer of this checkpoint, number of the batch) ──▶ compaction, every so often
-
 Spark numbers batches in its checkpoint and runs the last one again after a failure. A store takes a number of a writer
 once, so the two together count every row once. Late rows need nothing: reading merges them into their windows.
 """

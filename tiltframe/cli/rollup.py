@@ -44,10 +44,8 @@ _Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot 
 
 @click.command(
     epilog="\b\nExamples:\n  "
-    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' "
-    "--levels 1m,1h --store web\n  "
-    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' "
-    "--levels 1h,1d --store web"
+    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' --levels 1m,1h --store web\n  "
+    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' --levels 1h,1d --store web"
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @with_frame

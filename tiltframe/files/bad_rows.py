@@ -1,10 +1,7 @@
 """Bad rows: lines that cannot be read are left out, and kept with line and reason, where they would end a command.
 
-    lines ──▶ read together ──▶ rows
-                 └─ fails ──▶ halves, and theirs ──▶ rows, and the lines that cannot be read alone
-
 A line is bad if it alone cannot be read: no JSON or CSV, a value of another type, no time, or a value that an
-expression or a function refuses. Known as a dead letter queue.
+expression or a function refuses. Lines that cannot be read together are read by halves. Known as a dead letter queue.
 """
 
 from __future__ import annotations

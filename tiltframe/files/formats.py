@@ -144,9 +144,8 @@ def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     import pyarrow.dataset as ds  # a quarter of a second, which other formats need not wait for
 
     at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # a file at hand need not be asked for ahead
-    return ds.dataset(
-        file, format=ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
-    )
+    form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
+    return ds.dataset(file, format=form)
 
 
 def open_text(file: Path) -> pa.NativeFile:

@@ -33,7 +33,11 @@ from tiltframe.level_chain import (
 )
 from tiltframe.streaming import saved
 from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
-from tiltframe.streaming.panes import (
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.session_lateness import kept_in_order, touches_held
+from tiltframe.streaming.stream_rules import (
+    StreamRules,
     checked_panes,
     earliest_ends,
     latest_ends,
@@ -41,10 +45,6 @@ from tiltframe.streaming.panes import (
     rows_of_panes,
     to_window_table,
 )
-from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
-from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.session_lateness import kept_in_order, touches_held
-from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import (
     HIGHEST,
     LOWEST,

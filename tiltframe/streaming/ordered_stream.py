@@ -1,7 +1,4 @@
-"""Ordered windows while events come: rows wait until the watermark has passed them, and are then taken in their order.
-
-rows ── add_rows ──▶ waiting ── advance(watermark) ──▶ in the order of time ──▶ results
-"""
+"""Ordered windows while events come: rows wait until the watermark has passed them, and are taken in order then."""
 
 from __future__ import annotations
 
