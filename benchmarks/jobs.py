@@ -21,7 +21,7 @@ from benchmarks.shapes import TEXTS, Shape, X
 from spark_udaf import functions as A
 from spark_udaf.plan.scan import ParquetScan
 from spark_udaf.plan.session import local_session
-from spark_udaf.udaf.typed_udf import arrow_udf
+from spark_udaf.udaf.aggregate_function import arrow_udf
 from tiltframe import TiltFrame
 
 if TYPE_CHECKING:

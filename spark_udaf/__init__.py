@@ -34,22 +34,33 @@ from spark_udaf.plan.session import is_old
 if is_old(pyspark.__version__):  # before what it lacks is imported
     raise ImportError(f"spark_udaf needs PySpark 4.2 or newer; this is {pyspark.__version__}: upgrade pyspark")
 
-from spark_udaf.batch.aggregate import aggregate, merge
-from spark_udaf.batch.finish import finish
+from spark_udaf.batch.aggregate import aggregate, finish, merge
 from spark_udaf.batch.rollup import rollup
 from spark_udaf.batch.running import ordered_rollup, running
 from spark_udaf.batch.warm import warm
 from spark_udaf.plan.plain_scan import scan_of
 from spark_udaf.plan.scan import scan_parquet
-from spark_udaf.store.backfill import backfill
 from spark_udaf.store.rewritten_sql import sql
 from spark_udaf.store.source import TiltframeSource, read, read_states
-from spark_udaf.store.write import append, rollup_into
+from spark_udaf.store.write import append, backfill, rollup_into
 from spark_udaf.streaming.progress import progress
 from spark_udaf.streaming.scan_stream import scan_parquet_stream
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import stream_into
-from spark_udaf.udaf.accessors import bounds, count, max, mean, min, quantile, rank, stdev
+from spark_udaf.udaf.accessors import (
+    bounds,
+    count,
+    difference,
+    intersection,
+    jaccard,
+    max,
+    mean,
+    min,
+    quantile,
+    rank,
+    stdev,
+    union,
+)
 from spark_udaf.udaf.group_by import group_by
 from spark_udaf.udaf.interchange import (
     from_dds_proto,
@@ -60,7 +71,6 @@ from spark_udaf.udaf.interchange import (
     to_hll_sketch,
     to_theta_sketch,
 )
-from spark_udaf.udaf.set_operations import difference, intersection, jaccard, union
 from spark_udaf.udaf.sql import register
 
 __all__ = [

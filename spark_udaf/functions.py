@@ -14,13 +14,11 @@ Spark collects each group's values, and Python aggregates thousands of groups a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
 
 import aggr
 from spark_udaf.udaf.call import caller
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
 
 
 class Functions:
@@ -33,26 +31,16 @@ class Functions:
         self._df = df
 
     def __getattr__(self, name: str) -> Callable[..., Column]:
-        """Find the aggregate function of a registered function's name."""
         return _found(name, self._df)
 
     def __dir__(self) -> list[str]:
-        """List the functions there are now."""
         return aggr.names()
 
 
 def of(df: DataFrame) -> Functions:
-    """Take the types of columns from a DataFrame's schema.
+    """Take the types of columns from the schema of the DataFrame whose rows are going to be aggregated.
 
-    Parameters
-    ----------
-    df : DataFrame
-        Whose rows are going to be aggregated.
-
-    Returns
-    -------
-    Functions
-        The same functions as this module has. ``A.of(df).min("route")`` knows that it gives text.
+    The same functions as this module has: ``A.of(df).min("route")`` knows that it gives text.
     """
     return Functions(df)
 

@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_whole, shown
 from spark_udaf.plan.session import PARTITIONS, interruptible, parallelism, started
-from spark_udaf.streaming.checkpoint import kept_partitions
+from spark_udaf.streaming.progress import kept_partitions
 from spark_udaf.streaming.stream import stream
 from spark_udaf.streaming.stream_into import ALL_THERE, stream_into
 from tiltframe import FrameStore, TiltFrame
@@ -22,7 +23,6 @@ from tiltframe.streaming.policies import micros
 from tiltframe.text.results import json_lines
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NEVER = {"dropped": None, "bad_rows": "fail"}  # what Spark is told by options of its source, and what it cannot do
@@ -45,22 +45,8 @@ def run(
 ) -> None:
     """Run a query from a source, into a store or to standard output, until it ends, or Ctrl-C.
 
-    Parameters
-    ----------
-    folder : path, optional
-        What the source loads.
-    source : str
-        Its format, as Spark names it.
-    options : texts
-        ``KEY=VALUE``, of the source.
-    frame, uri, state, once, arrival, reading, **others
-        Of ``tiltframe stream``; ``state`` is the folder of Spark's checkpoint.
-
-    Raises
-    ------
-    ValueError, StoreError
-        If options are missing, cannot be read, or are not of Spark; as `spark_udaf.stream_into` and
-        `spark_udaf.stream`.
+    The folder is what the source loads, its format is as Spark names it, and ``options`` are ``KEY=VALUE``; the rest is
+    of ``tiltframe stream``, where ``state`` is the folder of Spark's checkpoint.
     """
     if source is None:
         raise ValueError("--spark reads a source of Structured Streaming; say which: --format kafka, json, rate, …")
@@ -88,8 +74,6 @@ def run(
             raise ValueError(
                 f"--once would not end with --emit {emit}, which counts by the clock; leave one of them out"
             )
-    from pyspark.sql import SparkSession
-
     spark = started(SparkSession.builder.appName("tiltframe stream"))
     with interruptible(spark):
         _shuffle(spark, others["shards"], state)
@@ -99,7 +83,8 @@ def run(
         if arrival:
             arriving = _arrived(arriving, _time(frame))
         if isinstance(frame, OrderedAggregator) or uri is None:
-            query = _emitted(arriving, frame, delay, state, once, **others)
+            policies = {"emit": others["emit"], "late": others["late"] or "drop", "max_keys": others["max_keys"]}
+            query = _emitted(arriving, frame, delay, state, once, policies)
         else:
             query = stream_into(
                 arriving,
@@ -124,18 +109,8 @@ def _shuffle(spark: SparkSession, shards: int | None, checkpoint: Path | None) -
 
 
 def _emitted(
-    df: DataFrame,
-    frame: TiltFrame | OrderedAggregator,
-    delay: int,
-    checkpoint: Path | None,
-    once: bool,
-    *,
-    emit: str,
-    late: str | None,
-    max_keys: int | None,
-    **_: Any,
+    df: DataFrame, frame: TiltFrame | OrderedAggregator, delay: int, state: Path | None, once: bool, policies: Any
 ) -> StreamingQuery:
-    """Write what is emitted to standard output as JSON lines."""
     time = _time(frame)
     kind = next((kind for name, kind in df.dtypes if name == time), None)
     if kind != "timestamp":
@@ -144,16 +119,14 @@ def _emitted(
             f"{'is not there' if kind is None else f'is of type {kind}'}; of JSON and CSV --option inferTimestamp=true "
             "or --option inferSchema=true may read it so"
         )
-    marked = df.withWatermark(time, f"{delay} microseconds")
-    writer = stream(marked, frame, emit=emit, late=late or "drop", max_keys=max_keys).writeStream
-    if checkpoint is not None:
-        writer = writer.option("checkpointLocation", str(checkpoint.resolve()))
+    writer = stream(df.withWatermark(time, f"{delay} microseconds"), frame, **policies).writeStream
+    if state is not None:
+        writer = writer.option("checkpointLocation", str(state.resolve()))
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="1 second")
     return writer.foreachBatch(_print).start()
 
 
 def _time(frame: TiltFrame | OrderedAggregator) -> str:
-    """Name the column of event times."""
     return str((frame.query if isinstance(frame, OrderedAggregator) else frame).time)
 
 

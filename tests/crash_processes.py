@@ -18,8 +18,8 @@ import pyarrow as pa
 
 import aggr
 from tiltframe import FrameStore, TiltFrame, rollup
+from tiltframe.cli.query import watch as cli_watch
 from tiltframe.cli.stream_sinks import save
-from tiltframe.cli.watch import watch as cli_watch
 from tiltframe.store import OtherFrame, copying
 from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming.saved import extension

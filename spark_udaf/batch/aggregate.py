@@ -1,32 +1,30 @@
-"""aggregate and merge: states by any keys, and a window where one is given; two steps, combined before the shuffle."""
+"""aggregate, merge, finish: states by any keys, and a window where one is given, and their results."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 
+import tiltframe
 from aggr import Measure
+from aggr.arguments import checked_truth
 from aggr.groups.groups import group_by
 from aggr.state_checks import CheckedStates, arrow_of, made_here
-from aggr.tables.by_key import (
-    check_rows,
-    columns_read,
-    finish_by,
-    key_column,
-    merge_by,
-    reduce_by,
-    states_fields,
-)
+from aggr.tables.by_key import check_rows, columns_read, finish_by, key_column, merge_by, reduce_by, states_fields
+from aggr.tables.flat_results import flat_schema, flattened
 from aggr.tables.identify import function_of, states_in
 from aggr.tables.keys import checked_keys, keyed, plain_keys
 from aggr.tables.partial_aggregation import MAX_RATIO, adaptive_states, partial_states
 from aggr.tables.state_plan import plan
 from spark_udaf.batch.rollup import plan_rollup
+from spark_udaf.plan.columns import check_distinct
 from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
@@ -36,16 +34,14 @@ from spark_udaf.plan.two_phase import (
     as_contents,
     as_states,
     keys_as_in_states,
+    plan_of,
     rows_schema,
     source_of,
 )
-from tiltframe import TiltFrame
+from tiltframe import OrderedFrame, TiltFrame
 from tiltframe.level_chain import joined
 from tiltframe.names import LEVEL, check_names
 from windows import TimeWindow, as_window
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 def aggregate(
@@ -73,8 +69,7 @@ def aggregate(
     time : str, optional
         The column of event times; with ``window``.
     scan : "auto", optional
-        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`; a line in the log says so, or why not.
+        As of `rollup`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
 
     Returns
     -------
@@ -97,10 +92,17 @@ def aggregate(
     """
     if (window is None) != (time is None):
         raise ValueError("give window and time together: what to group by, and the column of event times")
-    keys, measures = _keys_given(by), checked_measures(measures)
+    keys, measures = checked_keys(by if isinstance(by, Mapping) else _names(by), "by"), checked_measures(measures)
     check_names(keys, measures)
     if window is not None and time is not None:
-        return _by_window(df, keys, measures, window, time, scan)
+        level = as_window(window)
+        frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
+        source, rows = source_of(df, frame.columns_in, scan)
+        frame.check(rows)
+        schema = pa.schema([field for field in frame.states_schema(rows) if field.name != LEVEL])
+        return plan_rollup(
+            source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), schema
+        ).run()
     states = plan(measures)
     source, input_schema = source_of(df, lambda names: columns_read(keys, states, names), scan)
     check_rows(input_schema, keys, states, pa.timestamp("us", "UTC"))
@@ -131,24 +133,6 @@ def aggregate(
 
     unreduced = RawRows(rows_schema(input_schema, columns), shard_rows, reduce)
     return TwoPhases(source, columns, plain_keys(keys), first, schema, list(keys), merge, schema, unreduced).run()
-
-
-def _by_window(
-    df: DataFrame | ParquetScan,
-    keys: Mapping[str, str],
-    measures: Mapping[str, Measure],
-    window: str | TimeWindow,
-    time: str,
-    scan: Literal["auto"] | None,
-) -> DataFrame:
-    """Roll up to one level, whose name is left out."""
-    level = as_window(window)
-    frame = TiltFrame([level], time, measures, keys, level.timezone or "UTC")
-    source, rows = source_of(df, frame.columns_in, scan)
-    frame.check(rows)
-    schema = frame.states_schema(rows)
-    result = schema.remove(schema.get_field_index(LEVEL))
-    return plan_rollup(source, rows, frame, lambda levels: joined(levels, frame).drop_columns([LEVEL]), result).run()
 
 
 def merge(states: DataFrame | ParquetScan, by: Sequence[str]) -> DataFrame:
@@ -237,10 +221,6 @@ def _keys(table: pa.Table, names: Sequence[str]) -> dict[str, pa.Array]:
     return {name: key_column(table.column(name)) for name in names}
 
 
-def _keys_given(by: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    return checked_keys(by if isinstance(by, Mapping) else _names(by), "by")
-
-
 def _names(by: Sequence[str]) -> list[str]:
     if isinstance(by, str) or not isinstance(by, Sequence) or not all(isinstance(name, str) and name for name in by):
         raise ValueError(f"by must be a list of column names; got {by!r}" + (f": write [{by!r}]" * isinstance(by, str)))
@@ -257,3 +237,65 @@ def checked_measures(measures: Mapping[str, Measure]) -> Mapping[str, Measure]:
         if not isinstance(measure, Measure):
             raise ValueError(f"the measure {name!r} must be made by aggr, say aggr.sum('x'); got {measure!r}")
     return measures
+
+
+def finish(
+    states: DataFrame | ParquetScan, measures: TiltFrame | OrderedFrame | Mapping[str, Measure], flat: bool = False
+) -> DataFrame:
+    """Read the results of states: the same rows, a result for each measure.
+
+    What `rollup`, `aggregate` or `merge` gave is finished in the tasks that merge it, so that states do not cross to
+    Python once more; where it is kept, by ``cache()`` or a checkpoint, or was changed since, what is there is read.
+
+    Parameters
+    ----------
+    states : DataFrame, or Parquet files as `scan_parquet` gives them
+        As `rollup`, `ordered_rollup` or `aggregate` gives it, perhaps merged, written and read back, filtered, or
+        united with others.
+    measures : TiltFrame, OrderedFrame, or name -> measure
+        The same that made them, or others that the same states can answer, say for other quantiles.
+    flat : bool
+        Give plain columns in place of records: ``latency_count``, ``latency_p50``, ``latency_p99``.
+
+    Returns
+    -------
+    DataFrame
+        Of a frame: level, window_start, window_end, keys and one column per measure; of an ordered frame level, time,
+        keys and the measures. Of an aggregation: the columns
+        that are no states, and one column per measure.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If these are not states of the measures; before any job starts.
+    """
+    if isinstance(measures, TiltFrame):
+        source, states_schema = source_of(states, lambda names: measures.states_columns)
+        schema, read_table = measures.results_schema(states_schema), partial(tiltframe.finish, frame=measures)
+        names: Sequence[str] = measures.states_columns
+    elif isinstance(measures, OrderedFrame):
+        columns = [LEVEL, measures.order.time, *measures.order.keys, *(state.name for state in measures.states)]
+        source, states_schema = source_of(states, lambda names: [name for name in columns if name in names])
+        read_table = partial(tiltframe.finish_ordered, frame=measures)
+        schema, names = read_table(states_schema.empty_table()).schema, states_schema.names
+    else:
+        checked_measures(measures)
+        source, states_schema = source_of(states)
+        schema, read_table = results_schema(states_schema, measures), partial(results, measures=measures)
+        names = states_schema.names
+    schema = flat_schema(schema) if checked_truth(flat, "flat") else schema
+    check_distinct(schema.names, source.spark)
+
+    def finish_table(table: pa.Table) -> pa.Table:
+        results_table = read_table(table)
+        return flattened(results_table) if flat else results_table
+
+    plan = plan_of(states)
+    if plan is not None:
+        return plan.then(finish_table, schema).run()
+
+    def read(batches: Batches, _: int) -> Batches:
+        for batch in batches:
+            yield from as_schema(finish_table(pa.Table.from_batches([batch])), schema).to_batches()
+
+    return source.map(names, [], read, schema)

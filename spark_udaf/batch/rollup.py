@@ -1,26 +1,27 @@
 """rollup: tilt frames on Spark: the two-phase plan, one shuffle for all levels.
 
 What comes together in the second phase is (keys, coarsest window): every finer window nests in one coarsest window, so
-a shard climbs all levels on its own. Where windows overlap, or rows decide where they end, it is all of a key.
-
-A task that alone reads the rows of some windows climbs with these before the shuffle, as far as they lead: of files in
-the order of time, only the windows at the seams between two tasks are left to meet.
+a shard climbs all levels on its own. Where windows overlap, or rows decide where they end, it is all of a key. A task
+that alone reads the rows of some windows climbs with these before the shuffle, as far as they lead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
+from aggr.arguments import shown
 from aggr.state_checks import made_here
 from aggr.tables.keys import keyed, plain_keys
-from spark_udaf.batch.null_times import with_times
 from spark_udaf.plan.exclusive_times import Span
 from spark_udaf.plan.scan import ParquetScan
+from spark_udaf.plan.session import check_is_spark
 from spark_udaf.plan.shard_messages import Content
 from spark_udaf.plan.two_phase import (
     MOST_BYTES,
@@ -49,10 +50,11 @@ from tiltframe.level_chain import (
 from tiltframe.names import COARSE
 from windows import TimeWindow
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
-
 Levels: TypeAlias = Iterable[tuple[TimeWindow, pa.Table]]
+_Contents: TypeAlias = Iterator[tuple[Content, pa.Table]]
+ON_NULL_TIME = ("fail", "skip")
+NULL_TIMES = "null_times"  # the metric of each batch of a stream
+_OF_STREAMS = f"its batches count them in observedMetrics[{NULL_TIMES!r}] of their progress"
 
 
 def rollup(
@@ -126,7 +128,7 @@ def plan_rollup(
     climbed = [] if alone is None else [pa.field(LEVEL, pa.int8())]  # the number of the level that states are of
     partial = pa.schema([*(pa.field(name, INSTANT) for name in together), *climbed, *panes])
 
-    def reduce(batches: Batches, number: int) -> Iterator[tuple[Content, pa.Table]]:
+    def reduce(batches: Batches, number: int) -> _Contents:
         contents = as_contents(adaptive_states(batches, frame, MOST_BYTES))
         if alone is not None:
             contents = _finished(contents, frame, alone[number], then)
@@ -146,7 +148,10 @@ def plan_rollup(
         return _numbered(states, 0) if climbed else states
 
     def merge(states: pa.Table) -> pa.Table:
-        finest, *coarser = _by_number(states, frame) if climbed else [states]
+        by_level = [states]
+        if climbed:
+            by_level = [states.filter(pc.equal(states.column(LEVEL), number)) for number in range(len(frame.levels))]
+        finest, *coarser = by_level
         return then(climb(merge_panes(made_here(finest), frame), frame, coarser))
 
     columns, plain = frame.columns_in(input_schema.names), plain_keys(frame.keyed_by)
@@ -158,11 +163,8 @@ def plan_rollup(
 
 
 def _finished(
-    contents: Iterator[tuple[Content, pa.Table]],
-    frame: TiltFrame,
-    alone: Span | None,
-    then: Callable[[Levels], pa.Table],
-) -> Iterator[tuple[Content, pa.Table]]:
+    contents: _Contents, frame: TiltFrame, alone: Span | None, then: Callable[[Levels], pa.Table]
+) -> _Contents:
     """Climb with the states of a partition as far as its exclusive times reach; give results, and the states left."""
     some = list(islice(contents, 2))
     if alone is None or len(some) != 1 or some[0][0] is not Content.STATES:  # windows may be in several tables
@@ -177,17 +179,35 @@ def _finished(
 
 
 def _numbered(states: pa.Table, level: int) -> pa.Table:
-    """Say of what level states are, by its number."""
     return states.append_column(LEVEL, pa.repeat(pa.scalar(level, pa.int8()), states.num_rows))
-
-
-def _by_number(states: pa.Table, frame: TiltFrame) -> list[pa.Table]:
-    """Take states of several levels apart."""
-    levels = states.column(LEVEL)
-    return [states.filter(pc.equal(levels, number)) for number in range(len(frame.levels))]
 
 
 def with_coarsest(states: pa.Table, frame: TiltFrame) -> pa.Table:
     """Add the start of the coarsest window that each state falls into: what a shard is told by, with the keys."""
     coarse = frame.levels[-1].assign(instants_of(states)).starts
     return states.add_column(0, COARSE, pa.array(coarse).cast(INSTANT))
+
+
+def with_times(rows: Any, time: str, on_null_time: str | Observation) -> Any:
+    """Leave out the rows of a DataFrame that have no time, and count them, if that is asked for.
+
+    Raises ``ValueError`` for anything that is not asked for so, or that has nobody to count.
+    """
+    observation = on_null_time if type(on_null_time).__name__ == "Observation" else None  # Connect has one of its own
+    if observation is None and on_null_time not in ON_NULL_TIME:
+        raise ValueError(
+            f"on_null_time must be one of {', '.join(ON_NULL_TIME)}, or an Observation; got {shown(on_null_time)}"
+        )
+    if on_null_time == "fail" or isinstance(rows, type) or not hasattr(rows, "mapInArrow"):
+        if on_null_time != "fail" and hasattr(rows, "schema"):
+            raise ValueError("on_null_time='skip' is of DataFrames; files that tasks read must have a time in each row")
+        return rows  # what is no DataFrame is refused later, and so is one without the column
+    if time not in rows.columns:
+        return rows
+    column = rows[f"`{time.replace('`', '``')}`"]
+    if rows.isStreaming or observation is not None:
+        if rows.isStreaming and observation is not None:
+            raise ValueError(f"an Observation is of one job; of a stream say on_null_time='skip': {_OF_STREAMS}")
+        check_is_spark(rows.sparkSession, "an Observation", "counts nothing on the way; say on_null_time='skip'")
+        rows = rows.observe(observation or NULL_TIMES, F.count_if(column.isNull()).alias("rows"))
+    return rows.where(column.isNotNull())

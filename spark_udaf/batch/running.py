@@ -1,17 +1,15 @@
 """running, ordered_rollup: rows by key, in the order of time, streamed through Python in batches.
 
-    rows ── shuffle by key ──▶ sorted by key and time ── batch by batch, a few states carried ──▶ results
-
 A key may be larger than memory: its rows come in batches, and only what the windows carry is held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from aggr import Measure
@@ -25,26 +23,14 @@ from spark_udaf.plan.worker import tune_worker
 from tiltframe import OrderedFrame, OrderedRollup, RunningAggregation
 from tiltframe.event_time import event_times
 from tiltframe.frame import INSTANT
+from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.ordered.query import running_query
 from tiltframe.ordered.sequence import Order
 from windows.ordered import OrderedWindow, Tick
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-
 _ARRIVAL, _AT, _END, _KEY = "__arrival", "__at", "__end", "__key"
 
 Batches = Iterator[pa.RecordBatch]
-
-
-class InOrder(Protocol):
-    """What takes rows in order, batch by batch."""
-
-    def add(self, batch: pa.Table) -> pa.Table:
-        """Take a batch."""
-
-    def finish(self, batch: pa.Table, end: int | None = None) -> pa.Table:
-        """Take the last batch."""
 
 
 def running(
@@ -143,7 +129,12 @@ def ordered_rollup(df: DataFrame, frame: OrderedFrame) -> DataFrame:
 
 
 def _streamed(
-    df: DataFrame, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool, result: pa.Schema
+    df: DataFrame,
+    columns: Sequence[str],
+    order: Order,
+    begin: Callable[[], OrderedAggregator],
+    ends: bool,
+    result: pa.Schema,
 ) -> DataFrame:
     """Bring the rows of a key together, in order, and take them batch by batch."""
     check_is_spark(
@@ -154,13 +145,13 @@ def _streamed(
     taken = [name for name in (_ARRIVAL, _AT, _END, *made) if name in df.columns]
     if taken:
         raise ValueError(f"the column name {taken[0]!r} is needed here; rename that column")
-    rows = df.select(*[_quoted(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
+    rows = df.select(*[quoted_column(name) for name in columns]).withColumn(_ARRIVAL, F.monotonically_increasing_id())
     rows = _with_instants(_with_keys(rows, order), order.time)
     if ends:
         rows = rows.crossJoin(F.broadcast(rows.agg(F.max(_AT).alias(_END))))
-    keys = [_quoted(text) for text in inside.keyed_by.values()]
+    keys = [quoted_column(text) for text in inside.keyed_by.values()]
     together = rows.repartition(*keys) if keys else rows.repartition(1)
-    by = [*keys, F.col(_AT), *(_quoted(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
+    by = [*keys, F.col(_AT), *(quoted_column(name).asc_nulls_last() for name in order.then), F.col(_ARRIVAL)]
 
     def work(batches: Batches) -> Batches:
         tune_worker()
@@ -171,7 +162,7 @@ def _streamed(
 
 
 def _by_keys(
-    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], InOrder], ends: bool
+    batches: Batches, columns: Sequence[str], order: Order, begin: Callable[[], OrderedAggregator], ends: bool
 ) -> Iterator[pa.Table]:
     """Take the batches of a partition; what a key carries is let go once the next key has come."""
     made, end, empty = begin(), None, None
@@ -191,7 +182,6 @@ def _by_keys(
 
 
 def _last_key(table: pa.Table, order: Order) -> int:
-    """Find where the rows of the last key begin."""
     if not order.keys:
         return 0
     groups, _ = group_by([key_column(table.column(text)) for text in order.keyed_by.values()], table.num_rows)
@@ -226,7 +216,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     """Add the times as what Spark orders rightly; of text, which may carry offsets, as it is read."""
     before = arrow_schema(rows)
     if not pa.types.is_string(before.field(time).type):
-        return rows.withColumn(_AT, _quoted(time))
+        return rows.withColumn(_AT, quoted_column(time))
 
     schema = before.append(pa.field(_AT, INSTANT))
 
@@ -238,6 +228,7 @@ def _with_instants(rows: DataFrame, time: str) -> DataFrame:
     return rows.mapInArrow(read, spark_schema(schema))
 
 
-def _quoted(name: str) -> Column:
+def quoted_column(name: str) -> Column:
+    """Take a column by its name, whatever is in it."""
     escaped = name.replace("`", "``")
     return F.col(f"`{escaped}`")

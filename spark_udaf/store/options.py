@@ -91,7 +91,6 @@ def _store(path: str, name: str | None, storage: Mapping[str, str]) -> FrameStor
 
 
 def _member(name: str, text: str) -> Any:
-    """Read a member of a query from an option."""
     if name in _TRUTHS:
         return _truth(name, text)
     if name == "fill" and text.strip().lower() in ("true", "false"):
@@ -106,7 +105,6 @@ def _member(name: str, text: str) -> Any:
 
 
 def _listed(name: str, text: str) -> Any:
-    """Read names with commas between them, or JSON."""
     if not text.lstrip().startswith(("[", "{")):
         return [each.strip() for each in text.split(",") if each.strip()]
     members = _from_json(name, text, "names with commas between them")

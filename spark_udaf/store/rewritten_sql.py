@@ -1,11 +1,8 @@
 """sql: a GROUP BY over time and keys of a raw table, answered from a store of its rows if that is provably the same.
 
-    query ── parsed ──▶ its groups, range, conditions and aggregates ──▶ su.read of the store
-                                                                          │
-          the same SELECT, of columns in place of groups and aggregates ◀─┘
-
-Spark is asked for the types that the query has over the table, and the rewritten one has them too. Whatever is not
-known here to be the same is refused, with a sentence that names it.
+What `su.read` of the store gives is selected by the same SELECT, of columns in place of groups and aggregates. Spark is
+asked for the types that the query has over the table, and the rewritten one has them too. Whatever is not known here to
+be the same is refused, with a sentence that names it.
 """
 
 from __future__ import annotations
@@ -13,10 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, TimestampType
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DoubleType, FloatType, IntegralType, StringType, StructType, TimestampType
 from sqlglot import exp
 
 import aggr
@@ -40,10 +38,6 @@ from tiltframe import FrameStore, Query
 from tiltframe.names import END, START
 from windows import as_window
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
 _UTC = ("UTC", "Etc/UTC")
 _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Count: aggr.count,
@@ -51,27 +45,14 @@ _CALLS: dict[type[exp.Expr], Callable[[str], Measure]] = {
     exp.Min: aggr.min,
     exp.Max: aggr.max,
 }
-_COMPARING = (
-    *(
-        exp.Column,
-        exp.Identifier,
-        exp.Literal,
-        exp.Paren,
-        exp.Null,
-        exp.And,
-        exp.Or,
-        exp.Not,
-        exp.Is,
-        exp.In,
-        exp.Between,
-    ),
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
-)  # what a condition on keys is made of
-_KNOWN = (
-    *(exp.Alias, exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.Boolean, exp.Dot, exp.Ordered),
-    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between),
-    *(exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Order, exp.Having, exp.Limit, exp.Coalesce),
-)  # what may stand around groups and aggregates
+_COMPARING = (  # what a condition on keys is made of
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Paren, exp.Null, exp.And, exp.Or, exp.Not, exp.Is, exp.In),
+    *(exp.Between, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE),
+)
+_KNOWN = (  # what may stand around groups and aggregates
+    *(*_COMPARING, exp.Alias, exp.Boolean, exp.Dot, exp.Ordered, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg),
+    *(exp.Order, exp.Having, exp.Limit, exp.Coalesce),
+)
 
 
 def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> DataFrame:
@@ -111,12 +92,10 @@ def sql(query: str, store: FrameStore, spark: SparkSession | None = None) -> Dat
 
         su.sql("SELECT host, count(*) FROM requests GROUP BY host", store)
     """
-    from pyspark.sql import SparkSession as Session
-
     check_store(store)
     if not is_name(query):
         raise ValueError(f"a query is text in SQL; got {shown(query)}")
-    session = Session.active() if spark is None else spark
+    session = SparkSession.active() if spark is None else spark
     zone = session.conf.get("spark.sql.session.timeZone")
     if store.frame.timezone not in _UTC or zone not in _UTC:
         raise ValueError(
@@ -191,32 +170,30 @@ class _Rewritten:
         """Part WHERE into a range of time and a condition on keys."""
         bounds: list[dt.datetime | None] = [None, None]
         conditions, clause = list[str](), self.select.args.get("where")
-        for part in (
-            clause.this.flatten() if clause and isinstance(clause.this, exp.And) else [clause.this] if clause else []
-        ):
+        whole = clause.this if clause else None
+        parts = whole.flatten() if isinstance(whole, exp.And) else [] if whole is None else [whole]
+        for part in parts:
+            said = f"the condition {text_of(part)}"
             names = {column.name.lower() for column in part.find_all(exp.Column)}
             if names <= self.keys_of_frame.keys():
                 for node in part.walk():
                     if not isinstance(node, _COMPARING):
-                        refuse(f"the condition {text_of(part)}", f"has {node.key}, and is not rewritten")
+                        refuse(said, f"has {node.key}, and is not rewritten")
                     if isinstance(node, exp.Predicate) and not isinstance(node, exp.Is) and not self._same_type(node):
-                        refuse(f"the condition {text_of(part)}", "compares a key with a value of another type")
+                        refuse(said, "compares a key with a value of another type")
                 conditions.append(f"({text_of(unqualified(part))})")
                 continue
             at = 0 if isinstance(part, exp.GTE) else 1
             moment = moment_of(part.expression) if isinstance(part, exp.GTE | exp.LT) else None
             if moment is None or names != {self.store.frame.time.lower()} or not isinstance(part.this, exp.Column):
-                refuse(
-                    f"the condition {text_of(part)}",
-                    "compares neither keys alone nor the time by >= and < with a moment",
-                )
+                refuse(said, "compares neither keys alone nor the time by >= and < with a moment")
             if bounds[at] is not None:
-                refuse(f"the condition {text_of(part)}", "is a second bound of the time")
+                refuse(said, "is a second bound of the time")
             bounds[at] = moment
             window = as_window(self.store.frame.levels[0] if self.per == "all" else self.per, "UTC")
             micros = int(moment.timestamp()) * 1_000_000
             if int(window.starts(np.array([micros]))[0]) != micros:
-                refuse(f"the condition {text_of(part)}", f"cuts a window of {window.name}; ask from the start of one")
+                refuse(said, f"cuts a window of {window.name}; ask from the start of one")
         return (bounds[0], bounds[1]) if any(bounds) else None, " AND ".join(conditions) or None
 
     def _same_type(self, comparison: exp.Expr) -> bool:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -32,19 +34,12 @@ from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.schema import as_schema, spark_schema
 from spark_udaf.plan.session import check_is_spark, check_session
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.store.options import (
-    ROWS_PER_TASK,
-    from_options,
-    to_options,
-)
+from spark_udaf.store.options import ROWS_PER_TASK, from_options, to_options
 from tiltframe.store import PlannedQuery, Query
 from tiltframe.store.backends.stored_types import stored, stored_schema
 from tiltframe.store.query.query import Measures
 from tiltframe.store.ranges import Range
 from windows import TimeWindow
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _GIVEN_ROWS = 10_000  # results sent to the JVM at once: as many as Spark's own batches have by default
 
@@ -54,7 +49,6 @@ class TiltframeSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``spark.read.format`` knows it by."""
         return "tiltframe"
 
     def schema(self) -> StructType:
@@ -79,14 +73,12 @@ class TiltframeSource(DataSource):
         return NoStream()
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Say how a store is written instead."""
         raise ValueError(
             "the format tiltframe is only read; rows get into a store by su.rollup_into(df, store, writer, commit), "
             "states by su.append"
         )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """Say how a stream gets into a store instead."""
         raise ValueError(
             "the format tiltframe is only read; a stream gets into a store by su.stream_into and "
             "su.rollup_into(batch, store, writer, batch_id)"
@@ -97,7 +89,6 @@ class NoStream(DataSourceStreamReader):
     """What Spark gets that asks for a stream: Spark loses the errors of those that make a reader."""
 
     def initialOffset(self) -> dict[str, int]:
-        """Say it for a query that begins."""
         raise ValueError("tiltframe is no source of streams; read what a store holds now by su.read or spark.read")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -105,31 +96,28 @@ class NoStream(DataSourceStreamReader):
         return iter(())
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
-        """Say it for a query that goes on."""
         return self.initialOffset()
 
 
+@dataclass(frozen=True)
 class Slice(InputPartition):
     """What one task reads: the windows that start in a range."""
 
-    def __init__(self, within: Range) -> None:
-        """Keep the range."""
-        self.within = within
+    within: Range
 
 
+@dataclass
 class TiltframeReader(DataSourceReader):
     """The results of one query plan, partition by partition."""
 
-    def __init__(self, query: PlannedQuery, schema: pa.Schema, rows_per_task: int) -> None:
-        """Nothing is read yet."""
-        self.query, self.schema, self.rows_per_task = query, schema, rows_per_task
+    query: PlannedQuery
+    schema: pa.Schema
+    rows_per_task: int
 
     def partitions(self) -> list[InputPartition]:
-        """Cut the range into slices."""
         return [Slice(span) for span in self.query.partitions(self.rows_per_task)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Answer a slice."""
         tune_worker()
         assert isinstance(partition, Slice)
         results = self.query.read(partition.within)  # the column partial says what has expired
@@ -238,10 +226,7 @@ def read_states(
 
     Parameters
     ----------
-    spark : SparkSession
-        Classic or Connect.
-    uri : str or path
-        Of the store; driver and tasks must reach it.
+    spark, uri, name, rows_per_task, storage_options : as of `read`
     per : str or window
         A level.
     within : (start, end) or str, optional
@@ -250,12 +235,6 @@ def read_states(
         A condition in SQL on the keys.
     now : moment, optional
         For times ago; the clock's.
-    name : str, optional
-        Of the store, in a database with several.
-    rows_per_task : int
-        A task reads about so many rows of states.
-    storage_options : str -> str, optional
-        Of the object store, as deltalake names them.
 
     Returns
     -------

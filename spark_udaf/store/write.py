@@ -1,8 +1,4 @@
-"""store: states from Spark jobs into a frame store: tasks write, the driver commits once.
-
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┐
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┼─▶ driver ── commit ──▶ all at once
-    task ── states of some windows ──▶ parts, which nobody reads yet ─┘
+"""store: states from Spark jobs into a frame store: tasks write parts that nobody reads yet, the driver commits once.
 
 Of a part only a receipt comes back. A task that fails and is tried again writes other parts: those of the attempt that
 succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
@@ -10,15 +6,19 @@ succeeded are committed, what the others left is removed by `FrameStore.vacuum`.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
+from aggr.arguments import checked_truth
 from aggr.tables.by_key import key_column
-from spark_udaf.batch.null_times import with_times
-from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest
+from spark_udaf.batch.rollup import Levels, plan_rollup, with_coarsest, with_times
 from spark_udaf.plan.conservation import check_covered
 from spark_udaf.plan.errors import raise_task_error
 from spark_udaf.plan.scan import ParquetScan
@@ -29,11 +29,11 @@ from tiltframe import FrameStore
 from tiltframe.frame import INSTANT, START
 from tiltframe.level_chain import checked_instants, joined
 from tiltframe.names import COARSE
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+from tiltframe.store.backfill import follow, plan_by
+from tiltframe.store.ranges import Range
 
 RECEIPTS = pa.schema([("receipt", pa.string()), (SHARDS, pa.list_(pa.int32()))])
+_EPOCH = dt.datetime.fromtimestamp(0, dt.UTC)
 
 
 def append(
@@ -127,20 +127,8 @@ def rollup_into(
     ----------
     rows : DataFrame, or Parquet files as `scan_parquet` gives them
         With the time, keys and columns of the store's frame.
-    store : FrameStore
-        Driver and tasks must reach it.
-    writer : str
-        Who writes.
-    commit : int
-        Grows from commit to commit of one writer.
-    recorded : name -> plain data, optional
-        What the store records with it, as for `tiltframe.FrameStore.append`.
-    on_null_time : str or `pyspark.sql.Observation`
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them; an
-        observation skips them, and counts them as its ``rows``.
-    scan : "auto", optional
-        Where a DataFrame only chooses rows and columns of Parquet files, the tasks read these files themselves, as with
-        `scan_of`; a line in the log says so, or why not.
+    store, writer, commit, recorded : as of `append`
+    on_null_time, scan : as of `rollup`
 
     Returns
     -------
@@ -193,8 +181,7 @@ def _receipts(plan: Callable[[], TwoPhases]) -> list[str]:
         job = plan()
         table = job.run().toArrow()
     check_covered(pc.list_flatten(table.column(SHARDS)).to_pylist(), job.numbers)
-    receipts: list[str] = table.column("receipt").drop_null().to_pylist()
-    return receipts
+    return list(table.column("receipt").drop_null().to_pylist())
 
 
 def _gathered(batches: Batches) -> Iterator[pa.Table]:
@@ -209,3 +196,69 @@ def _gathered(batches: Batches) -> Iterator[pa.Table]:
             gathered, size = [], 0
     if gathered:
         yield pa.Table.from_batches(gathered)
+
+
+def backfill(
+    rows: DataFrame,
+    store: FrameStore,
+    writer: str,
+    chunk: str = "1d",
+    *,
+    within: Any = None,
+    newest_first: bool = False,
+    progress: Callable[[int, int], None] = lambda done, of: None,
+    scan: Literal["auto"] | None = None,
+) -> int:
+    """Add the past to a store, range by range of time, each by a job and in a commit of its own, as `rollup_into` does.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With the time, a TIMESTAMP, keys and columns of the store's frame. Each range reads it, filtered by the time.
+    store : FrameStore
+        Driver and tasks must reach it. Others may write into it meanwhile.
+    writer : str
+        Whose commits these are.
+    chunk, within, newest_first, progress : optional
+        As of `tiltframe.FrameStore.backfill`. Without both ends of ``within``, a job finds the first and the last time.
+    scan : "auto", optional
+        As of `rollup_into`: files that the DataFrame merely chooses rows of are read by the tasks themselves.
+
+    Returns
+    -------
+    int
+        How many ranges were added now.
+
+    Raises
+    ------
+    ValueError
+        If the writer's ranges were others before: of another chunk, order or range; for a time of another type.
+    StoreError
+        As `rollup_into`. The ranges before are in the store.
+
+    Guarantee
+    ---------
+    Each range counts once. Killed at any moment, it goes on behind the last range that is in the store.
+
+    Examples
+    --------
+    The docs have one that runs::
+
+        su.backfill(spark.table("requests"), store, "archive", "1d", newest_first=True)
+    """
+    check_store(store)
+    time = store.frame.time
+    if time not in rows.columns or not isinstance(rows.schema[time].dataType, TimestampType):
+        raise ValueError(f"a backfill on Spark is cut by the column {time}, which must be a TIMESTAMP of the DataFrame")
+
+    def times() -> Range:
+        first, last = rows.select(F.unix_micros(F.min(time)), F.unix_micros(F.max(time))).collect()[0]
+        return (0, 0) if first is None else (first, last + 1)
+
+    def add(_: object, of: Range, by: str, number: int, recorded: Mapping[str, Any] | None) -> bool:
+        low, high = (F.lit(_EPOCH + dt.timedelta(microseconds=at)) for at in of)
+        chosen = ((F.col(time) >= low) & (F.col(time) < high)) | F.col(time).isNull()  # which fails the job
+        return rollup_into(rows.where(chosen), store, by, number, recorded, scan=scan)
+
+    newest_first = checked_truth(newest_first, "newest_first")
+    return follow(store, plan_by(store.frame, writer, chunk, newest_first, within, times, add), {}, progress)

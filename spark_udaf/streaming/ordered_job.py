@@ -1,7 +1,5 @@
 """What the tasks of a stream of ordered windows do with rows, messages and results; nothing here needs a JVM.
 
-    rows ─ reduced ─▶ messages of shards ─ take ─▶ OrderedStream ─ pack_emitted ─▶ messages of results ─ read ─▶ rows
-
 Rows travel as they are. Those of equal times come in the order of their messages: by task, and in a task as they came.
 """
 
@@ -32,24 +30,12 @@ _TASK = 1 << 32  # messages of a task
 
 @dataclass(frozen=True)
 class OrderedJob(Job):
-    """What all shards of a stream of ordered windows do alike; it pickles.
+    """What all shards of a stream of ordered windows do alike; it pickles."""
 
-    Parameters
-    ----------
-    given : schema of the rows of the stream
-    kind, query : what takes the rows in order, as its class and what is asked
-    shards : how many there are
-    """
-
-    given: pa.Schema
-    kind: type[OrderedAggregator]
+    given: pa.Schema  # of the rows of the stream
+    kind: type[OrderedAggregator]  # which takes the rows in order
     query: OrderedQuery
-    shards: int
-
-    def __post_init__(self) -> None:
-        """Compute all schemas now, on the driver: they are pickled with the job."""
-        for name in ("columns", "rows", "emitted", "numbers"):
-            getattr(self, name)
+    shards: int  # how many there are
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -75,7 +61,6 @@ class OrderedJob(Job):
 
     @cached_property
     def emitted(self) -> pa.Schema:
-        """The schema of what `OrderedStream.advance` gives."""
         nothing = pa.schema([self.given.field(name) for name in self.columns]).empty_table()
         return self.kind.of(self.query).finish(nothing).schema
 

@@ -1,22 +1,64 @@
-"""Progress of streams: how far one is in its store, or what windows it holds open."""
+"""Progress of streams: how far one is in its store, by its checkpoint and writer, or what windows it holds open.
+
+A writer is named by its stream and by the query's own id, which Spark draws for each new checkpoint and keeps in it.
+Batches are numbered from 0 for each checkpoint, so those of another checkpoint are another writer's. With its first
+batch the ids of all queries of a stream are recorded in the store.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import shown
-from spark_udaf.streaming.numbers import OBSERVED, read_counted
-from spark_udaf.streaming.writers import writer_of
+from spark_udaf.plan.session import PARTITIONS
+from spark_udaf.streaming.shard_job import OBSERVED, read_counted
 from tiltframe import FrameStore
 from tiltframe.streaming import Progress
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 # What each query writes into, by its id: a StreamingQuery has no place for it, and Spark makes a new one when asked.
 _started: dict[str, tuple[FrameStore, str]] = {}
+
+
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """Read the id that Spark has written into a checkpoint before the first batch.
+
+    Spark reads its own file: wherever it can keep a checkpoint, it can read one, on classic Spark and on Spark Connect.
+    """
+    lines = [row[0] for row in spark.read.text(f"{checkpoint.rstrip('/')}/metadata").collect()]
+    return str(json.loads("".join(lines))["id"])
+
+
+def kept_partitions(checkpoint: Path) -> int | None:
+    """Read into how many partitions the state in a folder is shuffled, as Spark notes with each batch; None before."""
+    batches = [path for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    if not batches:
+        return None
+    offsets = json.loads(max(batches, key=lambda path: int(path.name)).read_text().splitlines()[1])
+    return int(offsets["conf"][PARTITIONS])
+
+
+def writer_of(stream: str, query_id: str) -> str:
+    """Name the writer of a query: ``requests 6b0e…``, the stream and the query's id."""
+    return f"{stream} {query_id}"
+
+
+def recorded_ids(store: FrameStore, stream: str) -> list[str]:
+    """Return the ids of the queries that have written a stream into a store, the first one first."""
+    ids: list[str] = store.recorded([record_of(stream)]).get(record_of(stream), [])
+    return ids
+
+
+def record_of(stream: str) -> str:
+    """Name what is recorded of a stream."""
+    return f"{stream} queries"
 
 
 @dataclass(frozen=True)
@@ -78,7 +120,9 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
         su.progress(query).late_rows
     """
     if getattr(query, "id", None) in _started:
-        return _into(query)
+        store, stream = _started[query.id]
+        writer = writer_of(stream, query.id)
+        return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())
     batches = list(getattr(query, "recentProgress", ()))
     observed = [(batch["observedMetrics"] or {}).get(OBSERVED) for batch in batches]
     for numbers in reversed(observed):
@@ -92,9 +136,3 @@ def progress(query: StreamingQuery) -> IntoProgress | Progress:
     raise ValueError(
         f"progress takes a query that su.stream_into started in this process, or one over su.stream; got {shown(query)}"
     )
-
-
-def _into(query: StreamingQuery) -> IntoProgress:
-    store, stream = _started[query.id]
-    writer = writer_of(stream, query.id)
-    return IntoProgress(writer, store.last_commit(writer), store.waiting_parts())

@@ -1,8 +1,5 @@
 """scan_parquet_stream: a folder that Parquet files arrive in, whose rows the tasks read themselves.
 
-    Spark's source of files ── paths of a batch ──▶ task ── its share of their row groups ── reduce ──▶ states
-                                                └─▶ task ── its share of their row groups ── reduce ──▶ states
-
 Spark lists the folder, chooses the files of a batch, and keeps in its checkpoint which were taken: none counts twice.
 Only paths pass through the JVM; what it needs to know of the rows, the latest event time, comes back with the states.
 """
@@ -15,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from aggr.arguments import checked_mapping, checked_type, checked_whole
@@ -45,9 +43,8 @@ from spark_udaf.plan.session import check_is_spark, check_session, shuffle_parti
 from spark_udaf.plan.shards import shard_numbers
 from tiltframe.event_time import INSTANT, event_times
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
+Reduce: TypeAlias = Callable[[Batches, int], Batches]  # and which of the tasks it is
+Read: TypeAlias = Callable[[Sequence[str]], Sequence[str]]  # columns that there are -> those that are going to be read
 _FILE = "path string, modificationTime timestamp, length bigint, content binary"  # of Spark's source binaryFile
 _PATH, _LENGTH, _SHARE = "path", "length", "share"
 _LATEST = pa.field("latest", INSTANT)
@@ -55,23 +52,14 @@ _LATEST = pa.field("latest", INSTANT)
 
 @dataclass(frozen=True)
 class Arriving:
-    """The files that arrive in a folder, and what is read of them; it pickles.
+    """The files that arrive in a folder, and what is read of them; it pickles."""
 
-    Parameters
-    ----------
-    folder : path or URI, as Spark reads it
-    place : where that is in ``filesystem``
-    schema : of the rows, columns of partitioned folders included
-    filters : which rows; None for all
-    partitioning : how the names of folders become columns
-    """
-
-    folder: str
-    place: str
+    folder: str  # a path or URI, as Spark reads it
+    place: str  # where that is in ``filesystem``
     filesystem: fs.FileSystem
-    schema: pa.Schema
-    filters: pc.Expression | None
-    partitioning: Partitioning
+    schema: pa.Schema  # of the rows, columns of partitioned folders included
+    filters: pc.Expression | None  # which rows; None for all
+    partitioning: Partitioning  # how the names of folders become columns
 
     def dataset(self, paths: Iterable[str]) -> ds.FileSystemDataset:
         """Open files that Spark has found."""
@@ -91,9 +79,12 @@ class Arriving:
         """Choose what one of several tasks reads of files, whose lengths in bytes are given by path."""
         lengths_by_place = {self.place_of(path): length for path, length in lengths.items()}
         fragments = list(self.dataset(lengths).get_fragments(filter=self.filters))
-        chosen = share_of(
-            [lengths_by_place[f.path] for f in fragments], lambda at: _sizes(fragments[at]), share, shares
-        )
+        file_lengths = [lengths_by_place[f.path] for f in fragments]
+
+        def sizes(at: int) -> list[int]:
+            return [group.total_byte_size for group in fragments[at].row_groups]
+
+        chosen = share_of(file_lengths, sizes, share, shares)
         return [Piece(fragments[at].path, groups, fragments[at].partition_expression) for at, groups in chosen]
 
 
@@ -112,7 +103,7 @@ class ParquetStream:
         """The schema of the rows, columns of partitioned folders included."""
         return self.arriving.schema
 
-    def given(self, read: Callable[[Sequence[str]], Sequence[str]]) -> pa.Schema:
+    def given(self, read: Read) -> pa.Schema:
         """Tell the schema of the rows; all of its columns can be read."""
         return self.schema
 
@@ -127,12 +118,7 @@ class ParquetStream:
         return reader.load(self.arriving.folder).select(_PATH, _LENGTH)
 
     def map(
-        self,
-        columns: Sequence[str],
-        keys: Sequence[str],
-        time: str,
-        reduce: Callable[[Batches, int], Batches],
-        schema: pa.Schema,
+        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
     ) -> DataFrame:
         """Run ``reduce`` over the rows of each task's share of a batch, with the named columns only.
 
@@ -150,9 +136,19 @@ class ParquetStream:
                 pieces = arriving.share(lengths, share, tasks)
                 inside = without_folders(keys, (piece.folders for piece in pieces))
                 rows = Selection(arriving.schema, columns, inside, arriving.filters, arriving.filesystem).rows(pieces)
-                latest = _Latest(rows, time)
-                for batch in reduce(iter(latest), share):
-                    yield latest.beside(batch)
+                latest: int | None = None
+
+                def seen() -> Batches:
+                    nonlocal latest
+                    for batch in rows:
+                        if batch.num_rows:
+                            newest = int(event_times(batch.column(time), time).max())
+                            latest = newest if latest is None else max(newest, latest)
+                        yield batch
+
+                for batch in reduce(seen(), share):
+                    beside = pa.array([latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
+                    yield batch.append_column(_LATEST, beside)
 
         each = self.paths().withColumn(_SHARE, F.explode(F.array(*map(F.lit, numbers)))).repartition(tasks, _SHARE)
         read_here = each.mapInArrow(read, spark_schema(schema.append(_LATEST)))
@@ -161,50 +157,18 @@ class ParquetStream:
         return read_here.select(*schema.names)
 
     def __repr__(self) -> str:
-        """Say what is read."""
         only = "" if self.arriving.filters is None else f" where {self.arriving.filters}"
         return f"ParquetStream({self.arriving.folder}{only})"
-
-
-class _Latest:
-    """Batches of rows, and the latest event time of those that have been read."""
-
-    def __init__(self, rows: Batches, time: str) -> None:
-        """Nothing has been read."""
-        self._rows, self._time = rows, time
-        self._latest: int | None = None
-
-    def __iter__(self) -> Batches:
-        """Read on."""
-        for batch in self._rows:
-            if batch.num_rows:
-                latest = int(event_times(batch.column(self._time), self._time).max())
-                self._latest = latest if self._latest is None else max(latest, self._latest)
-            yield batch
-
-    def beside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Write it beside what was made of them."""
-        latest = pa.array([self._latest] * batch.num_rows, pa.int64()).cast(_LATEST.type)
-        return batch.append_column(_LATEST, latest)
 
 
 def share_of(
     lengths: Sequence[int], sizes: Callable[[int], Sequence[int]], share: int, shares: int
 ) -> list[tuple[int, list[int] | None]]:
-    """Choose what one of several tasks reads, so that all read about as much.
+    """Choose what one of several tasks reads of files, whose lengths are in bytes, so that all read about as much.
 
-    Parameters
-    ----------
-    lengths : of files, in bytes
-    sizes : place of a file -> sizes of its row groups, which is asked only of files that several tasks share
-    share, shares : which task it is, from 0 on, and of how many
+    Give places of files, and their row groups, each in one share; None for all of a file. ``sizes`` of row groups are
+    asked only of files that several tasks share.
 
-    Returns
-    -------
-    pairs of the place of a file and its row groups, None for all of them: each of them is in one share
-
-    Examples
-    --------
     >>> groups = lambda at: [10, 10, 10]
     >>> [share_of([5, 30], groups, share, 2) for share in range(2)]
     [[(0, None), (1, [0])], [(1, [1, 2])]]
@@ -297,9 +261,8 @@ def scan_parquet_stream(
     if isinstance(partitioning, ds.PartitioningFactory):
         raise ValueError("a partitioning that is discovered cannot be sent to tasks; give 'hive', or one with a schema")
     delay = None if watermark is None else read_duration(watermark, "watermark, how far it stays behind,")
-    settings = dict(
-        checked_mapping({} if options is None else options, "options", "settings of Spark's source of files")
-    )
+    given = {} if options is None else options
+    settings = dict(checked_mapping(given, "options", "settings of Spark's source of files"))
     number = shuffle_partitions(spark) if tasks is None else checked_whole(tasks, "tasks", 1, 10_000)
     (path,) = paths_of([folder])
     named, place, filesystem = _located(path, filesystem)
@@ -334,7 +297,6 @@ def _located(path: str, filesystem: fs.FileSystem | None) -> tuple[str, str, fs.
 
 
 def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning) -> pa.Schema:
-    """Take the schema of the files that are there."""
     try:
         return dataset_of(files_in(place, filesystem), filesystem, partitioning, base=place).schema
     except FileNotFoundError as error:
@@ -346,7 +308,3 @@ def _schema_of(place: str, filesystem: fs.FileSystem, partitioning: Partitioning
 def _inside(path: str) -> str:
     """Leave out where a filesystem is: ``file:///a b`` and ``file:/a b`` are the path ``/a b`` of it."""
     return re.sub("^[A-Za-z0-9+.-]+:(//[^/]*)?", "", path)
-
-
-def _sizes(fragment: ds.ParquetFileFragment) -> list[int]:
-    return [group.total_byte_size for group in fragment.row_groups]

@@ -5,9 +5,10 @@ rows ─ reduced ─▶ messages of shards ─ take ─▶ OpenWindows ─ pack_
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +23,12 @@ from spark_udaf.plan.schema import as_schema
 from spark_udaf.plan.shard_messages import MESSAGE, Content, read_message, shard_messages
 from spark_udaf.plan.shards import shard_numbers
 from spark_udaf.plan.two_phase import MOST_BYTES, Batches, keys_as_in_states, rows_schema
-from spark_udaf.streaming.numbers import counted
 from tiltframe import TiltFrame
 from tiltframe.event_time import event_times
 from tiltframe.frame import LEVEL
 from tiltframe.level_chain import adaptive_states, instants_of, reduce_rows
 from tiltframe.names import PARTIAL, REASON, REVISION
-from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStream
+from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows, OrderedStream, Progress
 from tiltframe.streaming.saved import Saved
 from tiltframe.streaming.stream_rules import CHANGE, DROPPED
 
@@ -37,12 +37,23 @@ IN = MESSAGE.append(pa.field(NUMBER, pa.int64()))  # what comes to a shard
 OUT = "message"  # what a shard gives, beside its numbers
 
 _MESSAGE_BYTES = 1 << 24  # of emitted states
+OBSERVED = "tiltframe"  # the name of a stream's numbers in Spark's own progress
+WATERMARK = "watermark"
+
+_SUMS = ("rows", "late_rows", "moved_rows", "refused_rows", "emitted_rows", "keys", "state_bytes")
+_BY_LEVEL = ("open_windows", "kept_windows")
 
 
 class Job:
     """What jobs of streams share: how shards are woken, and how they give what is emitted."""
 
     shards: int
+    computed: ClassVar[tuple[str, ...]] = ("columns", "rows", "emitted", "numbers")
+
+    def __post_init__(self) -> None:
+        """Compute all schemas now, on the driver: they are pickled with the job."""
+        for name in self.computed:
+            getattr(self, name)
 
     @cached_property
     def numbers(self) -> NDArray[np.int32]:
@@ -60,13 +71,7 @@ class Job:
         raise NotImplementedError
 
     def reduced(self, batches: Batches, task: int) -> Batches:
-        """Reduce the rows of a partition to messages of shards, and receipts.
-
-        Parameters
-        ----------
-        batches : of the columns that are read
-        task : which of the tasks it is; the first wakes every shard
-        """
+        """Reduce the rows of a partition to messages of shards, and receipts; the first task wakes every shard."""
         return with_receipts(self._messages(batches, task), self.numbers, task, IN)
 
     def _messages(self, batches: Batches, task: int) -> Batches:
@@ -100,29 +105,17 @@ class Job:
 
 @dataclass(frozen=True)
 class ShardJob(Job):
-    """What all shards of a stream do alike; it pickles.
+    """What all shards of a stream do alike, for `tiltframe.streaming.OpenWindows` of these arguments; it pickles."""
 
-    Parameters
-    ----------
-    given : schema of the rows of the stream
-    frame, emit, late, max_keys, beyond : as `tiltframe.streaming.OpenWindows` takes them
-    dropped : whether the states of what is dropped as late are emitted, too
-    shards : how many there are
-    """
-
-    given: pa.Schema
+    given: pa.Schema  # of the rows of the stream
     frame: TiltFrame
     emit: EmitPolicy
     late: LatePolicy
     max_keys: int | None
     beyond: str
-    dropped: bool
-    shards: int
-
-    def __post_init__(self) -> None:
-        """Compute all schemas now, on the driver. They are pickled with the job, and tasks need not."""
-        for name in ("columns", "rows", "partial", "emitted", "numbers"):
-            getattr(self, name)
+    dropped: bool  # whether the states of what is dropped as late are emitted, too
+    shards: int  # how many there are
+    computed: ClassVar[tuple[str, ...]] = (*Job.computed, "partial")
 
     @cached_property
     def partial_frame(self) -> TiltFrame:
@@ -146,7 +139,6 @@ class ShardJob(Job):
 
     @cached_property
     def emitted(self) -> pa.Schema:
-        """The schema of the states that are emitted."""
         more = self._no_windows().emitted_columns
         return pa.schema([*self.frame.states_schema(self.given), *(pa.field(*each) for each in more.items())])
 
@@ -160,7 +152,6 @@ class ShardJob(Job):
 
     @property
     def levels(self) -> list[str]:
-        """The names of the levels."""
         return [level.name for level in self.frame.levels]
 
     def _messages(self, batches: Batches, task: int) -> Batches:
@@ -248,3 +239,24 @@ class ShardJob(Job):
         if reduced:
             return int(instants_of(table).max())
         return int(self.frame.levels[0].starts(event_times(table.column(self.frame.time), self.frame.time)).max())
+
+
+def names_of(levels: Sequence[str]) -> list[str]:
+    """Name the numbers of a stream; all but the watermark are summed over the shards."""
+    return [*_SUMS, WATERMARK, *(f"{kind} {level}" for kind in _BY_LEVEL for level in levels)]
+
+
+def counted(progress: Progress) -> dict[str, int | None]:
+    """Give the numbers of a shard by name."""
+    numbers = {name: getattr(progress, name) for name in _SUMS} | {WATERMARK: progress.watermark_us}
+    by_level = {f"{kind} {level}": n for kind in _BY_LEVEL for level, n in getattr(progress, kind).items()}
+    return numbers | by_level
+
+
+def read_counted(numbers: Mapping[str, int | None]) -> Progress:
+    """Read a stream's numbers, put together from those of its shards."""
+    counts: dict[str, Any] = {name: numbers[name] or 0 for name in _SUMS}
+    for kind in _BY_LEVEL:
+        begin = f"{kind} "
+        counts[kind] = {name.removeprefix(begin): n or 0 for name, n in numbers.items() if name.startswith(begin)}
+    return Progress(**counts, watermark_us=numbers[WATERMARK])

@@ -1,9 +1,5 @@
 """Shards of open windows: what Spark calls, batch by batch, for each shard of a stream's keys.
 
-    messages of a shard ──▶ OpenWindows of that shard ──▶ messages of what is emitted
-                                 ▲        │
-                                 └ state ─┘
-
 A shard hosts one `tiltframe.streaming.OpenWindows`, and is told the time in every batch: of rows, by a message that
 each batch has for each shard; without rows, by a timer that is due in the next batch whose time is later. So all shards
 know the same watermark, and what is late does not depend on how many there are.
@@ -12,22 +8,23 @@ know the same watermark, and what is late does not depend on how many there are.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Row
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.streaming.numbers import names_of
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.shard_job import OUT, ShardJob
+from spark_udaf.streaming.shard_job import OUT, ShardJob, names_of
 from tiltframe.streaming.saved import Saved, of_head
 from tiltframe.streaming.stored import StoredTable
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessorHandle, TimerValues
 
 ARRIVAL, EVENT, NO_TIME = "ProcessingTime", "EventTime", "None"  # Spark's names of what timers are told by
 
@@ -35,14 +32,7 @@ _PIECE_BYTES = 1 << 22  # of one value of Spark's state
 _SMALL_BYTES = 1 << 18  # below, blocks are kept together in one value: a call costs more than so many bytes do
 _PLACE = StructType([StructField("block", StringType()), StructField("piece", IntegerType())])
 _PIECE = StructType([StructField("piece", BinaryType())])
-_KEPT = StructType(
-    [
-        StructField("shards", IntegerType()),
-        StructField("timer", LongType()),
-        StructField("head", BinaryType()),
-        StructField("small", BinaryType()),
-    ]
-)
+_KEPT = StructType().add("shards", "integer").add("timer", "long").add("head", "binary").add("small", "binary")
 
 
 class ShardWindows(StatefulProcessor):
@@ -55,8 +45,8 @@ class ShardWindows(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Name the state of a shard: the blocks that it is saved in, and what tells of them and of its timer.
 
-        A block is kept in pieces: a value of Spark's store is to be small. It is fetched where it is needed, and put
-        where it has changed. Small blocks are kept together, beside what tells of all.
+        A block is kept in pieces, for a value of Spark's store is to be small: it is fetched where it is needed, and
+        put where it has changed. Small blocks are kept together, beside what tells of all.
         """
         tune_worker()
         self._handle = handle
@@ -72,10 +62,7 @@ class ShardWindows(StatefulProcessor):
         yield from self._advanced(windows, timerValues, before, dropped)
 
     def handleExpiredTimer(
-        self,
-        key: Any,
-        timerValues: TimerValues,
-        expiredTimerInfo: ExpiredTimerInfo,
+        self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
         """Tell the time in a batch that has no rows."""
         windows, before, _ = self._loaded()
@@ -141,7 +128,6 @@ class ShardWindows(StatefulProcessor):
 
 
 def _pieces(size: int) -> int:
-    """Say in how many pieces a block is kept."""
     return -(-size // _PIECE_BYTES)
 
 
@@ -156,7 +142,6 @@ def _small(blocks: Mapping[str, StoredTable]) -> set[str]:
 
 
 def _unpacked(blocks: Mapping[str, StoredTable], data: memoryview) -> dict[str, StoredTable]:
-    """Show the blocks that are kept together."""
     tables, at = {}, 0
     chosen = _small(blocks)
     for name, block in blocks.items():

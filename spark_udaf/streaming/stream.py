@@ -1,50 +1,43 @@
 """stream: the windows of a stream, emitted as they close, change, or grow old, as a streaming DataFrame.
 
-    partition ── reduce ──▶ partial states ─┐
-    partition ── reduce ──▶ partial states ─┼─ shuffle by shard of keys ──▶ open windows ──▶ emitted rows
-    partition ── reduce ──▶ partial states ─┘          (state in Spark's checkpoint)
-
-As in `spark_udaf.plan.two_phase`, rows are reduced where they are, and a shard's states cross as one binary value. What
-Spark keeps is a few values for each shard, not one for each key and window.
+partition ── reduce ──▶ partial states ── shuffle by shard of keys ──▶ open windows ──▶ emitted rows
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from aggr.arguments import checked_truth, checked_whole
+from aggr.arguments import checked_truth, checked_whole, shown
 from aggr.extras import MissingExtra
 from aggr.tables.keys import plain_keys
 from aggr.tables.result_names import check_having
-from spark_udaf.batch.null_times import with_times
-from spark_udaf.batch.rollup import check_frame
-from spark_udaf.plan.columns import check_distinct, unsliced_batches
+from spark_udaf.batch.rollup import check_frame, with_times
+from spark_udaf.plan.columns import arrow_schema, check_distinct, map_columns, unsliced_batches
 from spark_udaf.plan.schema import spark_schema
-from spark_udaf.plan.session import prepare, shuffle_partitions
+from spark_udaf.plan.session import check_is_spark, prepare, shuffle_partitions
 from spark_udaf.plan.shard_messages import SHARD
 from spark_udaf.plan.two_phase import Batches
 from spark_udaf.plan.worker import tune_worker
-from spark_udaf.streaming.numbers import OBSERVED, WATERMARK, names_of
 from spark_udaf.streaming.ordered_job import OrderedJob
-from spark_udaf.streaming.scan_stream import ParquetStream
-from spark_udaf.streaming.shard_job import IN, OUT, ShardJob
+from spark_udaf.streaming.scan_stream import ParquetStream, Read, Reduce
+from spark_udaf.streaming.shard_job import IN, OBSERVED, OUT, WATERMARK, ShardJob, names_of
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, NO_TIME, ShardWindows, given_by_shards
-from spark_udaf.streaming.source import StreamSource, stream_source
 from tiltframe import OrderedFrame, OrderedRollup, TiltFrame
 from tiltframe.ordered.aggregator import OrderedAggregator
 from tiltframe.streaming import EmitPolicy, LatePolicy, OpenWindows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 _GIVEN_ROWS = 2000  # emitted rows sent to the JVM at once
+_WATERMARK = "spark.watermarkDelayMs"  # of a column's metadata
 
 
 def stream(
@@ -136,7 +129,8 @@ def stream(
         checked_truth(value, name)
     spark = source.spark
     _prepare(spark)
-    parts = _shards(shards, query.keyed_by, spark)
+    wanted = shuffle_partitions(spark) if shards is None else shards
+    parts = checked_whole(wanted, "shards", 1, 10_000) if query.keyed_by else 1  # without keys, all windows are of one
     if isinstance(spec, OrderedAggregator):
         _check_ordered(source.marked, query.time, emit, late, dropped, max_keys)
         input_schema, timers = source.given(query.columns_in), EVENT
@@ -158,7 +152,6 @@ def stream(
 
 
 def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped: bool, max_keys: int | None) -> None:
-    """Raise ``ValueError`` for what ordered windows do not take, or without a watermark."""
     if (emit, late, dropped, max_keys) != ("after_close", "drop", False, None):
         raise ValueError(
             "ordered windows give each result once, when the watermark has passed it, and drop what comes later; "
@@ -172,8 +165,6 @@ def _check_ordered(marked: bool, time: str, emit: object, late: object, dropped:
 
 
 def _messages(source: StreamSource, job: ShardJob | OrderedJob, time: str, keyed_by: Mapping[str, str]) -> DataFrame:
-    """Reduce rows where they are, and pack them for the shards."""
-
     def reduce(batches: Batches, task: int) -> Batches:
         tune_worker()
         yield from job.reduced(batches, task)
@@ -209,12 +200,6 @@ def _timers(marked: bool, windows: OpenWindows) -> str:
     return EVENT if marked else NO_TIME
 
 
-def _shards(asked: int | None, keys: Mapping[str, str], spark: SparkSession) -> int:
-    """Choose how many shards there are; without keys, all windows are of one."""
-    wanted = shuffle_partitions(spark) if asked is None else asked
-    return checked_whole(wanted, "shards", 1, 10_000) if keys else 1
-
-
 def _prepare(spark: SparkSession) -> None:
     """Set what `transformWithState` needs, and what keeps a checkpoint small; the latter unless it is set."""
     prepare(spark)
@@ -226,3 +211,58 @@ def _prepare(spark: SparkSession) -> None:
         import google.protobuf  # noqa: F401
     except ImportError as error:
         raise MissingExtra("su.stream, whose state Spark asks for by protobuf,", "spark", error) from None
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """The rows of a streaming DataFrame."""
+
+    df: DataFrame
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the DataFrame."""
+        return self.df.sparkSession
+
+    @property
+    def marked(self) -> bool:
+        """Whether a column has a watermark."""
+        return any(_WATERMARK in (field.metadata or {}) for field in self.df.schema)
+
+    def given(self, read: Read) -> pa.Schema:
+        """Tell the schema of the rows; columns that are not read may be of any type."""
+        return arrow_schema(self.df, read(self.df.columns))
+
+    def map(
+        self, columns: Sequence[str], keys: Sequence[str], time: str, reduce: Reduce, schema: pa.Schema
+    ) -> DataFrame:
+        """Send only the named columns over to Python."""
+
+        def reduce_here(batches: Batches) -> Batches:
+            context = TaskContext.get()
+            yield from reduce(batches, 0 if context is None else context.partitionId())
+
+        return map_columns(self.df, columns, reduce_here, schema)
+
+
+StreamSource: TypeAlias = StreamRows | ParquetStream
+
+
+def stream_source(rows: DataFrame | ParquetStream, instead: str) -> StreamSource:
+    """Take a streaming DataFrame, or files as they arrive, as a source.
+
+    Raises ``TypeError`` for anything else; ``instead`` says what takes an ordinary DataFrame.
+    """
+    if isinstance(rows, ParquetStream):
+        return rows
+    if not hasattr(rows, "isStreaming") or isinstance(rows, type):
+        raise TypeError(
+            f"give a streaming DataFrame, as spark.readStream makes it, or files by su.scan_parquet_stream; "
+            f"got {shown(rows)}"
+        )
+    if not rows.isStreaming:
+        raise TypeError(f"this DataFrame is no stream; {instead}")
+    check_is_spark(
+        rows.sparkSession, "a stream of windows", "keeps no state of streams; use Spark, or tiltframe stream"
+    )
+    return StreamRows(rows)

@@ -1,7 +1,5 @@
 """A stream into a store: each micro-batch is one commit, and counts once, whatever is run again.
 
-    batch ── rollup_into ──▶ commit (writer of this checkpoint, number of the batch) ──▶ compaction, every so often
-
 Spark numbers batches in its checkpoint and runs the last one again after a failure. A store takes a number of a writer
 once, so the two together count every row once. Late rows need nothing: reading merges them into their windows.
 """
@@ -15,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from aggr.arguments import checked_name, checked_whole
 from aggr.duration import read_duration
-from spark_udaf.batch.null_times import with_times
+from spark_udaf.batch.rollup import with_times
 from spark_udaf.plan.session import prepare
 from spark_udaf.plan.two_phase import source_of
 from spark_udaf.store.write import check_store, rollup_into
-from spark_udaf.streaming.checkpoint import query_id
-from spark_udaf.streaming.progress import remember
+from spark_udaf.streaming.progress import query_id, record_of, recorded_ids, remember, writer_of
 from spark_udaf.streaming.scan_stream import Arriving, ParquetStream
-from spark_udaf.streaming.source import stream_source
-from spark_udaf.streaming.writers import record_of, recorded_ids, writer_of
+from spark_udaf.streaming.stream import stream_source
 from tiltframe import FrameStore, StoreError
 from tiltframe.store.commit import check_writer
 
@@ -64,9 +60,7 @@ def stream_into(
         batch begins when the one before is done.
     compact_every : int, optional
         The store is compacted after so many batches, open windows too; None leaves that to `FrameStore.compact`.
-    on_null_time : str
-        What becomes of rows of a DataFrame whose time is null: they ``fail`` the job, or it can ``skip`` them, which
-        each batch counts in its progress, ``observedMetrics["null_times"]["rows"]``.
+    on_null_time : as of `stream`
 
     Returns
     -------
@@ -99,11 +93,15 @@ def stream_into(
     """
     check_store(store)
     check_writer(checked_name(name, "name, which the stream and its writer are called by,"), 0)
-    folder, starts = _checked_folder(checkpoint), _checked_trigger(trigger)
+    given = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    folder = checked_name(given, "checkpoint, the folder in which Spark keeps how far the stream is,")
+    starts = _checked_trigger(trigger)
     if compact_every is not None:
         checked_whole(compact_every, "compact_every, a number of batches,", 1)
     df = with_times(df, store.frame.time, on_null_time)
-    _check_source(df, store)
+    source = stream_source(df, "su.rollup_into writes its rows into a store")
+    prepare(source.spark)
+    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
     former = recorded_ids(store, name)
     arriving, batches = (df.arriving, df.paths()) if isinstance(df, ParquetStream) else (None, df)
     into = _Batches(store, name, folder, compact_every, arriving)
@@ -126,7 +124,6 @@ class _Batches:
     arriving: Arriving | None  # where batches are paths of files that the tasks read themselves
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Commit a batch under its number, and compact when it is time."""
         spark = batch.sparkSession
         rows = batch if self.arriving is None else self.arriving.scan(spark, [path for path, _ in batch.collect()])
         self.store.ensure_created(self.store.frame.states_schema(source_of(rows, self.store.frame.columns_in)[1]))
@@ -150,13 +147,7 @@ def _missing(into: _Batches, writer: str, number: int, last: int | None) -> str:
     )
 
 
-def _checked_folder(checkpoint: object) -> str:
-    folder = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    return checked_name(folder, "checkpoint, the folder in which Spark keeps how far the stream is,")
-
-
 def _checked_trigger(trigger: object) -> dict[str, Any]:
-    """Read a trigger as Spark takes it."""
     if trigger == ALL_THERE:
         return {"availableNow": True}
     if trigger is None:
@@ -166,13 +157,6 @@ def _checked_trigger(trigger: object) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{error}; or {ALL_THERE!r} for what is there now") from None
     return {"processingTime": f"{length} microseconds"}
-
-
-def _check_source(df: DataFrame | ParquetStream, store: FrameStore) -> None:
-    """Raise unless the rows of a stream fit a store; nothing is read or written."""
-    source = stream_source(df, "su.rollup_into writes its rows into a store")
-    prepare(source.spark)
-    store.check_states(store.frame.states_schema(source.given(store.frame.columns_in)))
 
 
 def _warn_of_former(query: StreamingQuery, store: FrameStore, stream: str, former: str) -> None:

@@ -1,4 +1,4 @@
-"""Accessors: one number or a few of each state, as Columns; they read states where they are, without a shuffle."""
+"""Accessors and set operations: Columns of states, without a shuffle, and what Spark registers of them for SQL."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pyspark.sql import Column
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType
 
+from aggr import ApproxCountDistinct
 from aggr.asked_quantiles import check_quantiles
 from aggr.distinct.least_hashes import BOUNDS_TYPE
 from aggr.functions.moments import Stdev
-from aggr.tables import accessors
-from spark_udaf.udaf.typed_udf import arrow_udf, column
+from aggr.tables import accessors, set_operations
+from spark_udaf.udaf.aggregate_function import Udf, arrow_udf, column, error_label
+
+_NAMES = ("union", "intersection", "difference", "jaccard")
+OPERATIONS: dict[str, Callable[[pa.Array, pa.Array], pa.Array]] = {n: getattr(set_operations, n) for n in _NAMES}
+_STATES = from_arrow_type(ApproxCountDistinct().state_type(pa.int64()))
 
 
 def quantile(states: Column | str, q: float) -> Column:
@@ -186,5 +191,83 @@ def _read(dtype: DataType | str, states: Column | str, accessor: Callable[..., p
         return accessor(values, *arguments)
 
     read.__name__ = accessor.__name__  # what Spark names the column after
-    results: Column = arrow_udf(read, dtype)(column(states))
-    return results
+    return arrow_udf(read, dtype)(column(states))
+
+
+def union(left: Column | str, right: Column | str) -> Column:
+    """Unite the values of two columns of states, row by row, as `aggr.tables.set_operations.union` does.
+
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of states
+        Null where either is null. Other states, and those of another k, fail the job, by name.
+    """
+    return _operate("union", left, right)
+
+
+def intersection(left: Column | str, right: Column | str) -> Column:
+    """Keep the values that both columns of states have, as `aggr.tables.set_operations.intersection` does.
+
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of states
+        Null where either is null. `bounds` tells the error, which grows as less is in common.
+    """
+    return _operate("intersection", left, right)
+
+
+def difference(left: Column | str, right: Column | str) -> Column:
+    """Keep the values of one column of states that another has not, as `aggr.tables.set_operations.difference` does.
+
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of states
+        Null where either is null.
+    """
+    return _operate("difference", left, right)
+
+
+def jaccard(left: Column | str, right: Column | str) -> Column:
+    """Read how much two columns of states have in common, as `aggr.tables.set_operations.jaccard` does.
+
+    Parameters
+    ----------
+    left, right : Column or str
+        States of approx_count_distinct, of one k.
+
+    Returns
+    -------
+    Column of double
+        The share of their union that is in both; null where either is null, or both are empty.
+    """
+    return _operate("jaccard", left, right)
+
+
+def set_operation(name: str) -> Udf:
+    """Make the function of two columns that Spark registers for SQL."""
+
+    def operation(left: pa.Array, right: pa.Array) -> pa.Array:
+        with error_label(name):
+            return OPERATIONS[name](left, right)
+
+    operation.__name__ = name  # what Spark names the column after
+    return arrow_udf(operation, "double" if name == "jaccard" else _STATES)
+
+
+def _operate(name: str, left: Column | str, right: Column | str) -> Column:
+    return set_operation(name)(column(left), column(right))

@@ -1,9 +1,8 @@
 """Functions as aggregate functions of Spark's own, for `groupBy().agg()`, windows and SQL.
 
-In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands
-of groups (`list_udf`). Over windows and in SQL Spark calls Python once a group, with its rows (`grouped_udaf`), which
-costs some hundred microseconds each before anything is computed. Neither combines before the shuffle; `su.group_by`
-does.
+In `agg()` Spark itself brings each group's values into a list, and one Python call aggregates the lists of thousands of
+groups (`list_udf`). Over windows and in SQL Spark calls Python once a group, with its rows (`grouped_udaf`), which
+costs some hundred microseconds each. Neither combines before the shuffle; `su.group_by` does.
 """
 
 from __future__ import annotations
@@ -12,49 +11,53 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.pandas import functions
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from aggr import Function, Groups
-from aggr.arrow.normalize import normalized_type, with_nulls
+from aggr.arrow.normalize import is_number, normalized_type, with_nulls
 from aggr.function import EVENT_TIME, WEIGHT
-from spark_udaf.udaf.typed_udf import arrow_udf
 from tiltframe.event_time import event_times
 
+Udf = Callable[..., Column]  # of Columns; what Spark registers for SQL
 _TIME = pa.timestamp("us", "UTC")
 # one type of each kind of input, to find out whether results depend on it
 _KINDS = [pa.float64(), pa.int64(), pa.decimal128(10, 2), _TIME, pa.string(), pa.date32(), pa.bool_(), pa.binary()]
 
 
+def column(column_or_name: Column | str) -> Column:
+    """Take a Column, or a name as Spark reads one: a dot in it asks for a field unless there are backticks around."""
+    if isinstance(column_or_name, str) and column_or_name.strip():
+        return F.col(column_or_name)
+    if isinstance(column_or_name, Column):
+        return column_or_name
+    raise TypeError(f"a column must be a Column or a name; got {column_or_name!r}")
+
+
+def arrow_udf(function: Callable[..., Any], dtype: DataType | str) -> Udf:
+    """Make an Arrow function; its annotations tell Spark whether it maps arrays or aggregates them."""
+    make: Any = functions.arrow_udf
+    udf: Udf = make(function, dtype)
+    return udf
+
+
 @dataclass(frozen=True)
 class UdafSpec:
-    """How a UDAF reads its column.
-
-    Parameters
-    ----------
-    function : Function
-    label : str
-        The call as the user wrote it, for messages.
-    dtype : Arrow type or None
-        What values are read as; None: as they come, for the result has one type whatever they are.
-    states : bool
-        Give the state instead of the result.
-    weighted : bool
-        Whether another column says how many rows each row stands for.
-    """
+    """How a UDAF reads its column."""
 
     function: Function
-    label: str
-    dtype: pa.DataType | None
-    states: bool = False
-    weighted: bool = False
+    label: str  # the call as the user wrote it, for messages
+    dtype: pa.DataType | None  # what values are read as; None: as they come, for all give one type of result
+    states: bool = False  # give the state instead of the result
+    weighted: bool = False  # whether another column says how many rows each row stands for
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,7 +114,7 @@ class UdafSpec:
         first = values if len(self.function.inputs) == 1 else values.field(self.function.inputs[0])
         dtype = normalized_type(first.type)
         return dtype == self.dtype or (
-            _is_number(dtype) and _is_number(self.dtype) and UdafSpec(self.function, "", dtype).result == self.result
+            is_number(dtype) and is_number(self.dtype) and UdafSpec(self.function, "", dtype).result == self.result
         )
 
     def _cast(self, values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -122,7 +125,7 @@ class UdafSpec:
         say = f"; say type={named!r} (in SQL, a function that su.register makes for this type), or cast it"
         rounds = pa.types.is_decimal(dtype) and pa.types.is_floating(target)
         if rounds or (
-            not (_is_number(dtype) and _is_number(target))
+            not (is_number(dtype) and is_number(target))
             and not (pa.types.is_timestamp(dtype) and pa.types.is_timestamp(target))
         ):
             raise TypeError(f"the column holds {dtype}, and is read as {target}{say}")
@@ -158,7 +161,7 @@ def udaf_spec(
     kinds = [] if has_fixed_result_type(function, states) else input_kinds(function)
     if not kinds:
         return UdafSpec(function, label, None, states, weighted)
-    numbers = [dtype for dtype in kinds if _is_number(dtype)]
+    numbers = [dtype for dtype in kinds if is_number(dtype)]
     if not numbers or len({UdafSpec(function, label, dtype, states).result for dtype in numbers}) > 1:
         raise TypeError(
             f"the result of {label} has the type of its column, which Spark must know beforehand: "
@@ -217,10 +220,6 @@ def _times(column: pa.Array) -> pa.Array:
     return with_nulls(times, column.is_valid())
 
 
-def _is_number(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
-
-
 def grouped_udaf(reading: UdafSpec) -> Callable[[Column], Column]:
     """Make an Arrow UDAF: one call a group, with all of its rows."""
 
@@ -240,8 +239,4 @@ def list_udf(reading: UdafSpec) -> Callable[[Column], Column]:
     aggregate.__name__ = reading.function.name
     aggregate_lists = arrow_udf(aggregate, from_arrow_type(reading.result))
 
-    def call(values: Column) -> Column:
-        column: Column = aggregate_lists(F.collect_list(values)).alias(reading.label)
-        return column
-
-    return call
+    return lambda values: aggregate_lists(F.collect_list(values)).alias(reading.label)

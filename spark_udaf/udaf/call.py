@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
@@ -15,7 +15,6 @@ import aggr
 from aggr import Function
 from aggr.function import EVENT_TIME, WEIGHT, column_keywords
 from spark_udaf.plan.attachments import attach, attached
-from spark_udaf.udaf import typed_udf
 from spark_udaf.udaf.aggregate_function import (
     UdafSpec,
     arrow_type,
@@ -24,32 +23,18 @@ from spark_udaf.udaf.aggregate_function import (
     list_udf,
     udaf_spec,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from spark_udaf.udaf.aggregate_function import column as column_named
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function over Columns.
-
-    Parameters
-    ----------
-    function : Function
-    columns : Columns
-        One for each input of the function; none where rows are counted.
-    weight : Column or None
-        How many rows each stands for.
-    where : Column or None
-    label : str
-        The call as it was written, which is the result's name unless it is given another.
-    """
+    """A function over Columns."""
 
     function: Function
-    columns: tuple[Column, ...]
-    weight: Column | None
+    columns: tuple[Column, ...]  # one for each input of the function; none where rows are counted
+    weight: Column | None  # how many rows each stands for
     where: Column | None
-    label: str
+    label: str  # the call as it was written, which is the result's name unless it is given another
 
     @property
     def given(self) -> Column:
@@ -87,9 +72,9 @@ def caller(name: str, df: DataFrame | None = None) -> Callable[..., Column]:
             raise ValueError(f"{name} over Columns reads its key alone; write su.group_by(df, …).agg(m=aggr.{name}(…))")
         if timed and "by" not in others:
             raise ValueError(f"{name} needs event times: name their column as by='…'")
-        given_by = {word: typed_udf.column(each) for word, each in others.items()}
+        given_by = {word: column_named(each) for word, each in others.items()}
         weight = given_by.pop(WEIGHT, None) if function.takes_weights else None
-        columns = () if column is None else (typed_udf.column(column), *given_by.values())
+        columns = () if column is None else (column_named(column), *given_by.values())
         label = f"{name}({'' if column is None else text_of(column)})"
         condition = None if where is None else _condition(where)
         requested = Call(function, columns, weight, condition, label)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
@@ -19,13 +19,10 @@ from aggr import Measure, sql
 from aggr.arguments import is_name, shown
 from aggr.groups.groups import type_name
 from aggr.sql.inputs import quoted
-from spark_udaf.batch.aggregate import aggregate
-from spark_udaf.batch.finish import finish
+from spark_udaf.batch.aggregate import aggregate, finish
+from spark_udaf.batch.running import quoted_column
 from spark_udaf.plan.columns import check_distinct
 from spark_udaf.udaf.call import Call, call_of, text_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _SESSION = "spark.sessionWindow"  # how Spark marks the column of a session window
 
@@ -87,7 +84,7 @@ class Grouped:
         evaluated.check_inputs(self.keys)
         rows, by = evaluated.rows(), [part for key in keys for part in key.parts]
         answers = finish(aggregate(rows, by, measures_read), measures_read)
-        places = {name: F.col(_quoted(name)) for name in answers.columns}
+        places = {name: quoted_column(name) for name in answers.columns}
         named = answers.select(*(key.read(places) for key in keys), *(places[name] for name in calls_by_name))
         if having is None:
             return named
@@ -133,7 +130,6 @@ class _Key:
     fields: tuple[str, ...] = ()
 
     def read(self, places: Mapping[str, Column]) -> Column:
-        """Make the key of its parts."""
         if not self.fields:
             return places[self.parts[0]].alias(self.name)
         missing, *parts = (places[part] for part in self.parts)
@@ -181,7 +177,7 @@ class _Columns:
                 None if text is None else self._text(text) for text in (call.column, call.weight, *call.others)
             )
             for name in self._read.intersection(_names_in_condition(call)):
-                self._evaluated[name] = F.col(_quoted(name))
+                self._evaluated[name] = quoted_column(name)
             return replace(call, column=column, others=tuple(others), weight=weight)
         columns = [self._input(column) for column in call.columns]
         condition, weight = (None if part is None else self._input(part) for part in (call.where, call.weight))
@@ -194,7 +190,6 @@ class _Columns:
             _ = _grouped_by(self._rows_in, keys, *inputs).schema
 
     def rows(self) -> DataFrame:
-        """Select all of them."""
         columns = self._evaluated or {"nothing": F.lit(1)}
         return self._df.select(*(column.alias(name) for name, column in columns.items()))
 
@@ -265,8 +260,4 @@ def _expression(df: DataFrame, column_or_text: Column | str) -> Column:
         return column_or_text
     if not is_name(column_or_text):
         raise TypeError(f"give Columns, names of columns or expressions in SQL; got {shown(column_or_text)}")
-    return F.col(_quoted(column_or_text)) if column_or_text in df.columns else F.expr(column_or_text)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
+    return quoted_column(column_or_text) if column_or_text in df.columns else F.expr(column_or_text)

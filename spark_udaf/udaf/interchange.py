@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column
@@ -13,7 +14,7 @@ from aggr import ApproxCountDistinct, Dds, Function, Hdr, Hll
 from aggr.interchange import ddsketch_proto, hdr_v2, hll_sketch, theta_sketch
 from aggr.interchange.ddsketch_proto import Keys
 from aggr.tables.identify import function_of
-from spark_udaf.udaf.typed_udf import arrow_udf, column
+from spark_udaf.udaf.aggregate_function import arrow_udf, column
 
 
 def to_hdr_v2(states: Column | str) -> Column:
@@ -29,12 +30,7 @@ def to_hdr_v2(states: Column | str) -> Column:
     Column of string
         Null for a null state. States of another function fail the job, by name.
     """
-
-    def write(state_column: pa.Array) -> pa.Array:
-        return hdr_v2.to_hdr_v2(state_column, cast(Hdr, _expect(state_column, Hdr)))
-
-    result: Column = arrow_udf(write, "string")(column(states))
-    return result
+    return _written(states, Hdr, hdr_v2.to_hdr_v2, "string")
 
 
 def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None) -> Column:
@@ -64,8 +60,7 @@ def from_hdr_v2(texts: Column | str, digits: int = 3, unit: float | None = None)
     def read(text_column: pa.Array) -> pa.Array:
         return hdr_v2.from_hdr_v2(text_column, function)
 
-    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
-    return result
+    return arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(texts))
 
 
 def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
@@ -91,14 +86,8 @@ def to_dds_proto(states: Column | str, keys: Keys = "upper") -> Column:
     ValueError
         If ``keys`` is another word.
     """
-
     _check_keys(keys)
-
-    def write(state_column: pa.Array) -> pa.Array:
-        return ddsketch_proto.to_dds_proto(state_column, cast(Dds, _expect(state_column, Dds)), keys)
-
-    result: Column = arrow_udf(write, "binary")(column(states))
-    return result
+    return _written(states, Dds, partial(ddsketch_proto.to_dds_proto, keys=keys))
 
 
 def from_dds_proto(
@@ -143,8 +132,7 @@ def from_dds_proto(
     def read(message_column: pa.Array, sums: pa.Array, mins: pa.Array, maxs: pa.Array) -> pa.Array:
         return ddsketch_proto.from_dds_proto(message_column, function, sums, mins, maxs, keys)
 
-    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
-    return result
+    return arrow_udf(read, from_arrow_type(function.state_type(pa.float64())))(column(messages), *beside)
 
 
 def to_theta_sketch(states: Column | str) -> Column:
@@ -161,13 +149,7 @@ def to_theta_sketch(states: Column | str) -> Column:
         As `aggr.interchange.theta_sketch.to_theta_sketch` writes them; null for a null state. States of another
         function fail the job, by name.
     """
-
-    def write(state_column: pa.Array) -> pa.Array:
-        function = cast(ApproxCountDistinct, _expect(state_column, ApproxCountDistinct))
-        return theta_sketch.to_theta_sketch(state_column, function)
-
-    result: Column = arrow_udf(write, "binary")(column(states))
-    return result
+    return _written(states, ApproxCountDistinct, theta_sketch.to_theta_sketch)
 
 
 def to_hll_sketch(states: Column | str) -> Column:
@@ -184,12 +166,7 @@ def to_hll_sketch(states: Column | str) -> Column:
         As `aggr.interchange.hll_sketch.to_hll_sketch` writes them; null for a null state. States of another function
         fail the job, by name.
     """
-
-    def write(state_column: pa.Array) -> pa.Array:
-        return hll_sketch.to_hll_sketch(state_column, cast(Hll, _expect(state_column, Hll)))
-
-    result: Column = arrow_udf(write, "binary")(column(states))
-    return result
+    return _written(states, Hll, hll_sketch.to_hll_sketch)
 
 
 def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
@@ -218,8 +195,7 @@ def from_theta_sketch(sketches: Column | str, k: int = 4096) -> Column:
     def read(sketch_column: pa.Array) -> pa.Array:
         return theta_sketch.from_theta_sketch(sketch_column, function)
 
-    result: Column = arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
-    return result
+    return arrow_udf(read, from_arrow_type(function.state_type(pa.int64())))(column(sketches))
 
 
 def _check_keys(keys: Keys) -> None:
@@ -227,8 +203,13 @@ def _check_keys(keys: Keys) -> None:
         raise ValueError(f"keys must be 'upper' or 'lower'; got {keys!r}")
 
 
-def _expect(states: pa.Array, dtype: type[Function]) -> Function:
-    function = function_of(states)
-    if not isinstance(function, dtype):
-        raise TypeError(f"these are states of {function.name}, not of {dtype.name}")
-    return function
+def _written(states: Column | str, kind: type[Function], to: Callable[..., pa.Array], dtype: str = "binary") -> Column:
+    """Write states; those of another function fail the job, by name."""
+
+    def write(state_column: pa.Array) -> pa.Array:
+        function = function_of(state_column)
+        if not isinstance(function, kind):
+            raise TypeError(f"these are states of {function.name}, not of {kind.name}")
+        return to(state_column, function)
+
+    return arrow_udf(write, dtype)(column(states))

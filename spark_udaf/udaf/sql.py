@@ -13,11 +13,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 
 import aggr
@@ -29,12 +30,15 @@ from aggr.tables.accessors import ACCESSORS, accessors_of, result_type
 from aggr.tables.identify import function_of
 from spark_udaf.plan.session import check_session
 from spark_udaf.store.source import register_source
-from spark_udaf.udaf.aggregate_function import UdafSpec, arrow_type, error_label, has_fixed_result_type, input_kinds
-from spark_udaf.udaf.set_operations import OPERATIONS, set_operation
-from spark_udaf.udaf.typed_udf import arrow_udf
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from spark_udaf.udaf.accessors import OPERATIONS, set_operation
+from spark_udaf.udaf.aggregate_function import (
+    UdafSpec,
+    arrow_type,
+    arrow_udf,
+    error_label,
+    has_fixed_result_type,
+    input_kinds,
+)
 
 _TYPES = ("bigint", "string", "timestamp")
 
@@ -96,7 +100,6 @@ def register(spark: SparkSession, types: Sequence[str] = _TYPES) -> list[str]:
 
 
 def _family(name: str, function: Function, dtype: pa.DataType | None) -> dict[str, Any]:
-    """Make the functions of one function and one type of input."""
     plain, states = UdafSpec(function, name, dtype), UdafSpec(function, f"{name}_state", dtype, states=True)
     result, state = sql_type(plain.result), from_arrow_type(states.result)
 
@@ -176,7 +179,8 @@ def _apply_parameters(
             named = {name: column for name, column in named.items() if name != WEIGHT}
         if len(inputs) > 1:
             if len(positional) < len(inputs) - 1:
-                raise ValueError(f"it needs {_needed(inputs)}, after its first column")
+                further = ("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
+                raise ValueError(f"it needs {' and '.join(further)}, after its first column")
             values = pa.StructArray.from_arrays([values, *positional[: len(inputs) - 1]], names=list(inputs))
             positional = positional[len(inputs) - 1 :]
         constants = _constants(names, positional, named)
@@ -188,10 +192,6 @@ def _column(positional: Sequence[pa.Array]) -> tuple[pa.Array, Sequence[pa.Array
     if not positional:
         raise ValueError("it needs a column as its first argument; rows are counted by aggr_count(1)")
     return positional[0], positional[1:]
-
-
-def _needed(inputs: Sequence[str]) -> str:
-    return " and ".join("event times" if name == EVENT_TIME else f"a column for {name}" for name in inputs[1:])
 
 
 def _arguments(names: list[str], positional: Sequence[pa.Array], named: Mapping[str, pa.Array]) -> dict[str, pa.Array]:

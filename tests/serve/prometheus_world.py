@@ -18,12 +18,10 @@ from starlette.applications import Starlette
 
 import aggr
 from tiltframe import FrameStore, TiltFrame
-from tiltframe.serve.answers import Answers
-from tiltframe.serve.cost import Budget
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.answers import Answers, WorkerPool
+from tiltframe.serve.cost import Budget, Limits
+from tiltframe.serve.observed import Metrics
 from tiltframe.serve.prometheus import routes
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store.recorded import snapshot_of
 
 BEGIN = 1_774_656_000  # 2026-03-28T00:00:00Z

@@ -13,7 +13,7 @@ import pytest
 from aggr.interchange.protobuf_messages import message_classes
 from tests.serve.prometheus_itself import REQUESTS
 from tests.serve.prometheus_world import BEGIN, LEVELS, rows, serving, store_of
-from tiltframe.serve.limits import Limits
+from tiltframe.serve.cost import Limits
 from tiltframe.store.backends.memory import MemoryBackend
 
 pytestmark = pytest.mark.store

@@ -15,7 +15,7 @@ from starlette.responses import StreamingResponse
 from tests.command_line import call
 from tests.serve.servers import make_store, serving
 from tiltframe.serve import observed
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.observed import Metrics
 
 pytestmark = [pytest.mark.store, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 import aggr
-from spark_udaf.demo.flights import flights
+from spark_udaf.demo.command import flights
 from tiltframe import TiltFrame, finish, rollup
 
 

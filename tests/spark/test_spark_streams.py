@@ -23,7 +23,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import tiltframe.cli as cli
-from spark_udaf.streaming.writers import recorded_ids
+from spark_udaf.streaming.progress import recorded_ids
 from tests import engines
 from tests.engines import KEPT, kept
 from tiltframe import FrameStore, StoreError, rollup

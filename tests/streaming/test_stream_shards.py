@@ -25,8 +25,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from spark_udaf.plan.conservation import NotConserved
 from spark_udaf.plan.shard_messages import Content
-from spark_udaf.streaming.numbers import WATERMARK, read_counted
-from spark_udaf.streaming.shard_job import OUT, ShardJob
+from spark_udaf.streaming.shard_job import OUT, WATERMARK, ShardJob, read_counted
 from spark_udaf.streaming.shards import ARRIVAL, EVENT, ShardWindows
 
 START = 10**12  # milliseconds, of a clock that reads 0

@@ -1,4 +1,4 @@
-"""The command line, a file a command."""
+"""The command line: a file a command, or a few that belong together."""
 
 from tiltframe.cli.app import main
 

@@ -21,19 +21,14 @@ from aggr.arguments import because
 from aggr.extras import MissingExtra
 from aggr.registry import aliases
 from tiltframe.cli.backfill import backfill
-from tiltframe.cli.check import check
-from tiltframe.cli.copy import copy
-from tiltframe.cli.doctor import doctor
-from tiltframe.cli.evolve import evolve
+from tiltframe.cli.doctor import doctor, warm
 from tiltframe.cli.explain import explain
 from tiltframe.cli.interrupts import NOTHING, from_now, interrupted, never_swallowed, too_late_at_exit
-from tiltframe.cli.maintenance import compact, expire, inspect
-from tiltframe.cli.query import query
+from tiltframe.cli.maintenance import check, compact, copy, evolve, expire, inspect
+from tiltframe.cli.query import query, watch
 from tiltframe.cli.rollup import rollup
 from tiltframe.cli.serve import serve
 from tiltframe.cli.stream import stream
-from tiltframe.cli.warm import warm
-from tiltframe.cli.watch import watch
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -50,11 +45,9 @@ class _Commands(click.Group):
     """The commands of this package, and those that installed packages add."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """List both."""
         return sorted({*super().list_commands(ctx), *(point.name for point in _added())})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Look among both."""
         own = super().get_command(ctx, cmd_name)
         if own is None and (added := [point for point in _added() if point.name == cmd_name]):
             return _loaded(added[0])

@@ -9,7 +9,7 @@ import click
 from tiltframe.cli.ingested_files import look_up, to_record
 from tiltframe.cli.interrupts import STEPS, from_now
 from tiltframe.cli.options import with_frame, with_store
-from tiltframe.cli.progress import progress_bar
+from tiltframe.cli.output import progress_bar
 from tiltframe.files.inputs import open_source
 from tiltframe.files.read_options import ReadOptions
 from tiltframe.frame import TiltFrame

@@ -21,35 +21,16 @@ from tiltframe.store.ranges import Range
 
 @dataclass(frozen=True)
 class KnownFile:
-    """A file, and what a store knows of it.
-
-    Parameters
-    ----------
-    file : path
-    content : str
-        The digest of its bytes.
-    record : dict or None
-        What is recorded of these bytes.
-    before : str or None
-        The other bytes that the path held when it was noted last.
-    before_record : dict or None
-        What is recorded of those.
-    noted : str or None
-        What is recorded of its path.
-    piped : bool
-        Whether it stands for standard input, whose path is not recorded.
-    stamp : (int, int)
-        Size and time of change when the bytes were read.
-    """
+    """A file, and what a store knows of it."""
 
     file: Path
-    content: str
-    record: Mapping[str, Any] | None
-    before: str | None
-    before_record: Mapping[str, Any] | None
-    noted: str | None
-    piped: bool
-    stamp: tuple[int, int]
+    content: str  # the digest of its bytes
+    record: Mapping[str, Any] | None  # what is recorded of these bytes
+    before: str | None  # the other bytes that the path held when it was noted last
+    before_record: Mapping[str, Any] | None  # what is recorded of those
+    noted: str | None  # what is recorded of its path
+    piped: bool  # whether it stands for standard input, whose path is not recorded
+    stamp: tuple[int, int]  # size and time of change when the bytes were read
 
     @property
     def known(self) -> bool:
@@ -60,11 +41,6 @@ class KnownFile:
     def held(self) -> bool:
         """Whether the store holds its rows."""
         return self.record is not None and bool(self.record["held"])
-
-    @property
-    def replaced(self) -> bool:
-        """Whether the store held its rows, and others came in their place."""
-        return self.record is not None and not self.held
 
     @property
     def before_held(self) -> bool:
@@ -91,19 +67,11 @@ def look_up(files: Sequence[Path], store: FrameStore, piped: Path | None = None)
     noted = [recorded.get(_path(file)) for file in files]
     before = [None if was == content else was for was, content in zip(noted, contents, strict=True)]
     recorded |= _recorded(store, [_content(was) for was in before if was is not None])
-    return [
-        KnownFile(
-            file,
-            content,
-            recorded.get(_content(content)),
-            was,
-            None if was is None else recorded.get(_content(was)),
-            path,
-            file == piped,
-            stamp,
-        )
-        for file, content, was, path, stamp in zip(files, contents, before, noted, stamps, strict=True)
-    ]
+    records = [recorded.get(_content(content)) for content in contents]
+    before_records = [None if was is None else recorded.get(_content(was)) for was in before]
+    are_piped = [file == piped for file in files]
+    known = zip(files, contents, records, before, before_records, noted, are_piped, stamps, strict=True)
+    return [KnownFile(*each) for each in known]
 
 
 def to_record(
@@ -114,14 +82,9 @@ def to_record(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write what a store is to record, and what must still be recorded of the same names.
 
-    Parameters
-    ----------
-    noted : files whose paths are to be known
-    came : those of them whose rows come into the store
-    ranges : file -> its windows
-        Without an entry for files without rows.
-    sources : files that a range was derived from, if one was
-        What the paths of ``came`` held before is replaced then, unless another of these files holds it.
+    ``noted`` are files whose paths are to be known, ``came`` those of them whose rows come into the store, ``ranges``
+    the windows of these that have rows. Where a range was derived from ``sources``, what the paths of ``came`` held
+    before is replaced, unless another of the sources holds it.
     """
     recorded: dict[str, Any] = {}
     replacing: dict[str, Any] = {}

@@ -60,13 +60,7 @@ def never_swallowed() -> Iterator[None]:
 
 @contextmanager
 def writing(written: Callable[[], bool]) -> Iterator[None]:
-    """Write to a store within.
-
-    Parameters
-    ----------
-    written : function of nothing
-        Says whether the store holds what was to be written; asked only after an interrupt.
-    """
+    """Write to a store within; after an interrupt ``written`` says whether it holds what was to be written."""
     from_now(UNSURE)
     try:
         yield

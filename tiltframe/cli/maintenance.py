@@ -1,18 +1,26 @@
-"""tiltframe inspect, compact, expire: looking after a store."""
+"""tiltframe inspect, check, compact, expire, evolve, copy: looking after a store."""
 
 from __future__ import annotations
 
-import click
+import sys
 
+import click
+import pyarrow as pa
+
+from aggr.arguments import nearest, shown
 from tiltframe.cli.interrupts import STEPS, from_now
-from tiltframe.cli.output import as_moment, print_report
-from tiltframe.cli.progress import progress_bar
+from tiltframe.cli.options import Typed, read_types
+from tiltframe.cli.output import as_moment, print_report, progress_bar
 from tiltframe.cli.rollup import read_retention
-from tiltframe.store import FrameStore
+from tiltframe.frame import TiltFrame
+from tiltframe.store import DamagedStore, FrameStore
+from tiltframe.store.backends.open import backend_at
 from tiltframe.store.query.execution import moment
 from tiltframe.store.ranges import as_text
 from tiltframe.store.retention import checked_retention
-from windows import window
+from tiltframe.store.verify import VerifyReport
+from tiltframe.text.measures import measures_from
+from windows import read_windows, window
 
 _STORE = click.argument("uri", metavar="STORE")
 _NAME = click.option("--name", metavar="NAME", help="Which store of a database.")
@@ -82,3 +90,99 @@ def expire(uri: str, name: str | None, retention: str | None, now: str | None, c
     for level, (before, rows) in store.expire(as_text(until)).items():
         click.echo(f"{store.display_uri}: {level} before {as_moment(before)}: {rows:,} states removed", err=True)
     store.vacuum(clean)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe check web\n  tiltframe check postgresql://user@host/database --format json"
+)
+@click.argument("uri", metavar="STORE")
+@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--format", "form", type=click.Choice(("table", "json")), default="table", show_default=True)
+def check(uri: str, name: str | None, form: str) -> None:
+    """Check a whole store: its log, files, states, and its levels against each other.
+
+    Prints a sentence for everything that is damaged or lost, and ends with exit status 1 then. Changes nothing.
+    """
+    try:
+        store = FrameStore(uri, name=name)
+        with progress_bar("checking", 0) as progress:
+            report = store.verify(progress)
+    except DamagedStore as error:  # so that it cannot even be opened
+        report = VerifyReport(backend_at(uri, name or "", {}).display_uri, (), 0, 0, (str(error),))
+    if form == "json":
+        click.echo(report.to_json())
+    elif report.ok:
+        held = f"{len(report.levels)} levels, {report.parts:,} parts, {report.rows:,} states"
+        click.echo(f"{report.uri}: {held}: no problem found")
+    else:
+        for problem in report.problems:
+            click.echo(problem)
+    if not report.ok:
+        sys.exit(1)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  tiltframe copy web backups/web\n  tiltframe copy web postgresql://me@host/database"
+)
+@click.argument("uri", metavar="STORE")
+@click.argument("to", metavar="STORE")
+@click.option("--name", metavar="NAME", help="Which store of a database is copied.")
+@click.option("--to-name", metavar="NAME", help="Of the copy; that of the store unless given.")
+@click.option("--durable", is_flag=True, help="Have the copy on the disk before it is acknowledged.")
+def copy(uri: str, to: str, name: str | None, to_name: str | None, durable: bool) -> None:
+    """Copy a store into a folder, object store or PostgreSQL, or bring a copy up to date.
+
+    Nobody sees a part of it: it is there at once. If it is interrupted, it goes on when it is called again.
+    """
+    store = FrameStore(uri, name=name)
+    from_now(STEPS)
+    with progress_bar("copying states", 0) as progress:
+        written = store.copy_to(to, name=to_name, durable=durable, progress=progress)
+    copied = FrameStore(to, name=to_name or store.name)
+    click.echo(f"{copied.display_uri}: {written:,} states copied from {store.display_uri}", err=True)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  "
+    "tiltframe evolve web --measure 'errors=count(where=\"status >= 500\")' --levels 1d,1mo\n  "
+    "tiltframe evolve web --measure 'ms=dds(ms)' --type ms=float64 --drop bytes"
+)
+@click.argument("uri", metavar="STORE")
+@click.option("--name", metavar="NAME", help="Which store of a database.")
+@click.option("--measure", "measures", multiple=True, metavar="NAME=CALL", help="To add, such as p=dds(x); may repeat.")
+@click.option("--drop", "drops", multiple=True, metavar="NAME", help="A measure to drop; may repeat.")
+@click.option("--levels", metavar="SIZES", help="To add above the coarsest one, from fine to coarse: 1d,1mo.")
+@click.option(
+    "--type", "types", multiple=True, metavar="COL=TYPE", help="What a column of the rows to come is; may repeat."
+)
+def evolve(
+    uri: str,
+    name: str | None,
+    measures: tuple[str, ...],
+    drops: tuple[str, ...],
+    levels: str | None,
+    types: tuple[str, ...],
+) -> None:
+    """Add measures and coarser levels to a store, and drop measures.
+
+    What is stored stays. An added measure that the states do not answer is null in every window with rows from before,
+    until these are rolled up anew: tiltframe rollup --replace-within. A new level has all that the coarsest one holds.
+    """
+    store = FrameStore(uri, name=name)
+    frame, added = store.frame, measures_from(measures)
+    if not added and not drops and levels is None:
+        raise ValueError("there is nothing to add or to drop; give --measure, --levels or --drop")
+    for dropped in drops:
+        if dropped not in frame.measures:
+            raise ValueError(f"the store has no measure {shown(dropped)}; {nearest(dropped, frame.measures)}")
+        if dropped in added:
+            raise ValueError(f"the measure {dropped!r} is to be added and to be dropped; give the new one another name")
+    kept = {of: measure for of, measure in frame.measures.items() if of not in drops}
+    more = () if levels is None else read_windows(levels, frame.timezone)
+    wanted = TiltFrame([*frame.levels, *more], frame.time, {**kept, **added}, frame.keyed_by, frame.timezone)
+    typed = Typed(read_types(types))
+    typed.check(wanted.time, wanted.may_read())
+    declared = typed.declared
+    from_now(STEPS)
+    store.evolve(wanted, row_schema=pa.schema(list(declared.items())) if declared else None)
+    click.echo(f"{store.display_uri}: {store.frame!r}", err=True)

@@ -44,11 +44,7 @@ _FRAME = (
 _LEVELS = "From fine to coarse: 10s,1m,10m,1h."
 _ORDERED = (
     click.option("--levels", metavar="SIZES", help=f"{_LEVELS[:-1]}; or --ordered."),
-    click.option(
-        "--ordered",
-        metavar="WINDOWS",
-        help="Of rows in order: sliding(10), since(hourly()); or a chain.",
-    ),
+    click.option("--ordered", metavar="WINDOWS", help="Of rows in order: sliding(10), since(hourly()); or a chain."),
 )
 _READING = (
     click.option(
@@ -67,7 +63,7 @@ _READING = (
     click.option("--time-format", metavar="FORMAT", help="Of times, if not ISO 8601: '%d.%m.%Y %H:%M'."),
     click.option("--where", metavar="CONDITION", help="Only rows for which it is true count: 'status < 500'."),
 )
-
+_AS_GIVEN = ("encoding", "delimiter", "decimal_comma", "thousands", "null", "time_format", "where")
 
 with_bad_rows = click.option(
     "--bad-rows",
@@ -97,12 +93,10 @@ class Typed(ReadOptions):
     """Read options that were typed on the command line: messages name them as they are typed."""
 
     def say(self, name: str, kind: str) -> str:
-        """Write the type of a column as an option."""
         name, kind = (quote(text if len(text) <= 80 else f"{text[:80]}…") for text in (name, kind))
         return f"--text {name}" if kind == "text" else f"--type {name}={kind}"
 
     def say_option(self, option: str, value: object) -> str:
-        """Write another option."""
         return f"--{option.replace('_', '-')}{'' if value is True else ' ' + quote(str(value))}"
 
 
@@ -131,44 +125,23 @@ def with_frame(command: Callable[..., Any], ordered: bool = False) -> Callable[.
 
     @wraps(command)
     def call(
-        time: str,
-        keys: tuple[str, ...],
-        measures: tuple[str, ...],
-        levels: str | None,
-        timezone: str,
-        types: tuple[str, ...],
-        texts: tuple[str, ...],
-        encoding: str,
-        delimiter: str | None,
-        decimal_comma: bool,
-        thousands: str | None,
-        null: tuple[str, ...],
-        time_format: str | None,
-        where: str | None,
-        **others: Any,
+        time: str, keys: tuple[str, ...], measures: tuple[str, ...], levels: str | None, timezone: str, **given: Any
     ) -> Any:
         ((name, computed),) = keys_from([time]).items()
         frame: TiltFrame | OrderedAggregator
-        in_order: str | None = others.pop("ordered", None)
+        in_order: str | None = given.pop("ordered", None)
         if (levels is None) == (in_order is None):
             raise ValueError("windows are given by --levels, such as 10s,1m,1h, or by --ordered, such as 'count(100)'")
         if levels is not None:
             frame = TiltFrame(read_windows(levels, timezone), name, measures_from(measures), keys_from(keys), timezone)
         else:
             frame = _ordered(str(in_order), name, measures_from(measures), keys_from(keys), timezone)
-        reading = Typed(
-            read_types(types, texts),
-            encoding,
-            {"\\t": "\t"}.get(str(delimiter), delimiter),
-            decimal_comma,
-            thousands,
-            null,
-            time_format,
-            None if computed == name else computed,
-            where,
-        )
+        types = read_types(given.pop("types"), given.pop("texts"))
+        reads = {option: given.pop(option) for option in _AS_GIVEN}
+        reads["delimiter"] = "\t" if reads["delimiter"] == "\\t" else reads["delimiter"]
+        reading = Typed(types, time=None if computed == name else computed, **reads)
         reading.check(name, (frame.query if isinstance(frame, OrderedAggregator) else frame).may_read())
-        return command(frame=frame, reading=reading, **others)
+        return command(frame=frame, reading=reading, **given)
 
     windows = _ORDERED if ordered else (click.option("--levels", required=True, metavar="SIZES", help=_LEVELS),)
     for option in reversed((*_FRAME, *windows, *_READING)):

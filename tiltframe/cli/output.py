@@ -1,10 +1,12 @@
-"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet."""
+"""Showing results: as a table to look at, or as CSV, JSON lines and Parquet; and progress, where somebody looks."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any, BinaryIO, TextIO
 
@@ -14,10 +16,12 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from aggr.arrow import compute as pc
+from aggr.arrow.normalize import is_number
 from aggr.tables.flat_results import flattened
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.store.report import Report
@@ -36,7 +40,6 @@ class Form(click.Choice[str]):
         super().__init__(FORMATS)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Take a form by its name."""
         if value in ("xlsx", "xls", "excel"):
             self.fail("results are not written as spreadsheets; give --format csv, which Excel opens", param, ctx)
         return super().convert(value, param, ctx)
@@ -45,9 +48,7 @@ class Form(click.Choice[str]):
 def write_results(slices: Iterable[pa.Table], form: str, several: bool, out: BinaryIO) -> None:
     """Write tables of results in a form, one after the other; their level only where there are several, and in JSON.
 
-    - ``csv``: records as plain columns, ``latency_p99``; lists as JSON
-    - ``json``: as `tiltframe.text.results.json_lines` writes it
-    - ``parquet``: as they are
+    Of CSV records are plain columns, ``latency_p99``, and lists JSON; JSON is `tiltframe.text.results.json_lines`.
     """
     with ExitStack() as opened:
         writer = None
@@ -75,10 +76,7 @@ def print_table(results: pa.Table, out: TextIO | None = None, title: str | None 
     columns: list[list[str]] = []
     several = len(pc.unique(results.column(LEVEL))) > 1
     for name, column in _columns_to_look_at(results, several):
-        number = (
-            pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
-        )
-        table.add_column(Text(name), justify="right" if number else "left", no_wrap=True)
+        table.add_column(Text(name), justify="right" if is_number(column.type) else "left", no_wrap=True)
         columns.append(_starts(results) if name == START else [_cell(v) for v in column.to_pylist()])
     table.columns[int(several)].header = Text(f"window\n{results.schema.field(START).type.tz}")
     for row in zip(*columns, strict=True):
@@ -100,10 +98,7 @@ def _columns_to_look_at(results: pa.Table, several: bool) -> Iterator[tuple[str,
         quantiles = field.type.field("quantiles").type
         for i in range(quantiles.num_fields):
             percentile = f"{float(quantiles.field(i).name) * 100:.10g}"
-            yield (
-                f"{field.name}\np{percentile}",
-                pc.struct_field(column, ["quantiles", quantiles.field(i).name]),
-            )
+            yield (f"{field.name}\np{percentile}", pc.struct_field(column, ["quantiles", quantiles.field(i).name]))
         yield f"{field.name}\nmax", pc.struct_field(column, "max")
 
 
@@ -123,16 +118,12 @@ def _starts(results: pa.Table) -> list[str]:
 def _start(start: dt.datetime, form: str) -> str:
     """Write a start as finely as its level needs, and as it needs itself: days of another zone begin within days."""
     text = start.strftime(form)
-    return (
-        text
-        if "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
-        else f"{start:%Y-%m-%d %H:%M}"
-    )
+    whole = "%H" in form or dt.datetime.strptime(text, form) == start.replace(tzinfo=None)
+    return text if whole else f"{start:%Y-%m-%d %H:%M}"
 
 
 @lru_cache
 def _unit(level: str) -> str:
-    """Name the unit in which windows of a level begin."""
     return read_window(level).resolution
 
 
@@ -176,3 +167,42 @@ def print_report(report: Report) -> None:
 def as_moment(micros: int | None) -> str:
     """Write a time in microseconds UTC as ISO 8601."""
     return "·" if micros is None else str(np.datetime_as_string(np.datetime64(micros, "us"), unit="s")) + "Z"
+
+
+def on_same_terminal() -> bool:
+    """Say whether standard output is the terminal that standard error is.
+
+    Only then may what is printed go through what shows progress there: above its line.
+    """
+    try:
+        both = (sys.stdout.fileno(), sys.stderr.fileno())
+        return all(map(os.isatty, both)) and len({os.fstat(stream).st_rdev for stream in both}) == 1
+    except (AttributeError, OSError):  # closed, or no file
+        return False
+
+
+@contextmanager
+def progress_bar(doing: str, total: int) -> Iterator[Callable[[int, int], None]]:
+    """Show a count and a bar on standard error, if that is a terminal.
+
+    Yields what is called with how much more has been done, and how much further the bar goes; without a total, with
+    how much has been done and of how much.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda more, further: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    done = 0
+    with Progress(*columns, console=console, transient=True, redirect_stdout=on_same_terminal()) as bar:
+        task = bar.add_task(doing, total=total or None)
+
+        def advance(more: int, further: int) -> None:
+            nonlocal done
+            done += more
+            bar.update(task, description=f"{doing} {done:,} rows", advance=further)
+
+        def reach(at: int, end: int) -> None:
+            bar.update(task, description=f"{doing} {at:,} of {end:,}", completed=at, total=end)
+
+        yield advance if total else reach

@@ -1,38 +1,51 @@
-"""tiltframe rollup: files into a store."""
+"""tiltframe rollup: what is new in files is added to a store, or a range is derived anew, and the files are noted."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import click
+import pyarrow as pa
 
 from aggr.arguments import shown
-from aggr.tables.keys import columns_keys_may_read
-from tiltframe.cli.ingested_files import look_up
-from tiltframe.cli.ingestion import append_new, replace_in
+from aggr.arrow import compute as pc
+from aggr.arrow.bit_equality import same_bits
+from aggr.tables.keys import columns_keys_may_read, plain_keys
+from tiltframe.cli.ingested_files import KnownFile, look_up, note, to_record, unchanged
+from tiltframe.cli.interrupts import STEPS, from_now, writing
 from tiltframe.cli.options import memory_bytes, read_bad_rows, with_bad_rows, with_frame, with_store
+from tiltframe.cli.output import progress_bar
 from tiltframe.cli.standard_input import INPUT_FORMATS, with_standard_input
-from tiltframe.files.bad_rows import open_leniently
-from tiltframe.files.inputs import open_source
+from tiltframe.event_time import event_times
+from tiltframe.files.bad_rows import UNREADABLE, BadRows, file_batches, open_leniently
+from tiltframe.files.inputs import Source, open_source
 from tiltframe.files.read_options import ReadOptions
-from tiltframe.frame import TiltFrame
+from tiltframe.frame import LEVEL, START, TiltFrame
+from tiltframe.level_chain import reduce_rows, rollup_batches
+from tiltframe.spilled_states import spilled
 from tiltframe.store import FrameStore
 from tiltframe.store.query.time_range import read_time_range
+from tiltframe.store.ranges import Range, align_outward, as_text, minus, union
 from tiltframe.store.retention import checked_retention
 from tiltframe.store.rewrite import check_whole
 from tiltframe.store.types_from_store import settled
 
 _A_STATE_TAKES = 16  # times its own size, where all that is held of it, its rows and its files is counted
+_WHOLE_FILES = "with every file that has rows in it"
+_Reduced = TypeVar("_Reduced")
+_Check: TypeAlias = Callable[[pa.Table], object]  # raises for rows that cannot be aggregated
 
 
 @click.command(
     epilog="\b\nExamples:\n  "
-    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' "
-    "--levels 1m,1h --store web\n  "
-    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' "
-    "--levels 1h,1d --store web"
+    "tiltframe rollup events/ --time ts --key host --measure 'p=dds(ms)' --levels 1m,1h --store web\n  "
+    "cat day.csv | tiltframe rollup - --time ts --measure 'n=count()' --levels 1h,1d --store web"
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT…", type=click.Path(path_type=Path))
 @with_frame
@@ -114,3 +127,187 @@ def read_retention(text: str | None) -> dict[str, str | None] | None:
             raise ValueError(f"the retention of {shown(level)} is given twice; give it once")
         kept[level] = None if duration.lower() == "none" else duration
     return kept
+
+
+@dataclass
+class _Seen:
+    """What was seen of files while they were read: the windows of each, and how many rows lie in a range."""
+
+    spans: dict[Path, Range] = field(default_factory=dict)
+    inside: dict[Path, int] = field(default_factory=dict)
+
+
+def append_new(
+    source: Source,
+    filed: Sequence[KnownFile],
+    store: FrameStore,
+    writable: Callable[[], FrameStore],
+    bad: BadRows | None,
+    max_bytes: int,
+) -> None:
+    """Add the rows of files that the store does not hold yet; note the others' names."""
+    for one in filed:
+        _check_addable(one, store)
+    came = list({one.content: one for one in reversed(filed) if not one.held}.values())[::-1]
+    for one in filed:
+        if one not in came and not one.known:
+            click.echo(f"{one.file}: its bytes are in {store.display_uri} under another name, and count once", err=True)
+    if not came:
+        click.echo(f"nothing new: {store.display_uri} already holds all {len(filed)} files", err=True)
+        from_now(STEPS)
+        store = writable()
+        note(store, *to_record(filed, (), {}))
+        return
+    with ExitStack() as held:
+        files = replace(source, files=tuple(one.file for one in came))
+        slices, seen = _read(
+            files, store.frame, bad, lambda batches: held.enter_context(spilled(batches, store.frame, max_bytes))
+        )
+        for one in came:
+            unchanged(one)
+        if not seen.spans and store.schema is None:
+            click.echo(
+                f"the inputs have no rows: {store.display_uri} is not made, for its types are told by rows", err=True
+            )
+            return
+        recorded, replacing = to_record(filed, came, seen.spans)
+        store = writable() if store.schema is None else store
+        writer = f"rollup {hashlib.sha256(repr(sorted(recorded.items())).encode()).hexdigest()[:16]}"
+        with writing(lambda: store.has_commit(writer, 0)):
+            added = store.append_spilled(slices, writer, 0, recorded, replacing)
+    if added is None:
+        click.echo(f"nothing new: someone else has added the same files to {store.display_uri} meanwhile", err=True)
+        return
+    writable()  # what is agreed on retention changes last
+    levels = len(store.frame.levels)
+    click.echo(f"{store.display_uri}: {added:,} states at {levels} levels, from {len(came)} files", err=True)
+
+
+def replace_in(
+    source: Source,
+    filed: Sequence[KnownFile],
+    within: str,
+    store: FrameStore,
+    writable: Callable[[], FrameStore],
+    bad: BadRows | None,
+) -> None:
+    """Derive a range anew from files; those that have rows in it are held by the store from now on."""
+    span = read_time_range(within, store.frame.timezone)
+    once = list({one.content: one for one in filed}.values())
+    files = replace(source, files=tuple(one.file for one in once))
+    states, seen = _read(files, store.frame, bad, lambda batches: rollup_batches(batches, store.frame), span)
+    for one in once:
+        unchanged(one)
+    finest = states.filter(pc.equal(states.column(LEVEL), store.frame.levels[0].name))  # coarser ones follow
+    inside = _within(finest, span)
+    if not inside.num_rows:
+        raise ValueError(
+            f"the inputs have no rows in {_text(span)}, which would be emptied; give files that have, or, to empty it, "
+            "FrameStore.replace in Python"
+        )
+    came = [one for one in once if seen.inside.get(one.file)]
+    fresh = [one for one in came if not one.held]
+    _check_outside(fresh, finest, span, seen.spans, store)
+    contents = {one.content for one in came}
+    recorded, replacing = to_record([one for one in filed if one.content in contents], came, seen.spans, filed)
+    store = writable() if store.schema is None else store
+    with writing(lambda: bool(recorded) and store.recorded(list(recorded)) == recorded):
+        store.replace(inside, (as_text(span[0]), as_text(span[1])), recorded, replacing)
+    writable()
+    said = f"{store.display_uri}: replaced {within}, {inside.num_rows:,} states from {len(came)} files"
+    left = finest.num_rows - inside.num_rows
+    click.echo(said + (f"; {left:,} states outside of it were left out" if left else ""), err=True)
+    for one in once:
+        if one not in came:
+            click.echo(f"{one.file} has no rows in the range, and was left out", err=True)
+
+
+def _read(
+    source: Source,
+    frame: TiltFrame,
+    bad: BadRows | None,
+    reduce: Callable[[Iterator[pa.RecordBatch]], _Reduced],
+    span: Range = (0, 0),
+) -> tuple[_Reduced, _Seen]:
+    """Read and reduce files, with a bar that shows how far, and see when their rows were.
+
+    Rows that functions refuse are looked for in a second reading, once some have been refused.
+    """
+    coded = source.coded(plain_keys(frame.keyed_by))
+
+    def watched(seen: _Seen, check: _Check | None, progress: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+        """Let the batches of files pass, at least one, and see when their rows were."""
+        columns = frame.columns_in(coded.schema.names)
+        yield pa.RecordBatch.from_pylist([], pa.schema([coded.schema.field(name) for name in columns]))
+        for file in coded.files:
+            for batch in file_batches(coded, file, columns, bad, check):
+                if batch.num_rows:
+                    times = event_times(batch.column(frame.time), frame.time)
+                    low, high = align_outward((int(times.min()), int(times.max()) + 1), frame.levels[0])
+                    was = seen.spans.get(file, (low, high))
+                    seen.spans[file] = min(was[0], low), max(was[1], high)
+                    inside = int(((times >= span[0]) & (times < span[1])).sum())
+                    seen.inside[file] = seen.inside.get(file, 0) + inside
+                progress(batch.num_rows, 0)
+                yield batch
+            progress(0, file.stat().st_size)
+
+    def read(check: _Check | None = None) -> tuple[_Reduced, _Seen]:
+        seen = _Seen()
+        with progress_bar("rolling up", source.bytes) as progress:
+            return reduce(watched(seen, check, progress)), seen
+
+    try:
+        return read()
+    except UNREADABLE:
+        if bad is None:
+            raise
+    bad.begin_again()
+    return read(lambda rows: reduce_rows(rows, frame))
+
+
+def _check_addable(one: KnownFile, store: FrameStore) -> None:
+    """Refuse a file whose path, or bytes, the store knows in another state."""
+    if one.changed and one.before_range is not None:
+        raise ValueError(
+            f"{one.file} has changed since it was rolled up into {store.display_uri}, and its old rows, in "
+            f"{_text(one.before_range)}, would count twice; put new rows into a file of their own, or derive the range "
+            f"of its old and new rows anew: --replace-within START,END {_WHOLE_FILES}"
+        )
+    if one.record is not None and not one.held:
+        raise ValueError(
+            f"{one.file} holds rows that {store.display_uri} has replaced by others; leave it out, or derive their "
+            f"range anew: --replace-within START,END {_WHOLE_FILES}"
+        )
+
+
+def _check_outside(
+    fresh: Sequence[KnownFile], finest: pa.Table, span: Range, spans: Mapping[Path, Range], store: FrameStore
+) -> None:
+    """Refuse files that the store does not hold, if they have rows outside the range that it does not hold either."""
+    theirs = [*(spans[one.file] for one in fresh), *(one.before_range for one in fresh if one.before_range)]
+    for part in minus(union(theirs), [span]):
+        if not _same(_within(finest, part), store, part):
+            low, high = min(low for low, _ in [*theirs, span]), max(high for _, high in [*theirs, span])
+            raise ValueError(
+                f"{', '.join(str(one.file) for one in fresh)}: in {_text(part)}, outside the range that is to be "
+                f"replaced, {store.display_uri} holds something else than the inputs; give a range that holds all of "
+                f"it, --replace-within {_text((low, high))}, {_WHOLE_FILES}"
+            )
+
+
+def _same(states: pa.Table, store: FrameStore, span: Range) -> bool:
+    """Say whether a store holds the very states of the finest level in a range."""
+    if store.schema is None:
+        return not states.num_rows
+    held = store.ask_states(store.frame.levels[0], (as_text(span[0]), as_text(span[1]))).table()
+    return all(same_bits(states.column(name), held.column(name)) for name in [START, *store.schema.names[1:]])
+
+
+def _within(states: pa.Table, span: Range) -> pa.Table:
+    starts = states.column(START).cast(pa.int64())
+    return states.filter(pc.and_(pc.greater_equal(starts, span[0]), pc.less(starts, span[1])))
+
+
+def _text(span: Range) -> str:
+    return ",".join(as_text(at) for at in span)

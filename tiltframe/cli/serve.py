@@ -54,8 +54,8 @@ def serve(
     """Answer queries over HTTP, and show a page to look at. A STORE is a folder, an address, or NAME=ADDRESS."""
     try:
         from tiltframe.serve.access import check_origin, check_reach, listen_address, read_token
-        from tiltframe.serve.limits import Limits
-        from tiltframe.serve.server import run
+        from tiltframe.serve.app import run
+        from tiltframe.serve.cost import Limits
         from tiltframe.serve.stores import Stores
     except ImportError as error:
         raise click.ClickException(str(MissingExtra("the command serve", "serve", error))) from None

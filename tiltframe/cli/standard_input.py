@@ -27,11 +27,8 @@ def with_standard_input(inputs: Sequence[Path], form: str | None) -> Iterator[tu
     """Put a file in the place of ``-`` among inputs: everything that standard input gives, until its end.
 
     The format is told, or seen from the first bytes: Parquet and JSON by what they begin with, tab-separated values by
-    a tab in the first line, where there is no comma; anything else is CSV. Errors name standard input.
-
-    Yields
-    ------
-    the inputs, and the file; None where ``-`` is none of them
+    a tab in the first line, where there is no comma; anything else is CSV. Errors name standard input. Yields the
+    inputs, and the file; None where ``-`` is none of them.
     """
     if STANDARD_INPUT not in inputs:
         if form is not None:

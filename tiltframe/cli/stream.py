@@ -16,8 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from tiltframe.cli.options import read_bad_rows, with_bad_rows, with_frame, with_store
-from tiltframe.cli.output import as_moment
-from tiltframe.cli.progress import on_same_terminal
+from tiltframe.cli.output import as_moment, on_same_terminal
 from tiltframe.cli.stream_sinks import IntoStore, OrderedOutput, Output, side_output
 from tiltframe.cli.stream_sources import Arrivals, Lines
 from tiltframe.event_time import event_times
@@ -116,7 +115,6 @@ def _run(
     once: bool,
     bad_rows: str,
 ) -> None:
-    """Read the source until its end, or Ctrl-C."""
     behind = micros(disorder)
     if folder is not None and not folder.is_dir():
         raise ValueError(f"{folder} is no folder; name one that files arrive in, or give rows by standard input")
@@ -175,7 +173,6 @@ def _run(
 
 
 def _check_ordered(emit: str, late: str | None, max_keys: int | None, uri: str | None) -> None:
-    """Raise ``ValueError`` for options that ordered windows do not take."""
     if uri is not None:
         raise ValueError("a store keeps time windows, and --ordered has none; leave out --store, or give --levels")
     if (emit, late, max_keys) != ("after_close", None, None):
@@ -198,7 +195,6 @@ def _save_first(safe: Output | IntoStore, state: Path | None, notes: Mapping[str
 
 
 def _windows(data: bytes | None, frame: TiltFrame, emit: str, late: str, max_keys: int | None) -> OpenWindows:
-    """Begin, or go on from a saved state."""
     policies = read_emit(emit), read_late(late)
     if data is None:
         return OpenWindows(frame, *policies, max_keys=max_keys)
@@ -226,7 +222,6 @@ def _closed(
 
 
 def _end(sink: Output | IntoStore, state: Path | None, stopped: bool, bad: BadRows | None) -> None:
-    """Say what else there is to say, and end."""
     if bad is not None and (told := bad.told()):
         click.echo(f"tiltframe: {told}", err=True)
     known = sink.windows.progress.committed_rows
@@ -240,7 +235,6 @@ def _end(sink: Output | IntoStore, state: Path | None, stopped: bool, bad: BadRo
 
 
 def _on_spark(folder: Path | None, source: str | None, options: tuple[str, ...], **given: Any) -> None:
-    """Hand over to the package that knows Spark."""
     from importlib.metadata import entry_points
 
     found: list[EntryPoint] = list(entry_points(group="tiltframe.streams", name="spark"))
@@ -276,14 +270,9 @@ def _live_line(sink: Output | IntoStore, bad: BadRows | None) -> Iterator[Callab
             shown[0] = clock.monotonic()
             said = sink.windows.progress
             rate = (said.rows - first) / max(clock.monotonic() - begun, 1e-9)
-            at, held = (
-                as_moment(said.watermark_us),
-                ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()),
-            )
-            live.update(
-                Text(
-                    f"{said.rows:,} rows, {rate:,.0f}/s · watermark {at} · open {held or '·'} · late {said.late_rows:,}"
-                )
-            )
+            at = as_moment(said.watermark_us)
+            held = ", ".join(f"{level} {count:,}" for level, count in said.open_windows.items()) or "·"
+            rows = f"{said.rows:,} rows, {rate:,.0f}/s"
+            live.update(Text(f"{rows} · watermark {at} · open {held} · late {said.late_rows:,}"))
 
         yield show

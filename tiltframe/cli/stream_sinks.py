@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -20,9 +20,6 @@ from tiltframe.store.closed_windows import ClosedWindows
 from tiltframe.streaming import OpenWindows
 from tiltframe.streaming.saved import extended
 from tiltframe.text.results import json_lines
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _EVERY = 1.0  # seconds between commits, and between states that are saved
 _SAVING = 10  # times as long as saving takes, if that is more
@@ -87,16 +84,13 @@ class OrderedOutput(Output):
 
     @property
     def read(self) -> OrderedQuery:
-        """What is asked of rows in order."""
         query: OrderedQuery = self.windows.query
         return query
 
     def attempt(self, rows: pa.Table) -> object:
-        """Aggregate rows for nothing, to see whether that can be done."""
         return self.windows.anew().finish(rows)
 
     def tell(self, watermark: int | None) -> None:
-        """Tell the watermark, and write the results of the rows that it has passed."""
         self._write(self.windows.advance(watermark))
 
 

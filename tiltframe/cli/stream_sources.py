@@ -56,24 +56,20 @@ class Arrived:
     whole: bool = True
 
 
+@dataclass
 class Lines:
     """JSON lines from standard input, of the types that were declared, or that the first lines have.
 
     With ``arrival`` the time of each is when it comes.
     """
 
-    def __init__(
-        self,
-        frame: TiltFrame | OrderedQuery,
-        attempt: Attempt,
-        reading: ReadOptions,
-        arrival: bool = False,
-        bad: BadRows | None = None,
-    ) -> None:
-        """Read nothing yet."""
-        self.frame, self.attempt, self.reading, self.arrival, self.bad = frame, attempt, reading, arrival, bad
-        self.schema: pa.Schema | None = None
-        self._number = 1  # of the next line
+    frame: TiltFrame | OrderedQuery
+    attempt: Attempt
+    reading: ReadOptions
+    arrival: bool = False
+    bad: BadRows | None = None
+    schema: pa.Schema | None = None
+    _number: int = 1  # of the next line
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -172,7 +168,6 @@ class Lines:
         return found
 
     def _arrived(self, rows: pa.Table) -> pa.Table:
-        """Give rows the time at which they come."""
         if self.schema is None and self.frame.time in rows.column_names:
             raise ValueError(
                 f"--arrival makes the column {self.frame.time!r}, and rows have one; give --time another name"

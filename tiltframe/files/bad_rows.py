@@ -1,10 +1,7 @@
 """Bad rows: lines that cannot be read are left out, and kept with line and reason, where they would end a command.
 
-    lines ──▶ read together ──▶ rows
-                 └─ fails ──▶ halves, and theirs ──▶ rows, and the lines that cannot be read alone
-
 A line is bad if it alone cannot be read: no JSON or CSV, a value of another type, no time, or a value that an
-expression or a function refuses. Known as a dead letter queue.
+expression or a function refuses. Lines that cannot be read together are read by halves. Known as a dead letter queue.
 """
 
 from __future__ import annotations
@@ -61,11 +58,7 @@ _Check: TypeAlias = Callable[[pa.Table], object]
 class BadRows:
     """Where bad rows go: into a file as JSON lines, or nowhere; they are counted.
 
-    Parameters
-    ----------
-    file : path, optional
-    once : bool
-        Whether what the file has already is not written again: where the same files may be read again after a kill.
+    With ``once`` what the file has already is not written again: the same files may be read again after a kill.
     """
 
     def __init__(self, file: Path | None = None, once: bool = True) -> None:
@@ -114,19 +107,9 @@ def reason(error: Exception) -> str:
 def sound(
     lines: Sequence[Line], read: Callable[[Sequence[Line]], Rows], check: Callable[[Rows], object]
 ) -> tuple[Rows | None, _Bad]:
-    """Read the lines that can be read, together; tell which cannot, and why.
+    """Read together the lines that can be read, None where there are none; tell which cannot, and why.
 
-    Parameters
-    ----------
-    lines : of lines
-    read : lines -> rows
-        Raises an error where one of them cannot be read.
-    check : function of rows
-        Raises an error for rows that are to be left out as well; it takes longer.
-
-    Returns
-    -------
-    rows, None where there are none, and the bad lines with their errors
+    ``read`` and ``check``, which takes longer, raise an error for rows that are to be left out.
     """
 
     def checked(some: Sequence[Line]) -> Rows:
@@ -171,17 +154,9 @@ def _divided(lines: Sequence[Line], read: Callable[[Sequence[Line]], object]) ->
 def file_batches(
     source: Source, file: Path, columns: Sequence[str], bad: BadRows | None, check: _Check | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of the rows of a file: all of them or, with ``bad``, those that can be read.
+    """Read some columns of the rows of a file: all of them or, with ``bad``, which keeps the others, those that can be.
 
-    Parameters
-    ----------
-    source : Source
-    file : path
-    columns : names
-    bad : BadRows, optional
-        Keeps the others.
-    check : function of rows, optional
-        Raises an error for rows that are to be left out as well.
+    ``check`` raises an error for rows that are to be left out as well.
     """
     if bad is None:
         yield from source.batches_of(file, columns)
@@ -354,11 +329,10 @@ def sample_of(file: Path, reading: ReadOptions, folder: Path) -> Path:
 def _kinds(text: str, delimiter: str | None) -> dict[object, str] | None:
     """Tell of what kind each value of a record is; None for what is no record."""
     try:
-        values = (
-            dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
-            if delimiter
-            else json.loads(text)
-        )
+        if delimiter:
+            values = dict(enumerate(next(csv.reader([text], delimiter=delimiter, strict=True))))
+        else:
+            values = json.loads(text)
     except (ValueError, csv.Error, StopIteration, RecursionError):
         return None
     return {name: _kind(value, delimiter) for name, value in values.items()} if isinstance(values, dict) else None

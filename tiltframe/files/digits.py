@@ -68,9 +68,10 @@ def check_digits(values: pa.Array, texts: pa.Array, name: str, file: Path, exact
     if exact:
         _check_exact(pc.unique(texts).drop_null(), values.type, name, file, reading)
     elif (most := largest(values)) is not None and most >= _EXACT:
-        _check_large(
-            pc.unique(texts.filter(pc.greater_equal(pc.abs(values), _EXACT))), values.type, name, file, reading
-        )
+        large = texts.filter(pc.greater_equal(pc.abs(values), _EXACT))
+        for text in pc.unique(large).to_pylist():  # whole numbers that a double rounds, and those beyond the largest
+            if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
+                raise _lost(text, values.type, name, file, reading)
 
 
 def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:
@@ -84,13 +85,6 @@ def _check_exact(texts: pa.Array, kind: pa.DataType, name: str, file: Path, read
         lossy = pa.array([text for text in long if _rounds(text, exact=True)], pa.string())
     if len(lossy):
         raise _lost(lossy[0].as_py(), kind, name, file, reading)
-
-
-def _check_large(texts: pa.Array, kind: pa.DataType, name: str, file: Path, reading: ReadOptions) -> None:
-    """Refuse whole numbers that a double rounds, and numbers beyond the largest."""
-    for text in texts.to_pylist():
-        if text is not None and not re.fullmatch(_INFINITE, text) and _rounds(text, exact=False):
-            raise _lost(text, kind, name, file, reading)
 
 
 def largest(values: pa.Array) -> float | None:
@@ -117,7 +111,6 @@ def _lost(text: str, kind: pa.DataType, name: str, file: Path, reading: ReadOpti
 
 
 def _number(text: str) -> str:
-    """Name the type of a number."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         return "bool" if text.lower() in ("true", "false") else "float64"
     number = int(text)

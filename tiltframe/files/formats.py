@@ -20,15 +20,8 @@ from tiltframe.files.digits import NO_NUMBER, canonical, check_digits, check_flo
 from tiltframe.files.json_arrays import ArrayLines, is_array
 from tiltframe.files.read_options import ReadOptions
 
-_KINDS = {
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-}
+_KINDS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv"}
+_KINDS |= dict.fromkeys((".json", ".jsonl", ".ndjson"), "json")
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 ENDINGS = f"{', '.join(_KINDS)}, those of text also with {', '.join(_COMPRESSED)}"
 
@@ -77,18 +70,11 @@ def _with_grouped_numbers(reader: pacsv.CSVStreamingReader, reading: ReadOptions
 def read(
     file: Path, columns: Sequence[str], wanted: pa.Schema, exact: Sequence[str], reading: ReadOptions
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file.
+    """Read some columns of a file: those that it has; of JSON lines, where one may come late, any.
 
-    Parameters
-    ----------
-    columns : names
-        Of columns that it has; of JSON lines, where one may come late, of any.
-    wanted : schema
-        The types that text files are read in; what is a dictionary here is one as Parquet is read, too.
-    exact : names
-        Columns whose values must be the digits that a text file writes: keys.
-    reading : ReadOptions
-        Of columns whose types it gives no digits are checked.
+    ``wanted`` are the types that text files are read in; what is a dictionary there is one as Parquet is read, too.
+    Values of the columns ``exact``, keys, must be the digits that a text file writes; of those whose types ``reading``
+    gives no digits are checked.
     """
     if kind_of(file) == "parquet":  # as it is, and widened afterwards
         data = _parquet(file, [name for name in columns if pa.types.is_dictionary(wanted.field(name).type)])
@@ -158,9 +144,8 @@ def _parquet(file: Path, coded: Collection[str] = ()) -> pa.dataset.Dataset:
     import pyarrow.dataset as ds  # a quarter of a second, which other formats need not wait for
 
     at_once = ds.ParquetFragmentScanOptions(pre_buffer=False)  # a file at hand need not be asked for ahead
-    return ds.dataset(
-        file, format=ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
-    )
+    form = ds.ParquetFileFormat(dictionary_columns=coded, default_fragment_scan_options=at_once)
+    return ds.dataset(file, format=form)
 
 
 def open_text(file: Path) -> pa.NativeFile:

@@ -59,10 +59,7 @@ class Source:
         return replace(self, schema=pa.schema(fields))
 
     def batches(self, columns: Sequence[str], done: Callable[[Path], None] | None = None) -> Iterator[pa.RecordBatch]:
-        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through.
-
-        Raises ``ValueError`` naming the file that is damaged or does not fit.
-        """
+        """Read some columns of every row, at least one batch; ``done`` hears of each file that is through."""
         schema = pa.schema([self.schema.field(name) for name in columns])
         yield pa.RecordBatch.from_pylist([], schema)
         for file in self.files:
@@ -135,7 +132,9 @@ class Source:
                 column = normalize(batch.column(name))
                 if name == self.time and self.reading.time is None:
                     column = self._times(column, kind, file)
-            columns.append(_cast(column, kind))
+            if column.type != kind:
+                column = column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
+            columns.append(column)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _times(self, column: pa.Array, kind: pa.DataType, file: Path) -> pa.Array:
@@ -166,29 +165,14 @@ def open_source(
     timezone: str = "UTC",
     sample: Callable[[Path], Path] = lambda file: file,
 ) -> Source:
-    """Find the files of inputs and agree on a schema.
+    """Find the files of inputs, files or folders, and agree on a schema.
 
-    Parameters
-    ----------
-    inputs : paths of files or folders
-        A folder stands for all files of a known format below it, but for those of stores.
-    time : str
-        The column of event times, which may be written in another way in each file.
-    keys : column names
-        Whose values must be the digits that a text file writes.
-    reading : ReadOptions
-        What is not given is inferred.
-    timezone : str
-        Of the clock that expressions among them read times on.
-    sample : function of a path
-        Gives what types are told by in place of a file.
+    A folder stands for all files of a known format below it, but for those of stores. The column of event times may be
+    written in another way in each file; the values of ``keys`` must be the digits that a text file writes; expressions
+    of ``reading`` read times on the clock of the time zone; ``sample`` gives what types are told by in place of a file.
 
-    Raises
-    ------
-    FileNotFoundError
-        If a path is not there.
-    ValueError
-        If a folder has no data, a format is unknown, a file is empty or damaged, or two files do not fit.
+    Raises ``FileNotFoundError`` if a path is not there, ``ValueError`` if a folder has no data, a format is unknown, a
+    file is empty or damaged, or two files do not fit.
     """
     files = list(dict.fromkeys(file.resolve() for given in inputs for file in _files(Path(given))))
     here = Path.cwd()
@@ -272,19 +256,16 @@ def _schema(file: Path, own: pa.Schema, time: str, reading: ReadOptions) -> pa.S
             if reading.unit(time) or reading.time_format is not None or of_text:
                 kind = INSTANT
             elif pa.types.is_floating(kind):
-                _refuse_fractions(file, time, reading)
+                raise ValueError(
+                    f"{file}: the time column {time!r} holds numbers with fractions; say what they are since 1970: "
+                    f"{reading.say(time, 'seconds')}, or milliseconds, microseconds or nanoseconds"
+                )
         elif declared_kind is not None:
             kind = declared_kind
         elif name in of_time and kind_of(file) != "parquet" and pa.types.is_temporal(kind):
             kind = pa.string()  # the expression puts texts together
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    return column.cast(pa.string()).dictionary_encode() if kind == _CODES else column.cast(kind)
 
 
 def _is_text(kind: pa.DataType | None) -> bool:
@@ -305,13 +286,6 @@ def _passes(check: Callable[[pa.Schema], None], schema: pa.Schema, place: int) -
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _refuse_fractions(file: Path, name: str, reading: ReadOptions) -> None:
-    raise ValueError(
-        f"{file}: the time column {name!r} holds numbers with fractions; say what they are since 1970: "
-        f"{reading.say(name, 'seconds')}, or milliseconds, microseconds or nanoseconds"
-    )
 
 
 def _refuse_seconds(column: pa.Array, name: str, file: Path, reading: ReadOptions) -> None:
@@ -344,7 +318,6 @@ def _first_line(error: Exception) -> str:
 
 
 def _hint(error: Exception, reading: ReadOptions) -> str:
-    """Say the way out where it is the type of a column."""
     of_type = ("conversion error to", "changed from", "incompatible types", "Failed to parse", "would cause data loss")
     hint = f"; say what a column is with {reading.say('COL', 'TYPE')}, or {reading.say('COL', 'text')}"
     return hint if any(words in str(error) for words in of_type) else ""

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 _CHUNK = 1 << 22
 _BLANK = b" \t\r\n"
-
-
-class Readable(Protocol):
-    """Bytes in UTF-8."""
-
-    def read(self, size: int = -1) -> bytes:
-        """Give the next bytes, none at the end."""
 
 
 def is_array(head: bytes) -> bool:
@@ -39,7 +32,7 @@ class ArrayLines:
 
     closed = False
 
-    def __init__(self, source: Readable, name: str) -> None:
+    def __init__(self, source: BinaryIO, name: str) -> None:
         """Begin before the first bracket."""
         self._source, self._name = source, name
         self._depth, self._arrays, self._inside, self._escaped, self._begun = 0, 0, False, False, False

@@ -15,15 +15,8 @@ from aggr.arguments import checked_list, checked_mapping, is_unicode, shown
 from aggr.sql.inputs import may_read
 from tiltframe.files.time_format import check_format
 
-_TYPES = {
-    "text": pa.string(),
-    "int64": pa.int64(),
-    "uint64": pa.uint64(),
-    "float64": pa.float64(),
-    "bool": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-}
+_TYPES = {"text": pa.string(), "int64": pa.int64(), "uint64": pa.uint64(), "float64": pa.float64()}
+_TYPES |= {"bool": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us")}
 _UNITS = {"seconds": "s", "milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 _ALLOWED = f"{', '.join(_TYPES)}, decimal(digits, fraction); of the time column also {', '.join(_UNITS)}"
 _NO_SIGNS = '"\r\n+-0123456789'
@@ -79,7 +72,6 @@ class ReadOptions:
     where: str | None = None
 
     def __post_init__(self) -> None:
-        """Check each option, and that numbers can be told."""
         checked_mapping(self.types, "types", "column -> type, say {'zip': 'text'}")
         object.__setattr__(self, "null", tuple(checked_list(self.null, "null", "texts, say ['-', 'n/a']")))
         object.__setattr__(self, "encoding", _encoding(self.encoding))
@@ -170,11 +162,8 @@ class ReadOptions:
 
     def given(self) -> list[str]:
         """Name the options that are not as they are by default."""
-        return [
-            f.name.removesuffix("s")
-            for f in fields(self)
-            if getattr(self, f.name) not in ({}, (), "utf-8", None, False)
-        ]
+        by_default: tuple[object, ...] = ({}, (), "utf-8", None, False)
+        return [f.name.removesuffix("s") for f in fields(self) if getattr(self, f.name) not in by_default]
 
     def check(self, time: str, columns: Iterable[str]) -> None:
         """Refuse the type of a column that is not read, and a time column of no type of times.

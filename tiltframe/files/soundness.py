@@ -21,15 +21,7 @@ _ENDS = (10, 13)
 def check_text(file: Path, encoding: str = "utf-8", delimiter: str | None = None) -> None:
     """Raise ``ValueError`` naming file and line for bytes that are not in the encoding, and quotes that do not close.
 
-    Parameters
-    ----------
-    file : path
-        Of text, perhaps compressed.
-    encoding : str
-        As Python names them.
-    delimiter : str, optional
-        Of a CSV file, whose quotes are checked: one begins a field, and ends it, or stands doubled within one.
-        Without it, only the encoding is.
+    Quotes are checked of CSV, which has a delimiter: one begins a field, and ends it, or stands doubled within one.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
     plain, lines, sound = encoding in ("utf-8", "utf-8-sig"), 0, _Quotes(delimiter) if delimiter else None
@@ -60,7 +52,6 @@ class _Quotes:
     """Whether all quotes so far open a field, close one, or are doubled; told from their neighbours alone."""
 
     def __init__(self, delimiter: str) -> None:
-        """Begin at the beginning of a file."""
         self._beside = np.zeros(256, bool)
         self._beside[[_QUOTE, *_ENDS, ord(delimiter)]] = True
         self._last, self._odd, self._right = b"\n", False, True
@@ -78,7 +69,6 @@ class _Quotes:
         self._right = bool(self._beside[codes[opens - 1]].all() and self._beside[codes[closes + 1]].all())
 
     def closed(self) -> bool:
-        """Say whether nothing was wrong."""
         return self._right and not self._odd
 
 

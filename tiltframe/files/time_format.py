@@ -50,7 +50,9 @@ def read_format(texts: pa.Array, form: str) -> pa.Array:
     def number(sign: str, absent: int = 0) -> pa.Array:
         return parts[sign].cast(pa.int64()) if sign in parts else pc.if_else(pc.is_valid(found), absent, None)
 
-    year = number("Y") if "Y" in parts else _century(number("y"))
+    year = number("Y") if "Y" in parts else number("y")
+    if "Y" not in parts:
+        year = pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as POSIX
     month = _named(parts.get("b", parts.get("B"))) if not {"b", "B"}.isdisjoint(parts) else number("m", 1)
     hour = number("H") if "I" not in parts else _of_twelve(number("I"), parts["p"])
     date = _joined([year, month, number("d", 1)], [4, 2, 2], "-")
@@ -81,7 +83,6 @@ def fractional(numbers: pa.Array, unit: str) -> pa.Array:
 
 
 def _regex(form: str) -> str:
-    """Write a format as a regular expression with a group for each part."""
     if not isinstance(form, str) or not is_unicode(form):
         raise ValueError(f"a time format is text, say '%d.%m.%Y %H:%M'; got {shown(form)}")
     form = re.sub("%([TFDR])", lambda short: _SHORT[short[1]], form)
@@ -105,10 +106,6 @@ def _regex(form: str) -> str:
 
 def _signs(regex: str) -> set[str]:
     return set(re.findall(r"\(\?P<(\w)>", regex))
-
-
-def _century(year: pa.Array) -> pa.Array:
-    return pc.add(year, pc.if_else(pc.less(year, 69), 2000, 1900))  # as POSIX
 
 
 def _named(names: pa.Array) -> pa.Array:

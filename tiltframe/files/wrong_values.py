@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,16 @@ def wrong_value(
     """Find the first value that is not of its column's type, among columns that are no text; None where all are."""
     if kind_of(file) == "json":
         return _in_json(file, wanted, reading)
-    read = {name: _reader(kind, reading) for name, kind in wanted.items() if not pa.types.is_string(kind)}
+    kinds = {name: kind for name, kind in wanted.items() if not pa.types.is_string(kind)}
+    read = {name: partial(from_text, kind=kind, reading=reading) for name, kind in kinds.items()}
     found = first_unread(file, read, reading)
-    return None if found is None else _said(file, *found, wanted[found[1]], reading, found[1] in keys)
+    if found is None:
+        return None
+    line, name, text = found
+    way_out = f"say {reading.say(name, 'text')}" if name in keys else _way_out(str(text), name, reading)
+    return ValueError(
+        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(wanted[name])}; {way_out}"
+    )
 
 
 def wrong_form(file: Path, error: Exception, reading: ReadOptions) -> ValueError | None:
@@ -82,10 +90,6 @@ def no_numbers(file: Path, name: str, reading: ReadOptions) -> ValueError | None
     return wrong_value(file, {name: pa.float64()}, reading)
 
 
-def _reader(kind: pa.DataType, reading: ReadOptions) -> Callable[[pa.Array], object]:
-    return lambda column: from_text(column, kind, reading)
-
-
 def _first(column: pa.Array, read: Callable[[pa.Array], object]) -> int | None:
     """Find the first value that cannot be read, half by half."""
 
@@ -121,16 +125,6 @@ def _line_of(file: Path, row: int, reading: ReadOptions) -> int:
     return before
 
 
-def _said(
-    file: Path, line: int, name: str, text: str | None, kind: pa.DataType, reading: ReadOptions, key: bool
-) -> ValueError:
-    """Say what is wrong, and the way out that works."""
-    way_out = f"say {reading.say(name, 'text')}" if key else _way_out(str(text), name, reading)
-    return ValueError(
-        f"{file}: {shown(text)} in line {line:,}, in the column {name!r}, is no {_named(kind)}; {way_out}"
-    )
-
-
 def _named(kind: pa.DataType) -> str:
     return _NAMES.get(str(kind), str(kind))
 
@@ -152,7 +146,6 @@ def _way_out(text: str, name: str, reading: ReadOptions) -> str:
 
 
 def _in_json(file: Path, wanted: Mapping[str, pa.DataType], reading: ReadOptions) -> ValueError | None:
-    """Look at one object after the other."""
     for line, row in _objects(file, reading):
         if not isinstance(row, dict):
             what = "is no JSON object" if row is None else "is JSON, but no object"

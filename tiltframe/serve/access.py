@@ -78,7 +78,6 @@ class Access:
         self._digest = None if token is None else hashlib.sha256(token).digest()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, and pass it on."""
         headers = Headers(scope=scope)
         if self._digest is None:
             self._check_host(headers.get("host"))

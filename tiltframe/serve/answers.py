@@ -1,48 +1,42 @@
-"""Answers: computed once for each version of a store, tagged by it, and kept while there is room."""
+"""Answers: computed once for each version of a store in worker threads, tagged by it, and kept while there is room."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from tiltframe.serve.cost import Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import JSON, packing_of
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
-from tiltframe.serve.worker_pool import WorkerPool
+from tiltframe.serve.observed import Metrics
 
 _WHOLE = 1 << 20  # bytes: a longer answer is sent while it is computed
 _KEPT = 64 << 20  # bytes of answers that are kept
 _CHUNK = 1 << 16  # bytes that are sent at once, so that a slow reader holds no more
 _LIVES = "private, no-cache"  # whoever keeps an answer asks whether it still stands
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Question:
-    """What an answer depends on, and how it is computed.
+    """What an answer depends on, and how it is computed."""
 
-    Parameters
-    ----------
-    words : str
-        Equal ones have equal answers: the store's name and version, and what is asked of it.
-    form : str
-        The media type.
-    compute : function of how the answer is packed
-        Gives headers of the answer, and its pieces.
-    """
-
-    words: str
-    form: str
-    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]
+    words: str  # equal ones have equal answers: the store's name and version, and what is asked of it
+    form: str  # the media type
+    compute: Callable[[str | None], tuple[Mapping[str, str], Iterator[bytes]]]  # of its packing: headers, pieces
 
 
 @dataclass(frozen=True)
@@ -53,14 +47,6 @@ class _Begun:
     form: str
     body: bytes
     rest: Iterator[bytes] | None = None
-
-
-@dataclass(frozen=True)
-class _Unknown:
-    """A question whose answer is not known, and the tag that it will have."""
-
-    question: Question
-    tag: str
 
 
 class Answers:
@@ -78,8 +64,8 @@ class Answers:
         packing = packing_of(request.headers.get("accept-encoding", ""))
         known = request.headers.get("if-none-match", "")
         begun = await self._pool.look_up(self._known, ask, packing, known)
-        if isinstance(begun, _Unknown):
-            begun = await self._pool.run(self._computed, begun, packing)
+        if isinstance(begun, tuple):
+            begun = await self._pool.run(self._computed, *begun, packing)
         if begun is None or begun.rest is None:
             status, body = (200, begun.body) if begun else (304, b"")
             headers = begun.headers if begun else {"etag": known, "cache-control": _LIVES}
@@ -92,8 +78,10 @@ class Answers:
                 yield body[at : at + _CHUNK]
             body = await self._pool.run(next, rest, b"")
 
-    def _known(self, ask: Callable[[], Question], packing: str | None, known: str) -> _Begun | _Unknown | None:
-        """Look for an answer; None if who asks has it."""
+    def _known(
+        self, ask: Callable[[], Question], packing: str | None, known: str
+    ) -> _Begun | tuple[Question, str] | None:
+        """Look for an answer, or tell the question and its tag; None if who asks has it."""
         question = ask()
         told = f"{question.words} {question.form} {packing}"
         tag = f'"{hashlib.sha256(told.encode(errors="surrogatepass")).hexdigest()[:32]}"'
@@ -104,12 +92,10 @@ class Answers:
             if kept := self._kept.get(tag):
                 self._kept.move_to_end(tag)
         self._metrics.add("cache_hits_total" if kept else "cache_misses_total")
-        return kept or _Unknown(question, tag)
+        return kept or (question, tag)
 
-    def _computed(self, unknown: _Unknown, packing: str | None) -> _Begun:
-        """Compute the beginning of an answer."""
+    def _computed(self, question: Question, tag: str, packing: str | None) -> _Begun:
         deadline = time.monotonic() + self._limits.seconds
-        question, tag = unknown.question, unknown.tag
         more, pieces = question.compute(packing)
         headers = {"etag": tag, "vary": "accept, accept-encoding", "cache-control": _LIVES, **more}
         if packing:
@@ -150,5 +136,47 @@ def _packed(text: bytes, packing: str) -> bytes:
     out = pa.BufferOutputStream()
     with pa.CompressedOutputStream(out, packing) as stream:
         stream.write(text)
-    packed: bytes = out.getvalue().to_pybytes()
-    return packed
+    return bytes(out.getvalue())
+
+
+class WorkerPool:
+    """As many threads as queries may run at once; and as many to look up what is known, which waits for no query."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start no thread yet."""
+        self._limits = limits
+        self._computing, self._looking = (ThreadPoolExecutor(limits.queries, name) for name in ("query", "look-up"))
+        self._begun: set[Future[Any]] = set()
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread, for so long as a query may take; raises `Refused` after that.
+
+        A thread cannot be stopped: it ends what it is at, and until then others wait for it.
+        """
+        return await self._awaited(self._computing.submit(function, *args, **kwargs))
+
+    async def look_up(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that computes nothing, as `run` does, while queries run."""
+        return await self._awaited(self._looking.submit(function, *args, **kwargs))
+
+    async def _awaited(self, future: Future[T]) -> T:
+        self._begun.add(future)
+        future.add_done_callback(self._begun.discard)
+        seconds = self._limits.seconds
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), seconds)
+        except TimeoutError:
+            if future.cancelled():
+                said = (
+                    f"{self._limits.queries} queries are running, and none has ended for {seconds} s; ask again later"
+                )
+                raise Refused(503, said, {"retry-after": "5"}) from None
+            raise Refused(
+                503, f"this took longer than {seconds} s; take less at once: a shorter range, fewer keys, fewer windows"
+            ) from None
+
+    def close(self) -> bool:
+        """Begin nothing more; say whether a thread is still at something."""
+        for threads in (self._computing, self._looking):
+            threads.shutdown(wait=False, cancel_futures=True)
+        return bool(self._begun)

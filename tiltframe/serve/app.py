@@ -1,10 +1,15 @@
-"""The app: all routes, behind what checks, counts and logs every request."""
+"""The app: all routes, behind what checks, counts and logs every request; and uvicorn, by which it is served."""
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -13,31 +18,30 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from aggr.arguments import shown
+from aggr.arguments import because, shown
 from tiltframe.serve import prometheus
-from tiltframe.serve.access import Access
-from tiltframe.serve.answers import Answers
+from tiltframe.serve.access import Access, is_loopback
+from tiltframe.serve.answers import Answers, WorkerPool
 from tiltframe.serve.asking import Asking
-from tiltframe.serve.cost import Budget
+from tiltframe.serve.cost import Budget, Limits
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
-from tiltframe.serve.observed import Observed
+from tiltframe.serve.observed import LOG, Metrics, Observed, log_to_stderr
 from tiltframe.serve.openapi import openapi, page
-from tiltframe.serve.pages import PATHS, page_routes
 from tiltframe.serve.stores import Stores
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.serve.writing import Writing
 
 _SAID = {
     404: "there is nothing at {path}; the page at / and /openapi.json say what there is",
     405: "{path} takes no {method}",
 }
-_CORS: dict[str, Any] = {
-    "allow_methods": ["GET", "POST"],
-    "allow_headers": ["*"],
-    "expose_headers": ["ETag", "Warning"],
-}
+_CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["*"]}
+_CORS |= {"expose_headers": ["ETag", "Warning"]}
+_FOLDER = Path(__file__).parent / "page"
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+_BESIDE = ("page.js", "heat.js", "page.css", "uplot.js", "uplot.css", "uplot-licence.txt")
+_FILES = {"/": "index.html", **{f"/{name}": name for name in _BESIDE}}
+PATHS = frozenset(_FILES)
+_GRACE = 5  # seconds that answers have to end in
 
 
 def app_of(
@@ -48,25 +52,7 @@ def app_of(
     origins: Sequence[str] = (),
     writable: bool = False,
 ) -> Starlette:
-    """Make the app.
-
-    Parameters
-    ----------
-    stores : Stores
-    pool : WorkerPool
-        That answers are computed in.
-    limits : Limits
-    token : bytes, optional
-        That every request must bring, but for those of the page and of health.
-    origins : str
-        Of pages elsewhere whose scripts may ask.
-    writable : bool
-        Whether the stores take events.
-
-    Returns
-    -------
-    Starlette
-    """
+    """Make the app; pages at ``origins`` may ask it by their scripts, and ``writable`` stores take events."""
     metrics = Metrics()
     budget, answers = Budget(limits, metrics), Answers(pool, limits, metrics)
 
@@ -87,7 +73,7 @@ def app_of(
     routes = [
         Route("/openapi.json", described),
         Route("/api", described_to_people),
-        *page_routes(),
+        *(_page_file(path, name) for path, name in _FILES.items()),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         *Asking(stores, answers, budget).routes(),
@@ -123,3 +109,55 @@ def _said(request: Request, error: Exception) -> Response:
         raise error
     sentence = _SAID[error.status_code].format(path=shown(request.url.path), method=request.method)
     raise Refused(error.status_code, sentence, error.headers)
+
+
+def _page_file(path: str, name: str) -> Route:
+    """Make a route for a file of the page, which holds nothing of the stores and is sent to everyone."""
+    content = (_FOLDER / name).read_bytes()
+
+    async def page_file(request: Request) -> Response:
+        kind = _KINDS[Path(name).suffix]
+        return Response(content, media_type=kind, headers={"cache-control": "max-age=60"})
+
+    return Route(path, page_file)
+
+
+def run(
+    stores: Stores,
+    address: tuple[str, int],
+    limits: Limits,
+    token: bytes | None,
+    origins: Sequence[str],
+    writable: bool,
+) -> None:
+    """Serve stores until SIGINT or SIGTERM; raises ``ValueError`` if nobody can listen at the address."""
+    pool = WorkerPool(limits)
+    app = app_of(stores, pool, limits, token, origins, writable)
+    host, port = address
+    listening = _listening(host, port)
+    log_to_stderr()
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=1 << 16,
+    )  # fmt: skip
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: None)  # uvicorn raises again what has stopped it
+    shown_host = f"[{host}]" if ":" in host else host
+    who = "to this machine alone" if is_loopback(host) else "to all who can reach it"
+    how = f"{'without a token' if token is None else 'who bring the token'}{', who may write' if writable else ''}"
+    where = f"http://{shown_host}:{listening.getsockname()[1]}/"
+    LOG.info({"message": f"serving {', '.join(stores)} at {where}, {who}, {how}"})
+    uvicorn.Server(config).run(sockets=[listening])
+    LOG.info({"message": "stopped"})
+    if pool.close():
+        os._exit(0)  # Python would wait for the threads; nobody does for what they compute, and commits are whole
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Listen at an address, by a socket whose protocol is named: asyncio sends small answers at once by such alone."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ValueError(f"cannot listen at {host}:{port}: {because(error)}") from None
+    return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, listening.detach())

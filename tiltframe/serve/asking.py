@@ -1,13 +1,16 @@
-"""Asking over HTTP: queries, and what stores say of themselves."""
+"""Asking over HTTP: queries, by words in the address or as JSON, and what stores say of themselves."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -15,30 +18,91 @@ from starlette.routing import Route
 from aggr.arguments import nearest, shown
 from tiltframe.names import END, LEVEL, PARTIAL, START
 from tiltframe.serve.answers import Answers, Question, described
-from tiltframe.serve.cost import Budget, at_a_moment, cost_of
+from tiltframe.serve.cost import QUERY_BYTES, Budget, at_a_moment
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import form_of, pieces_of
-from tiltframe.serve.limits import QUERY_BYTES
 from tiltframe.serve.promql.catalogue import columns_in_promql
 from tiltframe.serve.promql.metrics import label_of
-from tiltframe.serve.query_words import from_address, from_body
 from tiltframe.serve.stores import Stores
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.ranges import as_text
 from tiltframe.store.recorded import expired_before, known_from
+from tiltframe.text.measures import asked_measures
 from tiltframe.text.results import plain
 
+MANY = ("per", "measures", "keys", "order_by")  # words that may stand several times in an address
+WHOLE = ("limit", "points")
+TRUTHS = ("flat", "latest")
+WORDS = ("store", *(field.name for field in fields(Query)))
 _KEY_VALUES = 1000  # of a key, to choose from
 _LABELS = (LEVEL, START, END, PARTIAL)
 
 
+def from_address(params: QueryParams) -> tuple[str, Query]:
+    """Read the store's name and a query from an address.
+
+    >>> from_address(QueryParams("store=web&per=1h&measures=n&measures=rate%3Derrors/n&keys=&flat=true"))[1]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    Query(per='1h', within=None, where=None, measures={'n': 'n', 'rate': 'errors/n'}, keys=(), fill=False, order_by=(),
+    limit=None, now=None, flat=True, having=None, points=None, timezone=None, latest=False, edges=None)
+    """
+    members: dict[str, Any] = {}
+    for word in dict.fromkeys(params.keys()):
+        given = params.getlist(word)
+        if word in MANY:
+            members[word] = [text for text in given if text]
+        elif len(given) > 1:
+            raise ValueError(f"{word} is given {len(given)} times; give it once")
+        else:
+            members[word] = _value(word, given[0])
+    if "measures" in members:
+        members["measures"] = asked_measures(members["measures"])
+    return _of(members)
+
+
+def from_body(body: bytes) -> tuple[str, Query]:
+    """Read the store's name and a query from JSON."""
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError('the body is no JSON; write an object: {"store": "web", "per": "1h"}') from None
+    if not isinstance(members, Mapping):
+        raise ValueError(f'the body must be an object, {{"store": "web", "per": "1h"}}; got {shown(members)}')
+    return _of(dict(members))
+
+
+def _of(members: dict[str, Any]) -> tuple[str, Query]:
+    store = members.pop("store", None)
+    if not isinstance(store, str):
+        raise ValueError("say which store is asked: store=NAME, one of those at /v1/stores")
+    query = Query.from_dict(members)
+    if query.per is None and query.points is None:
+        raise ValueError("say what results are per: per=LEVEL, or per=all for one result; or points=N")
+    return store, query
+
+
+def _value(word: str, text: str) -> Any:
+    if word in TRUTHS:
+        if text not in ("true", "false"):
+            raise ValueError(f"{word} is true or false; got {shown(text)}")
+        return text == "true"
+    if word == "fill" and text in ("true", "false"):
+        return text == "true"
+    if word in WHOLE:
+        if not re.fullmatch("[0-9]{1,18}", text):
+            raise ValueError(f"{word} is a whole number; got {shown(text)}")
+        return int(text)
+    return text
+
+
+@dataclass(frozen=True)
 class Asking:
     """The routes that read."""
 
-    def __init__(self, stores: Stores, answers: Answers, budget: Budget) -> None:
-        """Take what answers are made of."""
-        self._stores, self._answers, self._budget = stores, answers, budget
+    served: Stores
+    answers: Answers
+    budget: Budget
 
     def routes(self) -> list[Route]:
         """List the routes."""
@@ -52,16 +116,16 @@ class Asking:
     async def query(self, request: Request) -> Response:
         """Answer a query."""
         form = form_of(request.headers.get("accept", ""))
-        body = await read_body(request, QUERY_BYTES, self._budget.limits.seconds) if request.method == "POST" else None
+        body = await read_body(request, QUERY_BYTES, self.budget.limits.seconds) if request.method == "POST" else None
         words = request.query_params
 
         def ask() -> Question:
             name, query = from_address(words) if body is None else from_body(body)
-            store, snapshot = self._stores.now(name)
+            store, snapshot = self.served.now(name)
             query = at_a_moment(query, store.frame)
 
             def compute(packing: str | None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-                self._budget.spend(name, cost_of(store, snapshot, query))
+                self.budget.spend_on_query(name, store, snapshot, query)
                 answer = store.ask(query)
                 told = [*answer.expired, *answer.unknown]
                 head = {"store": name, "version": snapshot.version, "warnings": told}
@@ -70,24 +134,23 @@ class Asking:
 
             return Question(f"{name} {snapshot.version} {query.to_json()}", form, compute)
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
     async def stores(self, request: Request) -> Response:
         """List the stores."""
 
         def ask() -> Question:
-            seen = {name: self._stores.now(name) for name in self._stores}
+            seen = {name: self.served.now(name) for name in self.served}
             versions = json.dumps({name: snapshot.version for name, (_, snapshot) in seen.items()})
             return described(
-                f"stores {versions}",
-                lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]},
+                f"stores {versions}", lambda: {"stores": [_outline(name, store) for name, (store, _) in seen.items()]}
             )
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
     async def store(self, request: Request) -> Response:
         """Describe a store: its frame, levels, ranges, and the columns of its measures."""
-        return await self._about(request, "store", lambda name, store, snapshot: _description(name, store, snapshot))
+        return await self._about(request, "store", _description)
 
     async def key_values(self, request: Request) -> Response:
         """List the values of a key, to choose from."""
@@ -98,7 +161,7 @@ class Asking:
         def values(name: str, store: FrameStore, snapshot: Snapshot) -> object:
             if key not in store.frame.keys:
                 raise Refused(404, f"the store {name} has no key {shown(key)}; {nearest(key, store.frame.keys)}")
-            self._budget.spend(name, cost_of(store, snapshot, Query(within=within, keys=[key])))
+            self.budget.spend_on_query(name, store, snapshot, Query(within=within, keys=[key]))
             values = store.key_values(key, within)
             most = values.slice(0, _KEY_VALUES).to_pylist()
             return {"key": key, "values": [plain(value, 2**53) for value in most], "more": len(values) > len(most)}
@@ -111,10 +174,10 @@ class Asking:
         name = request.path_params["name"]
 
         def ask() -> Question:
-            store, snapshot = self._stores.now(name)
+            store, snapshot = self.served.now(name)
             return described(f"{name} {snapshot.version} {words}", lambda: describe(name, store, snapshot))
 
-        return await self._answers.to(request, ask)
+        return await self.answers.to(request, ask)
 
 
 async def read_body(request: Request, most: int, seconds: int, packings: Sequence[str] = ("identity",)) -> bytes:
@@ -179,7 +242,6 @@ def _description(name: str, store: FrameStore, snapshot: Snapshot) -> dict[str, 
 
 
 def _columns(name: str, store: FrameStore, snapshot: Snapshot, measure: str) -> list[dict[str, Any]]:
-    """Name the plain columns that a measure gives, their types, and what PromQL reads them by."""
     schema = store.query_schema(Query(per=store.frame.levels[-1].name, measures=[measure], keys=[], flat=True))
     in_promql = columns_in_promql(name, store, snapshot, measure)
     fields = [field for field in schema if field.name not in _LABELS]

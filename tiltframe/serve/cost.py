@@ -1,4 +1,4 @@
-"""Cost: what a query would read and give, told by the store's parts before anything is read."""
+"""Cost: what a query would read and give, told by the store's parts before anything is read, and its limits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from aggr.arguments import checked_whole
 from tiltframe.frame import TiltFrame
 from tiltframe.serve.errors import Refused
-from tiltframe.serve.limits import Limits
-from tiltframe.serve.metrics import Metrics
+from tiltframe.serve.observed import Metrics
 from tiltframe.store import FrameStore, Query
 from tiltframe.store.backends.protocol import Snapshot
 from tiltframe.store.query.execution import moment, planned_ranges, plans_of
@@ -19,13 +19,22 @@ from tiltframe.store.query.plan import QueryPlan
 from tiltframe.store.query.time_range import closed
 from tiltframe.store.ranges import as_text
 
+BODY_BYTES = 16 << 20  # of a request that writes
+QUERY_BYTES = 1 << 20  # of a request that asks
+
 
 @dataclass(frozen=True)
-class Cost:
-    """Rows of states that are read, about, and windows that the range has."""
+class Limits:
+    """How much a query may take: whole numbers from 1, else ``ValueError``."""
 
-    rows: int
-    windows: int
+    rows: int = 10_000_000  # of states that it reads, about: what the store's parts hold of its range
+    windows: int = 100_000  # that its range has, of every kind that it asks for
+    seconds: int = 30  # that it computes, and that it waits for others
+    queries: int = 4  # that run at once; others wait
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            checked_whole(value, f"the limit {name}", 1)
 
 
 @dataclass(frozen=True)
@@ -35,27 +44,24 @@ class Budget:
     limits: Limits
     metrics: Metrics
 
-    def spend(self, store: str, cost: Cost) -> None:
+    def spend_on_query(self, name: str, store: FrameStore, snapshot: Snapshot, query: Query) -> None:
+        """Spend what a query costs; raises ``ValueError`` if the store cannot be asked it."""
+        now = moment(query.now, query.timezone or store.frame.timezone)
+        self.spend(name, plans_of(store.manifest, query, snapshot, now), snapshot, bool(query.fill))
+
+    def spend(self, store: str, plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool = False) -> None:
         """Refuse more than the limits allow by `Refused`; count the rows of what is read."""
+        rows, windows = cost_of(plans, snapshot, fill)
         most = self.limits
-        for what, much, limit in (("rows of states", cost.rows, most.rows), ("windows", cost.windows, most.windows)):
+        for what, much, limit in (("rows of states", rows, most.rows), ("windows", windows, most.windows)):
             if much > limit:
-                raise Refused(
-                    422,
-                    f"this is about {much:,} {what}, and the server's limit is {limit:,}; ask for a shorter range or "
-                    "coarser windows",
-                )
-        self.metrics.add("rows_read_total", cost.rows, store=store)
+                said = f"this is about {much:,} {what}, and the server's limit is {limit:,}"
+                raise Refused(422, f"{said}; ask for a shorter range or coarser windows")
+        self.metrics.add("rows_read_total", rows, store=store)
 
 
-def cost_of(store: FrameStore, snapshot: Snapshot, query: Query) -> Cost:
-    """Tell what a query costs; raises ``ValueError`` if the store cannot be asked it."""
-    now = moment(query.now, query.timezone or store.frame.timezone)
-    return cost_of_plans(plans_of(store.manifest, query, snapshot, now), snapshot, bool(query.fill))
-
-
-def cost_of_plans(plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool = False) -> Cost:
-    """Tell what plans of a query cost; ``fill`` gives windows that nothing is known of."""
+def cost_of(plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool) -> tuple[int, int]:
+    """Tell rows of states that are read, about, and windows that there are; ``fill`` gives more of these."""
     rows = windows = 0.0
     for plan in plans:
         part_ranges, _ = planned_ranges(plan, snapshot)
@@ -67,7 +73,7 @@ def cost_of_plans(plans: Iterable[QueryPlan], snapshot: Snapshot, fill: bool = F
             held = min(low for low, _ in spans), max(high for _, high in spans)
             low, high = closed(plan.within, held) if fill else held
             windows += max(high - low, 0) / plan.window.length * plan.window.max_overlap
-    return Cost(round(rows), round(windows))
+    return round(rows), round(windows)
 
 
 def at_a_moment(query: Query, frame: TiltFrame) -> Query:

@@ -1,10 +1,10 @@
-"""Errors as answers: a status and one sentence."""
+"""Errors as answers: a status and one sentence; of PromQL as Prometheus has them, with a kind."""
 
 from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping
+from typing import ClassVar
 
 import pyarrow as pa
 from starlette.exceptions import HTTPException
@@ -27,10 +27,6 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
 
 class Refused(HTTPException):
     """A request that is not answered: its status, a sentence, and headers."""
-
-    def __init__(self, status: int, sentence: str, headers: Mapping[str, str] | None = None) -> None:
-        """Keep the sentence as what the answer says."""
-        super().__init__(status, sentence, headers)
 
 
 def status_of(error: BaseException) -> int:
@@ -61,3 +57,31 @@ def failure(error: BaseException) -> Response:
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     body = json.dumps({"error": sentence_of(error)}, ensure_ascii=False).encode(errors="backslashreplace")
     return Response(body, status_of(error), headers | {"cache-control": "no-store"}, "application/json")
+
+
+class PromQLError(ValueError):
+    """A request that is not answered."""
+
+    kind: ClassVar[str]
+    status: ClassVar[int]
+
+
+class BadData(PromQLError):
+    """What was given cannot be read."""
+
+    kind = "bad_data"
+    status = 400
+
+
+class Unanswerable(PromQLError):
+    """What was given can be read, but is no merge of states, or too much."""
+
+    kind = "execution"
+    status = 422
+
+
+class OutOfTime(PromQLError):
+    """It took longer than it may."""
+
+    kind = "timeout"
+    status = 503

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -18,26 +19,16 @@ PROTOBUF = "application/x-protobuf"  # of OpenTelemetry's exporters
 LINES = "application/x-ndjson"  # JSON lines, of rows that are written
 
 
-class _Pieces:
-    """A file that keeps what is written to it until it is taken."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self._written: list[bytes] = []
-
-    def write(self, data: Any) -> int:
-        self._written.append(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing: all is there already."""
+class _Pieces(io.BytesIO):
+    """A file that keeps what is written to it until it is taken, though it has been closed."""
 
     def close(self) -> None:
-        self.closed = True
+        pass
 
     def take(self) -> bytes:
-        taken, self._written = b"".join(self._written), []
+        taken = self.getvalue()
+        self.seek(0)
+        self.truncate()
         return taken
 
 
@@ -83,11 +74,8 @@ def _as_arrow(answer: Answer, out: pa.NativeFile, head: Mapping[str, Any]) -> It
             yield
 
 
-_WRITERS: dict[str, Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]] = {
-    JSON: _as_json,
-    CSV: _as_csv,
-    ARROW: _as_arrow,
-}
+_Writer: TypeAlias = Callable[[Answer, pa.NativeFile, Mapping[str, Any]], Iterator[None]]
+_WRITERS: dict[str, _Writer] = {JSON: _as_json, CSV: _as_csv, ARROW: _as_arrow}
 
 
 def form_of(accept: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests as they are seen from outside: every one is a line in the log and a count, and every error an answer."""
+"""Requests as they are seen from outside: a line in the log and a count for each, and every error an answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import asyncio
 import json
 import logging
 import sys
+import threading
 import time
+from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,32 +17,60 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tiltframe.serve.errors import failure, place_of, sentence_of, status_of
-from tiltframe.serve.metrics import Metrics
 
+_HELP = {
+    "requests_total": "Requests that were answered, by route and status.",
+    "request_seconds_total": "Seconds that requests took, by route.",
+    "rows_read_total": "Rows of states that queries have read, about, by store.",
+    "cache_hits_total": "Answers that were known already, to the server or to who asked.",
+    "cache_misses_total": "Answers that were computed.",
+}
 LOG = logging.getLogger("tiltframe.serve")
 _SEND_SECONDS = 30  # after which a reader that takes nothing has gone
 _LONGEST = 1000  # letters of an address in the log
-_HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (
-        b"content-security-policy",
-        b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    ),
-]
+_POLICY = b"default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")]
+_HEADERS += [(b"content-security-policy", _POLICY)]
 
 
+class Metrics:
+    """Counters, each with its labels; any thread may add to them."""
+
+    def __init__(self) -> None:
+        """Begin at nothing."""
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
+
+    def add(self, name: str, much: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        with self._lock:
+            self._counts[name, tuple(labels.items())] += much  # type: ignore[assignment]
+
+    def text(self) -> str:
+        """Write all counters as Prometheus reads them."""
+        with self._lock:
+            counts = dict(self._counts)
+        lines = []
+        for name, sentence in _HELP.items():
+            lines += [f"# HELP tiltframe_{name} {sentence}", f"# TYPE tiltframe_{name} counter"]
+            for (counted, labels), much in sorted(counts.items()):
+                if counted == name:
+                    inner = ",".join(f'{label}="{value}"' for label, value in labels)
+                    of_labels = f"{{{inner}}}" if inner else ""
+                    lines.append(f"tiltframe_{name}{of_labels} {much:.17g}")
+        return "\n".join(lines) + "\n"
+
+
+@dataclass
 class Observed:
     """ASGI middleware: answers errors, and tells the log and the metrics of every request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        """Stand before an app."""
-        self._app, self._metrics = app, metrics
+    app: ASGIApp
+    metrics: Metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and watch its answer."""
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            return await self.app(scope, receive, send)
         began, seen = time.monotonic(), {"status": 0, "bytes": 0}
         said: dict[str, Any] = {}
 
@@ -56,7 +87,7 @@ class Observed:
                 raise ClientDisconnect from None
 
         try:
-            await self._app(scope, receive, watched)
+            await self.app(scope, receive, watched)
         except ClientDisconnect:
             said.setdefault("error", "the client has gone")
         except Exception as error:
@@ -69,25 +100,18 @@ class Observed:
 
     def _tell(self, scope: Scope, seconds: float, seen: dict[str, Any]) -> None:
         route = getattr(scope.get("endpoint"), "__name__", "none")
-        self._metrics.add("requests_total", route=route, status=str(seen["status"]))
-        self._metrics.add("request_seconds_total", seconds, route=route)
+        self.metrics.add("requests_total", route=route, status=str(seen["status"]))
+        self.metrics.add("request_seconds_total", seconds, route=route)
         address = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        LOG.info(
-            {
-                "method": scope["method"],
-                "address": address[:_LONGEST],
-                "client": (scope.get("client") or ["?"])[0],
-                "seconds": round(seconds, 6),
-                **seen,
-            }
-        )
+        client = (scope.get("client") or ["?"])[0]
+        asked = {"method": scope["method"], "address": address[:_LONGEST], "client": client}
+        LOG.info({**asked, "seconds": round(seconds, 6), **seen})
 
 
 class _Lines(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record, whose message may be an object."""
         fields = record.msg if isinstance(record.msg, dict) else {"message": record.getMessage().splitlines()[0]}
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": at.replace("+00:00", "Z"), **fields}, ensure_ascii=True, default=str)
@@ -97,11 +121,8 @@ def log_to_stderr() -> None:
     """Have this server, and what carries it, log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Lines())
-    for name, level in (
-        ("tiltframe.serve", logging.INFO),
-        ("uvicorn.error", logging.WARNING),
-        ("asyncio", logging.ERROR),
-    ):
+    levels = {"tiltframe.serve": logging.INFO, "uvicorn.error": logging.WARNING, "asyncio": logging.ERROR}
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)

@@ -7,8 +7,8 @@ import re
 from html import escape
 from typing import Any
 
+from tiltframe.serve.asking import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.serve.forms import ARROW, CSV, JSON, LINES, PROTOBUF
-from tiltframe.serve.query_words import MANY, TRUTHS, WHOLE, WORDS
 from tiltframe.store import Query
 from tiltframe.store.query.query import FILLS
 
@@ -22,68 +22,46 @@ _ERRORS = {
     "422": "It is beyond the server's limits, or the store cannot do it.",
     "503": "It took too long, or too many queries run.",
 }
+_IN_BODY = {"per": ["string", "array", "object"], "order_by": ["string", "array"]}  # kinds of what may be several
+_IN_BODY |= {"measures": ["array", "object"], "keys": ["array", "object"]}
 
 
 def openapi(writable: bool) -> dict[str, Any]:
-    """Describe the API.
-
-    Parameters
-    ----------
-    writable : bool
-        Whether stores take events.
-
-    Returns
-    -------
-    dict
-        A document of OpenAPI 3.1.
-    """
+    """Describe the API as a document of OpenAPI 3.1, with the routes that write where stores take events."""
     meanings = _meanings()
     words = [_word(word, "query", meanings[word], _schema(word), word == "store") for word in WORDS]
     members = {word: _schema(word, in_body=True) | {"description": meanings[word]} for word in WORDS}
     query = {"type": "object", "required": ["store"], "properties": members, "additionalProperties": False}
     results = "A row a window and key; in JSON, decimals, NaN, infinities and whole numbers beyond 2^53 are text."
+    forms = (JSON, CSV, ARROW)
     name = _word("name", "path", "Of the store.")
     key = _word("key", "path", "One of the store's keys.")
     within = _word("within", "query", meanings["within"], required=False)
     tag = _word("If-None-Match", "header", "An ETag from before.", required=False)
     paths = {
         "/v1/query": {
-            "get": _operation("Ask a store for results.", [*words, tag], results, JSON, CSV, ARROW),
-            "post": _operation(
-                "Ask by a query as JSON, as `Query.to_json` writes it.", [tag], results, JSON, CSV, ARROW
-            )
-            | {"requestBody": {"required": True, "content": {JSON: {"schema": query}}}},
-        },
-        "/v1/stores": {"get": _operation("List the stores.", [tag], "Names and frames.")},
-        "/v1/stores/{name}": {
-            "get": _operation("Describe a store.", [name, tag], "Its frame, levels, ranges, columns.")
-        },
-        "/v1/stores/{name}/keys/{key}": {
-            "get": _operation(
-                "List the values of a key.", [name, key, within, tag], "At most 1,000, null last; are there more?"
-            )
-        },
-        "/metrics": {
-            "get": _operation("Count requests, seconds, rows read, cache hits.", [], "Counters.", "text/plain")
-        },
-        "/healthz": {"get": _operation("Say that the server runs.", [], "It does.") | {"security": []}},
+            "get": _operation("Ask a store for results.", [*words, tag], results, *forms),
+            "post": _operation("Ask by a query as JSON, as `Query.to_json` writes it.", [tag], results, *forms)
+            | _takes({JSON: {"schema": query}}),
+        }
     }
+    listed = "At most 1,000, null last; are there more?"
+    for path, read in {
+        "/v1/stores": _operation("List the stores.", [tag], "Names and frames."),
+        "/v1/stores/{name}": _operation("Describe a store.", [name, tag], "Its frame, levels, ranges, columns."),
+        "/v1/stores/{name}/keys/{key}": _operation("List the values of a key.", [name, key, within, tag], listed),
+        "/metrics": _operation("Count requests, seconds, rows read, cache hits.", [], "Counters.", "text/plain"),
+        "/healthz": _operation("Say that the server runs.", [], "It does.") | {"security": []},
+    }.items():
+        paths[path] = {"get": read}
     if writable:
         writer = _word("writer", "query", "Who writes.")
-        number = _word(
-            "number",
-            "query",
-            "Grows with each request of a writer; what is sent again counts once.",
-            {"type": "integer"},
-        )
+        grows = "Grows with each request of a writer; what is sent again counts once."
+        number = _word("number", "query", grows, {"type": "integer"})
         written = _operation("Add events, all or none.", [name, writer, number], "Whether they were not there before.")
-        paths["/v1/stores/{name}/events"] = {
-            "post": written | {"requestBody": {"required": True, "content": {LINES: {}, ARROW: {}}}}
-        }
+        paths["/v1/stores/{name}/events"] = {"post": written | _takes({LINES: {}, ARROW: {}})}
         exported = _operation("Add metrics of OpenTelemetry, as OTLP/HTTP sends them.", [name], "They are there.")
-        paths["/v1/stores/{name}/metrics"] = {
-            "post": exported | {"requestBody": {"required": True, "content": {PROTOBUF: {}, JSON: {}}}}
-        }
+        paths["/v1/stores/{name}/metrics"] = {"post": exported | _takes({PROTOBUF: {}, JSON: {}})}
     return {
         "openapi": "3.1.0",
         "info": {"title": "tiltframe", "version": "1", "description": "Prometheus' own API is below /api/v1."},
@@ -124,16 +102,10 @@ def _meanings() -> dict[str, str]:
 
 
 def _schema(word: str, in_body: bool = False) -> dict[str, Any]:
-    kinds = {
-        "per": ["string", "array", "object"],
-        "measures": ["array", "object"],
-        "keys": ["array", "object"],
-        "order_by": ["string", "array"],
-    }
     if word == "fill":
         return {"type": ["boolean", "string"], "enum": [True, False, *FILLS]}
-    if in_body and word in kinds:
-        return {"type": kinds[word]}
+    if in_body and word in _IN_BODY:
+        return {"type": _IN_BODY[word]}
     one = {"type": "integer"} if word in WHOLE else {"type": "boolean"} if word in TRUTHS else {"type": "string"}
     return {"type": "array", "items": one} if word in MANY else one
 
@@ -143,6 +115,10 @@ def _word(
 ) -> dict[str, Any]:
     schema = schema or {"type": "string"}
     return {"name": name, "in": place, "required": required, "schema": schema, "description": meaning}
+
+
+def _takes(content: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _operation(summary: str, words: list[dict[str, Any]], meaning: str, *forms: str) -> dict[str, Any]:

@@ -15,18 +15,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from aggr.arguments import shown
-from tiltframe.serve.answers import Answers, Question, written
+from tiltframe.serve.answers import Answers, Question, WorkerPool, written
 from tiltframe.serve.cost import Budget
-from tiltframe.serve.errors import Refused, sentence_of
+from tiltframe.serve.errors import BadData, OutOfTime, Refused, Unanswerable, sentence_of
 from tiltframe.serve.promql import response
 from tiltframe.serve.promql.catalogue import Metrics, label_names, label_values, series_of
-from tiltframe.serve.promql.errors import BadData, OutOfTime, Unanswerable
 from tiltframe.serve.promql.evaluate import evaluate, range_alone, shown_of
 from tiltframe.serve.promql.metrics import metrics_of
 from tiltframe.serve.promql.parse import read_duration, read_expression, read_moment
 from tiltframe.serve.promql.remote_read import remote_read
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store import FrameStore, StoreError, UnreachableStore
 from tiltframe.store.backends.protocol import Snapshot
 
@@ -39,56 +37,23 @@ _API = "2.45.0"  # the release of Prometheus whose API and PromQL this is
 _ERRORS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, int], ...] = (
     (UnreachableStore, "unavailable", 503),
     (StoreError, "internal", 500),
-    (
-        (ValueError, OverflowError),
-        Unanswerable.kind,
-        Unanswerable.status,
-    ),  # of a store, and those of PromQL by their own
+    ((ValueError, OverflowError), Unanswerable.kind, Unanswerable.status),  # PromQL's errors have their own
 )
 _JSON = {"content-type": "application/json"}
 _PACKED = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
-_EMPTY = {
-    "rules": {"groups": []},
-    "alerts": {"alerts": []},
-    "targets": {"activeTargets": [], "droppedTargets": []},
-    "query_exemplars": [],
-}
+_EMPTY: dict[str, Any] = {"rules": {"groups": []}, "alerts": {"alerts": []}, "query_exemplars": []}
+_EMPTY |= {"targets": {"activeTargets": [], "droppedTargets": []}}
 
 
 def routes(
-    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]],
-    pool: WorkerPool,
-    answers: Answers,
-    budget: Budget,
-    lookback: int = LOOKBACK,
+    now: Callable[[], Mapping[str, tuple[FrameStore, Snapshot]]], pool: WorkerPool, answers: Answers, budget: Budget
 ) -> list[Route]:
-    """Make the routes of the API.
+    """Make the routes of the API; ``now`` looks at the stores as they are now, for each request.
 
-    Parameters
-    ----------
-    now : function
-        Looks at the stores as they are now, by their names; for each request.
-    pool : WorkerPool
-        That answers are computed in.
-    answers : Answers
-        That are known until a store changes.
-    budget : Budget
-        What a query may cost.
-    lookback : int
-        How long ago the newest window may have ended that answers a moment, microseconds.
-
-    Returns
-    -------
-    list of Route
-        Below ``/api/v1``.
-
-    Raises
-    ------
-    ValueError
-        If two measures or two keys of a store would have the same legal name.
+    Raises ``ValueError`` if two measures or two keys of a store would have the same legal name.
     """
     metrics_of(now())
-    api = _Api(budget, lookback)
+    api = _Api(budget)
     texts: dict[str, Callable[[Form, Metrics], str]] = {
         "query": api.query,
         "query_range": api.query_range,
@@ -128,7 +93,6 @@ class _Api:
     """The answers, each the JSON of a form's parameters."""
 
     budget: Budget
-    lookback: int
 
     def query(self, form: Form, metrics: Metrics) -> str:
         expression = read_expression(_one(form, "query"))
@@ -161,12 +125,12 @@ class _Api:
         return remote_read(body, lambda: self._evaluation({}, metrics, np.zeros(0, np.int64), None))
 
     def _evaluation(self, form: Form, metrics: Metrics, moments: Any, step: int | None) -> Evaluation:
-        lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else None
+        lookback = read_duration(form["lookback_delta"][-1], "lookback_delta") if "lookback_delta" in form else LOOKBACK
         seconds: float = self.budget.limits.seconds
         if "timeout" in form:
             seconds = min(seconds, read_duration(form["timeout"][-1], "timeout") / 1e6)
         deadline = time.monotonic() + seconds
-        return Evaluation(metrics, moments, step, self.budget, lookback or self.lookback, deadline)
+        return Evaluation(metrics, moments, step, self.budget, lookback, deadline)
 
     def series(self, form: Form, metrics: Metrics) -> str:
         if not form.get("match[]"):
@@ -220,7 +184,6 @@ def _saying_errors(name: str, answer: Endpoint) -> Endpoint:
 
 
 async def _form(request: Request) -> Form:
-    """Read the parameters of the address, and of the form in the body."""
     body = await _body(request)
     try:
         given = parse_qs(request.url.query, True, errors="strict", max_num_fields=1000)

@@ -18,19 +18,9 @@ _DATABASES = ("postgres", "postgresql")
 
 
 class ServedStore:
-    """A store and its name.
+    """A store and its name, given as a folder or address, or ``NAME=ADDRESS``: of a database its own name.
 
-    Parameters
-    ----------
-    given : str
-        A folder or address, or ``NAME=ADDRESS``. Of a database NAME is the store's own name.
-    durable : bool
-        As `tiltframe.FrameStore` takes it.
-
-    Raises
-    ------
-    ValueError, StoreError
-        If it has no name that can stand in a path, or cannot be opened.
+    Raises ``ValueError`` for a name that cannot stand in a path, `StoreError` for a store that cannot be opened.
     """
 
     def __init__(self, given: str, durable: bool = False) -> None:
@@ -39,10 +29,8 @@ class ServedStore:
         uri = named[2] if named else given
         in_database = scheme_of(uri) in _DATABASES
         store = FrameStore(uri, name=named[1] if named and in_database else None, durable=durable)
-        place = (
-            store.name if in_database else os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
-        )
-        self.name = named[1] if named else place
+        folder = os.path.basename(uri.rstrip("/") if "://" in uri else os.path.abspath(uri))
+        self.name = named[1] if named else store.name if in_database else folder
         if not re.fullmatch(_NAME, self.name):
             raise ValueError(f"{shown(self.name)} cannot be a name in a path; write NAME={shown(uri)[1:-1]}")
         self._opened = store, snapshot_of(store.backend).manifest

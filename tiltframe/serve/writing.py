@@ -20,12 +20,12 @@ from starlette.routing import Route
 from aggr.arguments import shown
 from aggr.tables.keys import columns_keys_may_read
 from tiltframe.files.inputs import open_source
+from tiltframe.serve.answers import WorkerPool
 from tiltframe.serve.asking import read_body
+from tiltframe.serve.cost import BODY_BYTES, Limits
 from tiltframe.serve.errors import Refused
 from tiltframe.serve.forms import ARROW, JSON, LINES, PROTOBUF
-from tiltframe.serve.limits import BODY_BYTES, Limits
 from tiltframe.serve.stores import Stores
-from tiltframe.serve.worker_pool import WorkerPool
 from tiltframe.store import FrameStore
 from tiltframe.store.commit import check_writer
 from tiltframe.store.types_from_store import settled
@@ -90,12 +90,10 @@ class _Once:
     """What came without a number: the same bytes count once, as long as the server runs and has not met many others."""
 
     def __init__(self) -> None:
-        """Begin as a writer of its own."""
         self._lock, self._writer, self._number = threading.Lock(), f"otlp-{uuid.uuid4().hex}", 0
         self._met: OrderedDict[bytes, None] = OrderedDict()
 
     def append(self, name: str, store: FrameStore, events: pa.Table, body: bytes) -> None:
-        """Add events, unless their bytes have been met."""
         digest = hashlib.sha256(name.encode() + b" " + body).digest()
         with self._lock:
             if digest in self._met:
@@ -115,7 +113,6 @@ def _kind(request: Request, what: str, *kinds: str) -> str:
 
 
 def _numbered(request: Request) -> tuple[str, int]:
-    """Read whose events these are, and their number."""
     words = dict(request.query_params.multi_items())
     if len(request.query_params.multi_items()) != 2 or set(words) != {"writer", "number"}:
         raise ValueError("say whose events these are, and nothing else: ?writer=NAME&number=N")

@@ -1,8 +1,16 @@
-"""One level of open windows: what is held of it, and what it emits as time goes on."""
+"""Levels of open windows: what is held of each, what it emits as time goes on, and the cascade from one to the next.
+
+In a cascade, which there is only if the policy never emits an open window (`StreamRules.cascades`), a window that
+closes is merged into that of the next level, and a batch touches the finest alone. Each level remembers up to which end
+its windows are in those of the next one; what comes for these later goes there as well. If the policy asks for more,
+every batch climbs all levels, and all windows count as cascaded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,32 +23,30 @@ from aggr.tables.result_names import check_having, results_where
 from tiltframe.level_chain import labelled
 from tiltframe.names import PARTIAL, REASON, REVISION
 from tiltframe.streaming.stream_rules import CHANGE, Mask, StreamRules
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, UNSTAMPED, WindowTable, concat, merged, ordered, places
+from tiltframe.streaming.window_table import (
+    HIGHEST,
+    LOWEST,
+    UNSTAMPED,
+    WindowTable,
+    as_parts_of,
+    concat,
+    merged,
+    ordered,
+    places,
+)
 from windows import TimeWindow
+from windows.timezone import Instants
 
 
 @dataclass(frozen=True)
 class OpenLevel:
-    """The windows of a level that are held.
-
-    Parameters
-    ----------
-    window : TimeWindow
-    held : WindowTable
-    emitted : WindowTable
-        In a changelog, the windows as they were last emitted; otherwise none.
-    watermark : int
-        By which windows were closed so far, microseconds UTC.
-    cascaded_until : int
-        Windows that end at or before it are in those of the next level, and so is what comes for them from now on. The
-        others are merged into it when they close.
-    """
+    """The windows of a level that are held."""
 
     window: TimeWindow
     held: WindowTable
-    emitted: WindowTable
-    watermark: int = LOWEST
-    cascaded_until: int = HIGHEST
+    emitted: WindowTable  # in a changelog, the windows as they were last emitted; otherwise none
+    watermark: int = LOWEST  # by which windows were closed so far, microseconds UTC
+    cascaded_until: int = HIGHEST  # windows that end by it, and what comes for them, are in those of the next level
 
     def with_held(self, held: WindowTable, rules: StreamRules) -> OpenLevel:
         """Hold other windows, but for those that are no longer kept."""
@@ -71,10 +77,8 @@ class OpenLevel:
     ) -> tuple[OpenLevel, pa.Table, int, bool]:
         """Tell the time; see `tiltframe.streaming.OpenWindows.advance`.
 
-        Returns
-        -------
-        the level as it is now, what it emits, the start of the newest window that is closed, and whether open windows
-        were emitted
+        Give the level as it is now, what it emits, the start of the newest window that is closed, and whether open
+        windows were emitted.
         """
         watermark = max(watermark, self.watermark)
         held = self.held
@@ -101,7 +105,6 @@ class OpenLevel:
     def _emit(
         self, chosen: Mask, closed: Mask, reasons: NDArray[np.str_], rules: StreamRules
     ) -> tuple[OpenLevel, pa.Table]:
-        """Emit the chosen windows that meet the condition, and note what was emitted."""
         at = np.flatnonzero(chosen)
         out = self.held.take(at) if len(at) < len(self.held) else self.held
         order = ordered(out, rules.frame.keys) if len(at) else at
@@ -162,7 +165,6 @@ class OpenLevel:
         return replace(self, emitted=emitted), retracted
 
     def _without(self, forgotten: Mask, rules: StreamRules) -> OpenLevel:
-        """Forget windows, and what was emitted of them."""
         if not forgotten.any():
             return self
         emitted = self.emitted
@@ -195,3 +197,68 @@ class OpenLevel:
 
 def _changed(table: pa.Table, change: int) -> pa.Table:
     return table.append_column(CHANGE, pa.array(np.full(table.num_rows, change), pa.int8()))
+
+
+def cascade(levels: Sequence[OpenLevel], rules: StreamRules, until: int) -> Iterator[OpenLevel]:
+    """Merge windows that end by a moment into those of the next level, unless they are in them already."""
+    parts: WindowTable | None = None
+    for level, coarser in _with_next(levels):
+        taken, going = level, []
+        if parts is not None:
+            taken = level.with_parts(parts, rules)
+            going.append(parts.filter(parts.ends <= level.cascaded_until))
+        if coarser is not None and level.cascaded_until < until:
+            taken, closing = taken.cascading(until)
+            going.append(closing)
+        yield taken
+        parts = None if coarser is None or not any(map(len, going)) else as_parts_of(concat(going), coarser)
+
+
+def parts_by_level(panes: WindowTable, levels: Sequence[OpenLevel]) -> list[WindowTable]:
+    """Say what panes bring to each level: to a coarser one, what the level below has cascaded already."""
+    parts = [panes]
+    for level, coarser in pairwise(levels):
+        parts.append(as_parts_of(parts[-1].filter(parts[-1].ends <= level.cascaded_until), coarser.window))
+    return parts
+
+
+def adopt(levels: Sequence[OpenLevel], rules: StreamRules) -> tuple[OpenLevel, ...]:
+    """Go on with levels that were perhaps held by another policy.
+
+    If this one does not cascade, all windows are merged into those of the next level now. If it does, the next level
+    has what is held, and goes on to get what comes for it; later windows are merged into it when they close.
+    """
+    if not rules.cascades:
+        return tuple(replace(level, cascaded_until=HIGHEST) for level in cascade(levels, rules, HIGHEST))
+    return tuple(
+        replace(level, cascaded_until=int(level.held.ends.max(initial=rules.closed_by(level.watermark))))
+        if level.cascaded_until == HIGHEST
+        else level
+        for level in levels
+    )
+
+
+def pending_counts(levels: Sequence[OpenLevel], keys: Sequence[NDArray[np.intp]]) -> list[int]:
+    """Count for each level the open windows that are still to come: so far only parts of them are held, below.
+
+    ``keys`` are for each level the numbers of its windows' keys, equal ones alike on all levels.
+    """
+    counts: list[int] = []
+    parts: tuple[Instants, NDArray[np.intp]] | None = None
+    for (level, coarser), numbers in zip(_with_next(levels), keys, strict=True):
+        starts = level.held.starts
+        if parts is not None:
+            starts, numbers = np.append(starts, parts[0]), np.append(numbers, parts[1])
+            _, one = group_by([pa.array(starts), pa.array(numbers)], len(starts))
+            starts, numbers = starts[one], numbers[one]
+        counts.append(len(starts) - len(level.held))
+        parts = None
+        if coarser is not None and level.cascaded_until < HIGHEST:
+            here = level.window.ends(starts) > level.cascaded_until
+            parts = coarser.starts(starts[here]), numbers[here]
+    return counts
+
+
+def _with_next(levels: Sequence[OpenLevel]) -> Iterator[tuple[OpenLevel, TimeWindow | None]]:
+    """Give each level with the window of the next; None beyond the last."""
+    return zip(levels, [*(level.window for level in levels[1:]), None], strict=False)

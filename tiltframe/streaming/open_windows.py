@@ -1,11 +1,7 @@
 """Open windows: all levels of a tilt frame while events come, and what is emitted of them.
 
-    states ── add ──▶ windows of every level ── advance(watermark, now) ──▶ emitted states
-
-A batch is reduced once, to states of the finest panes; `add` climbs with them through the levels and merges those of
-each level into the windows that are held. `advance` tells the time: it closes, emits and forgets windows. Everything
-that happens is a function of the order of these two calls and of what they were given: there is no clock but the
-caller's.
+Everything that happens is a function of the order of `add` and `advance` and of what they were given: there is no clock
+but the caller's.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.keys import key_column, keyed
 from tiltframe.event_time import event_times
-from tiltframe.frame import END, INSTANT, LEVEL, START, TiltFrame
+from tiltframe.frame import END, LEVEL, START, TiltFrame
 from tiltframe.level_chain import (
     climb,
     columns_to_reduce,
@@ -36,9 +32,12 @@ from tiltframe.level_chain import (
     reduce_rows,
 )
 from tiltframe.streaming import saved
-from tiltframe.streaming.cascade import adopt, cascade, parts_by_level, pending_counts
-from tiltframe.streaming.open_level import OpenLevel
-from tiltframe.streaming.panes import (
+from tiltframe.streaming.open_level import OpenLevel, adopt, cascade, parts_by_level, pending_counts
+from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.progress import Progress
+from tiltframe.streaming.session_lateness import kept_in_order, touches_held
+from tiltframe.streaming.stream_rules import (
+    StreamRules,
     checked_panes,
     earliest_ends,
     latest_ends,
@@ -46,11 +45,15 @@ from tiltframe.streaming.panes import (
     rows_of_panes,
     to_window_table,
 )
-from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
-from tiltframe.streaming.progress import Progress
-from tiltframe.streaming.session_lateness import kept_in_order, touches_held
-from tiltframe.streaming.stream_rules import StreamRules
-from tiltframe.streaming.window_table import HIGHEST, LOWEST, WindowTable, merged_levels, new_windows, unknown_in
+from tiltframe.streaming.window_table import (
+    HIGHEST,
+    LOWEST,
+    WindowTable,
+    merged_levels,
+    new_windows,
+    unknown_in,
+    with_bounds,
+)
 from windows import MAX_INSTANT, MIN_INSTANT, TimeWindow
 from windows.timezone import Instants
 
@@ -202,9 +205,7 @@ class OpenWindows:
         moved = starts != instants_of(panes)
         moved_rows = to_window_table(panes.filter(pa.array(moved)), rules).rows
         if moved.any():
-            for name, micros in ((START, starts), (END, finest.ends(starts))):
-                panes = panes.set_column(panes.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-            panes = merge_panes(made_here(panes), self.partial_frame)
+            panes = merge_panes(made_here(with_bounds(panes, starts, finest.ends(starts))), self.partial_frame)
         clock = replace(self._clock, newest=arrival.newest)
         if newest is not None:
             clock = clock.seen(newest)
@@ -304,11 +305,10 @@ class OpenWindows:
         names = [level.window.name for level in self._levels]
         opened = [int((~c & self._begun(at)).sum()) for at, c in enumerate(closed)]
         keys, ids = self._numbered_keys()
+        pending = pending_counts(self._levels, ids)
         return Progress(
             **self._counts,
-            open_windows=dict(
-                zip(names, map(sum, zip(opened, pending_counts(self._levels, ids), strict=True)), strict=True)
-            ),
+            open_windows={name: n + more for name, n, more in zip(names, opened, pending, strict=True)},
             kept_windows={n: int(c.sum()) for n, c in zip(names, closed, strict=True)},
             keys=keys,
             watermark_us=self._clock.watermark,
@@ -352,12 +352,7 @@ class OpenWindows:
         return states.select([name for name in wanted if name in states.column_names])
 
     def copy(self) -> OpenWindows:
-        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other.
-
-        Returns
-        -------
-        OpenWindows
-        """
+        """Give open windows as they are now, with what they hold in common: what comes to one is not in the other."""
         twin = copy.copy(self)
         twin._counts = dict(self._counts)
         return twin
@@ -401,25 +396,20 @@ class OpenWindows:
         if "ordered" in state.said:
             raise ValueError("the saved stream is of ordered windows, and these are time windows; begin anew")
         frame = state.frame if frame is None else frame
-        windows = cls(
-            frame,
-            state.emit if emit is None else emit,
-            state.late if late is None else late,
-            **{**state.settings, **bounds},
-        )
+        emit = saved.made("emit policy", read_emit, state.said["emit"]) if emit is None else emit
+        late = saved.made("late policy", read_late, state.said["late"]) if late is None else late
+        windows = cls(frame, emit, late, **{**state.said["settings"], **bounds})
         saved.check_change(state, windows.frame, windows.emit)
         windows._rules = replace(windows._rules, added=state.added(windows._rules))
         windows._levels = adopt(state.levels(windows._rules), windows._rules)
-        windows._clock, windows._counts = state.clock, state.counts
+        windows._clock = saved.Clock(**state.said["clock"])
+        windows._counts = {**windows._counts, **state.said["counts"]}
         return windows
 
     def save(self) -> saved.Saved:
         """Give what `to_ipc` writes block by block, for where only what has changed is to be written.
 
-        Returns
-        -------
-        Saved
-            A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
+        A ``head`` of bytes, and ``blocks`` by name: what was read and has not changed is the block that it was.
         """
         settings = {"max_keys": self.max_keys, "beyond": self.beyond}
         return saved.written(self._rules, settings, self._levels, self._clock, self._counts)
@@ -469,26 +459,16 @@ class OpenWindows:
         added = [column.name for column in frame.states if committed_states.column(column.name).null_count] + own
         windows._rules = replace(windows._rules, added=tuple(added))
         for level in frame.levels:
-            of_level = committed_states.filter(pc.equal(committed_states.column(LEVEL), level.name)).drop_columns(
-                [LEVEL]
-            )
+            here = pc.equal(committed_states.column(LEVEL), level.name)
+            of_level = committed_states.filter(here).drop_columns([LEVEL])
             if level == finest:
-                of_level = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
-                table = merge_level(of_level, frame, level, unknown=True)
-            else:
-                table = merge_level(below, frame, level, unknown=True)
+                of_level = below = of_level.filter(pa.array(finest.ends(instants_of(of_level)) <= committed))
+            table = merge_level(below, frame, level, unknown=True)
             new_rows = np.ones(table.num_rows, np.int64)  # what they hold was not emitted of them
             held = new_windows(table, new_rows=new_rows, unknown=unknown_in(table, added))
             held = held if level == finest else mark_first_panes(held, level, below, windows._rules)
-            none = windows._no_windows(level, held)
-            levels.append(
-                replace(
-                    none,
-                    cascaded_until=HIGHEST,
-                    held=held.filter(held.ends > at),
-                    watermark=at + windows.emit.delay_micros,
-                )
-            )
+            kept, none = held.filter(held.ends > at), held.none()
+            levels.append(OpenLevel(level, kept, none, at + windows.emit.delay_micros))
             if windows.late.closes_by_events:  # the next closes behind the newest that is closed
                 at = int(level.starts(level.starts(np.array([at])) - 1)[0])
             below = of_level if of_level.num_rows else table
@@ -542,11 +522,10 @@ class OpenWindows:
         if self._rules.cascades:
             new = parts_by_level(pane_table, levels)
         else:
-            climbed = climb(panes, self.partial_frame)
-            new = [
-                mark_first_panes(to_window_table(states, self._rules), level, panes, self._rules)
-                for level, states in climbed
+            climbed = [
+                (level, to_window_table(states, self._rules)) for level, states in climb(panes, self.partial_frame)
             ]
+            new = [mark_first_panes(table, level, panes, self._rules) for level, table in climbed]
         if not self._levels:
             levels[0].check_having(self._rules)
         _check_types(levels[0].held.schema, new[0].schema)
@@ -562,7 +541,6 @@ class OpenWindows:
         return pane_table.filter(lost), tuple(held), counts
 
     def _lost(self, panes: WindowTable, levels: Iterable[OpenLevel]) -> NDArray[np.bool_]:
-        """Say which panes have no window left on any level."""
         lost = np.ones(len(panes), np.bool_)
         for level in levels:
             if not lost.any() or level.watermark == LOWEST or self.late.lateness_micros is None:
@@ -642,7 +620,6 @@ _NOTHING = pa.schema([(LEVEL, pa.string())])  # of what is emitted before the ty
 
 
 def _check_types(held: pa.Schema, new: pa.Schema) -> None:
-    """Raise ``ValueError`` unless new states have the types of those that are held."""
     for field in new:
         known = held.field(field.name).type if field.name in held.names else field.type
         if known != field.type:

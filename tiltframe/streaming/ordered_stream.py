@@ -1,7 +1,4 @@
-"""Ordered windows while events come: rows wait until the watermark has passed them, and are then taken in their order.
-
-rows ── add_rows ──▶ waiting ── advance(watermark) ──▶ in the order of time ──▶ results
-"""
+"""Ordered windows while events come: rows wait until the watermark has passed them, and are taken in order then."""
 
 from __future__ import annotations
 
@@ -170,41 +167,21 @@ class OrderedStream:
         return query
 
     def anew(self) -> OrderedAggregator:
-        """Begin another aggregation of the same, without rows.
-
-        Returns
-        -------
-        RunningAggregation or OrderedRollup
-        """
+        """Begin another aggregation of the same, without rows."""
         return self._windows.of(self.query)
 
     def copy(self) -> OrderedStream:
-        """Give the stream as it is now: what comes to one is not in the other.
-
-        Returns
-        -------
-        OrderedStream
-        """
+        """Give the stream as it is now: what comes to one is not in the other."""
         twin = copy.copy(self)
         twin._windows = copy.copy(self._windows)
         return twin
 
     def to_ipc(self) -> bytes:
-        """Write all that is held as Arrow IPC; `from_ipc` goes on from there.
-
-        Returns
-        -------
-        bytes
-        """
+        """Write all that is held as Arrow IPC; `from_ipc` goes on from there."""
         return self.save().to_bytes()
 
     def save(self) -> Saved:
-        """Give what `to_ipc` writes block by block.
-
-        Returns
-        -------
-        Saved
-        """
+        """Give what `to_ipc` writes block by block."""
         counts = {"rows": self._rows, "late": self._late, "emitted": self._emitted, "watermark": self._watermark}
         blocks = {} if self._waiting is None else {_WAITING: self._waiting, **self._windows.carried()}
         said = {"version": VERSION, "ordered": self._windows.query.describe(), "counts": counts}

@@ -9,9 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_FIRST, _LAST = (
-    (at.replace(tzinfo=dt.UTC) - _EPOCH) // dt.timedelta(microseconds=1) for at in (dt.datetime.min, dt.datetime.max)
-)
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,10 @@ class Progress:
     @property
     def watermark(self) -> dt.datetime | None:
         """The watermark in UTC; None before the first, and once all windows were closed (`OpenWindows.close`)."""
-        at = self.watermark_us
-        return None if at is None or not _FIRST <= at <= _LAST else _EPOCH + dt.timedelta(microseconds=at)
+        try:
+            return None if self.watermark_us is None else _EPOCH + dt.timedelta(microseconds=self.watermark_us)
+        except OverflowError:  # of a year that datetime has not
+            return None
 
     def as_dict(self) -> dict[str, Any]:
         """Give the numbers as plain data, for JSON and for a query's progress; the watermark as ISO 8601."""

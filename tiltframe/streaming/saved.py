@@ -1,9 +1,5 @@
 """Saved streams: all that is held of open windows as tables, and what says of which frame, policies and clock they are.
 
-    open windows ── written ──▶ Saved: what is said, and blocks ── to_bytes ──▶ one file
-                                  │
-                                  └─▶ block by block into another store, those alone that have changed
-
 The windows of a level are two blocks: times, keys and marks, which every batch looks at, and states, which are read
 where some are merged or emitted. What was read and has not changed is not written again.
 """
@@ -21,7 +17,7 @@ import pyarrow as pa
 from aggr.arguments import checked_whole, shown
 from tiltframe.frame import END, START, TiltFrame
 from tiltframe.streaming.open_level import OpenLevel
-from tiltframe.streaming.policies import EmitPolicy, LatePolicy, read_emit, read_late
+from tiltframe.streaming.policies import EmitPolicy
 from tiltframe.streaming.stored import StoredTable, refused
 from tiltframe.streaming.stream_rules import StreamRules
 from tiltframe.streaming.window_table import WindowTable
@@ -39,24 +35,13 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Clock:
-    """What a stream was told of time, in microseconds; None for what it was not told.
-
-    Parameters
-    ----------
-    watermark, now : int, optional
-    last_checked : int, optional
-        Where the policy's clock stood when open windows were last looked at.
-    newest : int, optional
-        The start of the newest window that events have come for, if a buffer follows it.
-    committed : int, optional
-        Before which rows are in a store already, and are not taken.
-    """
+    """What a stream was told of time, in microseconds; None for what it was not told."""
 
     watermark: int | None = None
     now: int | None = None
-    last_checked: int | None = None
-    newest: int | None = None
-    committed: int | None = None
+    last_checked: int | None = None  # where the policy's clock stood when open windows were last looked at
+    newest: int | None = None  # the start of the newest window that events have come for, if a buffer follows it
+    committed: int | None = None  # before which rows are in a store already, and are not taken
 
     def advanced_to(self, watermark: int | None, now: int | None) -> Clock:
         """Take a new watermark and clock; neither goes back."""
@@ -82,13 +67,7 @@ def _later(before: int | None, after: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a stream holds as it is saved.
-
-    Parameters
-    ----------
-    said : what it holds them by, plain data
-    blocks : name -> table
-    """
+    """What a stream holds as it is saved: what it holds it by, as plain data, and tables by name."""
 
     said: Mapping[str, Any]
     blocks: Mapping[str, StoredTable]
@@ -108,32 +87,7 @@ class Saved:
     @property
     def frame(self) -> TiltFrame:
         """The frame that it was saved with."""
-        return _made("frame", TiltFrame.from_dict, self.said["frame"])
-
-    @property
-    def emit(self) -> EmitPolicy:
-        """The emit policy that it was saved with."""
-        return _made("emit policy", read_emit, self.said["emit"])
-
-    @property
-    def late(self) -> LatePolicy:
-        """The late policy that it was saved with."""
-        return _made("late policy", read_late, self.said["late"])
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The bounds that it was saved with."""
-        return dict(self.said["settings"])
-
-    @property
-    def clock(self) -> Clock:
-        """What it was told of time."""
-        return Clock(**self.said["clock"])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """What it has counted."""
-        return {**dict.fromkeys(COUNTS, 0), **self.said["counts"]}
+        return made("frame", TiltFrame.from_dict, self.said["frame"])
 
     def added(self, rules: StreamRules) -> tuple[str, ...]:
         """Name the columns of states that saved windows did not have from their beginning; the last ones are new."""
@@ -163,7 +117,7 @@ class Saved:
         return table.without(gone).marked(unknown=table.marks["unknown"] | unknown)
 
 
-def _made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
+def made(what: str, make: Callable[[Any], _Made], said: Any) -> _Made:
     """Make what saved windows say; their bytes, which have a checksum, are never the cause if it cannot be made."""
     try:
         return make(said)
@@ -240,12 +194,10 @@ def extension(data: bytes) -> tuple[dict[str, Any], pa.Table]:
     return dict(record.said), record.blocks[_EXTENSION].table if record.blocks else pa.table({})
 
 
-def _name(at: int, which: str, block: str) -> str:
-    return f"{at}.{which}.{block}"
+_name = "{}.{}.{}".format  # of the level, what is held or emitted of it, and windows or states
 
 
 def _records(data: bytes) -> list[Saved]:
-    """Read what is written one behind the other; raises ``ValueError`` where any of it is damaged."""
     if not isinstance(data, bytes):
         raise refused(f"it is {shown(data)}")
     records: list[Saved] = []
@@ -271,7 +223,7 @@ def _record_at(data: bytes, at: int) -> tuple[Saved, int]:
 
     record = of_head(head, block)
     for each in record.blocks.values():
-        each.check()
+        _ = each.data  # which is checked
     return record, place
 
 
@@ -279,14 +231,12 @@ def check_change(state: Saved, frame: TiltFrame, emit: EmitPolicy) -> None:
     """Raise ``ValueError`` if windows cannot go on with another frame or policy; measures may be added."""
     saved_measures = state.said["frame"]["measures"]
     known = {name: measure for name, measure in frame.measures.items() if name in saved_measures}
-    changed = None
-    if len(known) == len(saved_measures):
+    missing = [name for name in saved_measures if name not in known]
+    if missing:
+        changed: str | None = f"measure {missing[0]!r} was saved, and is missing now"
+    else:
         part = TiltFrame(frame.levels, frame.time, known, frame.keyed_by, frame.timezone)
         changed = state.frame.difference(part, "in the saved state", "now")
-    else:
-        changed = (
-            f"measure {next(name for name in saved_measures if name not in known)!r} was saved, and is missing now"
-        )
     if changed is not None:
         raise ValueError(f"the saved windows are of another frame: {changed}; begin a new state, or keep the frame")
     mode = state.said["mode"]

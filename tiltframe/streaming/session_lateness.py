@@ -20,19 +20,8 @@ _HIGHEST, _LOWEST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: int) -> NDArray[np.bool_]:
     """Say which rows count, in the order of their arrival.
 
-    Parameters
-    ----------
-    own : array of bool, shape (rows,)
-        Whether a row counts by itself, whatever came before: its interval is not over, or meets a held session.
-    keys : array of int, shape (rows,)
-    starts : array of int64, shape (rows,)
-        Of the rows' intervals, microseconds.
-    length : int
-        Of each interval.
-
-    Returns
-    -------
-    array of bool, shape (rows,)
+    ``own`` are those that do by themselves, whatever came before: their interval is not over, or meets a held session.
+    Intervals are of one length, microseconds.
     """
     cells = starts // length  # two rows of a cell overlap, and others meet in cells side by side alone
     order = np.lexsort((cells, keys))
@@ -43,8 +32,7 @@ def kept_in_order(own: NDArray[np.bool_], keys: Keys, starts: Instants, length: 
     ids[order] = numbers
     of_key, of_cell = sorted_keys[new[: len(order)]], sorted_cells[new[: len(order)]]
     after = (of_key[1:] == of_key[:-1]) & (of_cell[1:] == of_cell[:-1] + 1)
-    joining: NDArray[np.bool_] = _joining(own, ids, starts, np.append(False, after), np.append(after, False), length)
-    return joining
+    return np.asarray(_joining(own, ids, starts, np.append(False, after), np.append(after, False), length))
 
 
 @compiled
@@ -70,18 +58,7 @@ def _joining(own, ids, starts, before, after, length):  # type: ignore[no-untype
 def touches_held(
     held: tuple[Keys, Instants, Instants], keys: Keys, starts: Instants, ends: Instants
 ) -> NDArray[np.bool_]:
-    """Say which intervals overlap or touch a session that is held.
-
-    Parameters
-    ----------
-    held : (keys, starts, ends)
-        Sessions; those of one key are apart.
-    keys, starts, ends : arrays of int64, shape (rows,)
-
-    Returns
-    -------
-    array of bool, shape (rows,)
-    """
+    """Say which intervals overlap or touch a held session, of (keys, starts, ends); those of one key are apart."""
     held_keys, held_starts, held_ends = held
     n = len(held_keys)
     sought = np.repeat([False, True], [n, len(keys)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import pyarrow as pa
@@ -14,23 +15,13 @@ import pyarrow as pa
 _OPTIONS = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)  # a third of the bytes to move
 
 
+@dataclass(eq=False)
 class StoredTable:
-    """A table as one Arrow IPC stream.
+    """A table as one Arrow IPC stream, whose size and CRC-32 are known; it is fetched when it is first needed."""
 
-    Parameters
-    ----------
-    size : int
-        How many bytes it has.
-    checksum : int
-        The CRC-32 of them.
-    fetch : callable without arguments -> bytes
-        Called when they are first needed.
-    """
-
-    def __init__(self, size: int, checksum: int, fetch: Callable[[], bytes | memoryview]) -> None:
-        """Keep what tells the bytes."""
-        self.size, self.checksum = size, checksum
-        self._fetch = fetch
+    size: int
+    checksum: int
+    fetch: Callable[[], bytes | memoryview]
 
     @classmethod
     def of(cls, table: pa.Table) -> StoredTable:
@@ -49,14 +40,10 @@ class StoredTable:
     @cached_property
     def data(self) -> bytes | memoryview:
         """The bytes; raises ``ValueError`` where they are others than were written."""
-        data = self._fetch()
+        data = self.fetch()
         if len(data) != self.size or zlib.crc32(data) != self.checksum:
             raise refused("its checksum is not that of its bytes")
         return data
-
-    def check(self) -> None:
-        """Raise as ``data`` does."""
-        len(self.data)
 
     @cached_property
     def table(self) -> pa.Table:

@@ -53,31 +53,15 @@ class StoredStates:
     schema: pa.Schema
     nbytes: int  # once they are read
 
-    @classmethod
-    def of(cls, columns: pa.Table) -> StoredStates:
-        """Write columns of states."""
-        return cls(StoredTable.of(columns), columns.schema, columns.nbytes)
-
 
 @dataclass(frozen=True)
 class WindowTable:
-    """Windows of one level: a row for each window and key.
+    """Windows of one level: a row for each window and key."""
 
-    Parameters
-    ----------
-    index : table of window_start, window_end and keys, and of states unless they are in ``rest``
-    marks : name -> array of int64, shape (windows,)
-        As `MARKS` names them.
-    rest : StoredStates, optional
-        The states of the same rows.
-    stored : StoredTable, optional
-        Index and marks as they were saved, where they are the same still.
-    """
-
-    index: pa.Table
-    marks: Marks
-    rest: StoredStates | None = None
-    stored: StoredTable | None = None
+    index: pa.Table  # of window_start, window_end and keys, and of states unless they are in ``rest``
+    marks: Marks  # as `MARKS` names them
+    rest: StoredStates | None = None  # the states of the same rows
+    stored: StoredTable | None = None  # index and marks as they were saved, where they are the same still
 
     @classmethod
     def of_stored(cls, stored: StoredTable, states: StoredTable) -> WindowTable:
@@ -93,7 +77,8 @@ class WindowTable:
 
         What was read and is the same still is given as it is.
         """
-        rest = self.rest or StoredStates.of(self.index.drop_columns(list(columns)))
+        states = self.index.drop_columns(list(columns))
+        rest = self.rest or StoredStates(StoredTable.of(states), states.schema, states.nbytes)
         if self.stored is not None:
             return self.stored, rest.table
         index = self.index.select(list(columns))
@@ -103,7 +88,6 @@ class WindowTable:
         return StoredTable.of(index.replace_schema_metadata(metadata)), rest.table
 
     def __len__(self) -> int:
-        """Return the number of windows."""
         return int(self.index.num_rows)
 
     @cached_property
@@ -180,10 +164,7 @@ class WindowTable:
 
     def moved(self, starts: Instants, ends: Instants) -> WindowTable:
         """Give the windows other starts and ends, microseconds UTC."""
-        states = self.states
-        for name, micros in ((START, starts), (END, ends)):
-            states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
-        return WindowTable(states, self.marks)
+        return WindowTable(with_bounds(self.states, starts, ends), self.marks)
 
     def widened(self, like: pa.Schema) -> WindowTable:
         """Add the columns of a schema that are missing, null: of measures that were added."""
@@ -224,6 +205,13 @@ def _filtered(states: pa.Table, rows: NDArray[np.bool_]) -> pa.Table:
         return states.filter(pa.array(rows))
     runs = zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
     return pa.concat_tables([states.slice(begin, end - begin) for begin, end in runs])
+
+
+def with_bounds(states: pa.Table, starts: Instants, ends: Instants) -> pa.Table:
+    """Replace the starts and ends of windows, microseconds UTC."""
+    for name, micros in ((START, starts), (END, ends)):
+        states = states.set_column(states.column_names.index(name), name, pa.array(micros).cast(INSTANT))
+    return states
 
 
 def new_windows(states: pa.Table, **marks: NDArray[np.int64]) -> WindowTable:
@@ -269,11 +257,8 @@ def merged_levels(
 ) -> list[WindowTable]:
     """Merge on each level the windows that have come into those that are held; the others stay as they are.
 
-    Parameters
-    ----------
-    levels : of each, the windows that are held, those that have come, and the level
-    functions : column of states -> function that merges it
-        States are of this job, or were checked: they are not looked at again.
+    Of each level the held windows come first. ``functions`` merge the columns of states, which are of this job, or were
+    checked: they are not looked at again.
     """
     parts = [_parted(*each, functions) for each in levels]
     several = [at for at, part in enumerate(parts) if part.groups]
@@ -335,8 +320,7 @@ def places(
     groups, _ = group_by([key_column(united.column(name)) for name in by], len(both))
     place_of_group = np.full(groups.n, -1)
     place_of_group[groups.ids[len(sought) :]] = np.arange(len(among))
-    placed: NDArray[np.int64] = place_of_group[groups.ids[: len(sought)]]
-    return placed
+    return np.asarray(place_of_group[groups.ids[: len(sought)]])
 
 
 def ordered(table: WindowTable, keys: Sequence[str]) -> NDArray[np.int64]:
@@ -359,7 +343,6 @@ def _near(held: pa.Table, new: pa.Table, level: TimeWindow, functions: Mapping[s
 
 
 def _united(both: WindowTable, level: TimeWindow, keys: Sequence[str]) -> WindowTable:
-    """Give each interval the start and end of the window that it is part of."""
     if not level.is_merging:
         return both
     groups, _ = group_by([key_column(both.index.column(name)) for name in keys], len(both))

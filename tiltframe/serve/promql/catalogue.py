@@ -13,10 +13,22 @@ from promql_parser import VectorSelector
 from aggr.arguments import shown
 from aggr.asked_quantiles import label as quantile_label
 from aggr.tables.flat_results import leaves
-from tiltframe.serve.cost import Budget, cost_of_plans
-from tiltframe.serve.promql.errors import BadData
-from tiltframe.serve.promql.labels import NAME, Matcher, chosen
-from tiltframe.serve.promql.metrics import AVG, HISTOGRAM, MAX, MIN, QUANTILE, STORE, SUM, Metric, metrics_of
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.errors import BadData
+from tiltframe.serve.promql.metrics import (
+    AVG,
+    HISTOGRAM,
+    MAX,
+    MIN,
+    NAME,
+    QUANTILE,
+    STORE,
+    SUM,
+    Matcher,
+    Metric,
+    chosen,
+    metrics_of,
+)
 from tiltframe.serve.promql.parse import read_expression
 from tiltframe.serve.promql.select import label_columns, narrowing
 from tiltframe.store import FrameStore, Query
@@ -29,13 +41,9 @@ Metrics = dict[str, list[Metric]]
 Within = tuple[int | None, int | None]
 Selected = tuple[Metric, tuple[Matcher, ...]]
 
-_MERGED_BY = {  # kind of metric -> the function of a range, and the aggregation, that both merge its states
-    SUM: ("increase", "sum"),
-    HISTOGRAM: ("increase", "sum"),
-    MIN: ("min_over_time", "min"),
-    MAX: ("max_over_time", "max"),
-    AVG: ("avg_over_time", "avg"),
-}
+# kind of metric -> the function of a range, and the aggregation, that both merge its states
+_MERGED_BY = {kind: (f"{kind}_over_time", kind) for kind in (MIN, MAX, AVG)}
+_MERGED_BY |= dict.fromkeys((SUM, HISTOGRAM), ("increase", "sum"))
 
 
 def series_of(metrics: Metrics, matches: Iterable[str], within: Within, budget: Budget) -> list[dict[str, str]]:
@@ -129,7 +137,7 @@ def _keys(
     keys = [key for label, key in metric.labels.items() if label in wanted]
     query = Query(level, ends if ends != "," else None, narrowing(matchers, metric), keys=keys)
     plan = replace(plan_query(frame, query), measures={})
-    budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    budget.spend(metric.store_name, [plan], metric.snapshot)
     rows = pa.concat_tables(read(metric.store.backend, metric.store.manifest, plan, metric.snapshot)[0])
     texts = label_columns(rows, metric)
     mask = chosen(texts, matchers, rows.num_rows)

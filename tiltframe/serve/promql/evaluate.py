@@ -13,27 +13,30 @@ from promql_parser import AggregateExpr, BinaryExpr, Call, MatrixSelector, Paren
 
 from aggr.arguments import shown
 from aggr.asked_quantiles import label
-from tiltframe.serve.promql.aggregate import AGGREGATIONS, RANKED, aggregated, quantile, ranked
-from tiltframe.serve.promql.cells import States, Vector
-from tiltframe.serve.promql.errors import BadData, Unanswerable
+from tiltframe.serve.errors import BadData, Unanswerable
+from tiltframe.serve.promql.cells import SET_OPERATORS, Scalar, States, Vector, absent, combined, united
 from tiltframe.serve.promql.functions import (
+    AGGREGATIONS,
     COUNTING,
     HISTOGRAM_FUNCTIONS,
     HISTOGRAM_QUANTILE,
     QUANTILE_OVER_TIME,
+    RANKED,
+    SUBQUERY_FUNCTIONS,
+    aggregated,
     check_over_time,
     merges,
     over_time,
     part_of,
+    quantile,
     quantile_of,
+    ranked,
+    reduced,
+    steps_before,
 )
-from tiltframe.serve.promql.labels import ALL, Grouping, Matcher
-from tiltframe.serve.promql.metrics import HISTOGRAM, QUANTILE
-from tiltframe.serve.promql.operators import Scalar, combined
+from tiltframe.serve.promql.metrics import ALL, HISTOGRAM, QUANTILE, Grouping, Matcher
 from tiltframe.serve.promql.parse import Expression, written
 from tiltframe.serve.promql.select import Evaluation, Selector, select, selector_of
-from tiltframe.serve.promql.sets import SET_OPERATORS, absent, united
-from tiltframe.serve.promql.subqueries import SUBQUERY_FUNCTIONS, reduced, steps_before
 from windows.timezone import Instants
 
 Value: TypeAlias = "Scalar | States | Vector | str"

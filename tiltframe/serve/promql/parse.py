@@ -10,7 +10,7 @@ import promql_parser
 
 from aggr.arguments import shown
 from aggr.iso8601 import read_time
-from tiltframe.serve.promql.errors import BadData
+from tiltframe.serve.errors import BadData
 
 Expression: TypeAlias = promql_parser.Expr
 
@@ -22,10 +22,7 @@ _EARLIEST, _LATEST = -62_000_000_000, 253_000_000_000  # the years 5 to 9987, wi
 
 
 def read_expression(text: str) -> Expression:
-    """Parse PromQL.
-
-    Raises `BadData` for what is none.
-    """
+    """Parse PromQL; raises `BadData` for what is none."""
     if len(text) > _MOST_CHARACTERS or len(_STRINGS.sub("", text)) > _MOST_CODE:
         raise BadData(f"an expression has at most {_MOST_CODE:,} characters outside of strings; this one has more")
     try:

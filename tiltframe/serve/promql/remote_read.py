@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from aggr.interchange.protobuf_messages import message_classes
 from tiltframe.frame import TiltFrame
+from tiltframe.serve.errors import BadData
 from tiltframe.serve.promql.cells import Vector
-from tiltframe.serve.promql.errors import BadData
 from tiltframe.serve.promql.evaluate import numbers_of
-from tiltframe.serve.promql.labels import NAME, Matcher
-from tiltframe.serve.promql.metrics import STORE, Metric
+from tiltframe.serve.promql.metrics import NAME, STORE, Matcher, Metric
 from tiltframe.serve.promql.select import LOOKBACK, Evaluation, Selector
 from windows import TimeWindow
 
@@ -56,10 +55,7 @@ class _Asked:
 
 
 def remote_read(body: bytes, evaluation_of: Callable[[], Evaluation]) -> bytes:
-    """Answer a request.
-
-    Raises `BadData` for one that cannot be read.
-    """
+    """Answer a request; raises `BadData` for one that cannot be read."""
     response = _classes()["ReadResponse"]()
     for asked in _queries(body):
         result = response.results.add()
@@ -67,8 +63,7 @@ def remote_read(body: bytes, evaluation_of: Callable[[], Evaluation]) -> bytes:
         for metric in (metric for named in evaluation.metrics.values() for metric in named):
             if metric.is_chosen(asked.matchers):
                 result.series.extend(_series_of(metric, asked, evaluation))
-    packed: bytes = pa.compress(response.SerializeToString(), "snappy", asbytes=True)
-    return packed
+    return bytes(pa.compress(response.SerializeToString(), "snappy", asbytes=True))
 
 
 def _queries(body: bytes) -> list[_Asked]:
@@ -90,8 +85,7 @@ def _unpacked(body: bytes) -> bytes:
             break
     if size > _MOST_BYTES:
         raise BadData(f"a request has at most {_MOST_BYTES:,} bytes; this one has {size:,}")
-    unpacked: bytes = pa.decompress(body, size, "snappy", asbytes=True)
-    return unpacked
+    return bytes(pa.decompress(body, size, "snappy", asbytes=True))
 
 
 def _asked(query: Any) -> _Asked:

@@ -11,8 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from aggr.arrow import compute as pc
+from aggr.histograms.bucket_ranges import BucketRanges
+from aggr.state_checks import made_here
+from tiltframe.serve.errors import Unanswerable
 from tiltframe.serve.promql.cells import Floats, States, Vector
-from tiltframe.serve.promql.histograms import histogram_buckets
 from windows.timezone import Instants
 
 _SPECIAL = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
@@ -64,7 +66,6 @@ def number_texts(numbers: Floats) -> pa.Array:
 
 
 def _series(kind: str, value: States | Vector, moments: Instants) -> str:
-    """Write series, each with its labels and its points."""
     if isinstance(value, States):
         cells, texts, word = value.cells, _histogram_texts(value), "histogram"
     else:
@@ -97,7 +98,6 @@ def _joined(texts: pa.Array, rows: NDArray[np.int64], count: int) -> pa.Array:
 
 
 def _time_texts(moments: Instants) -> pa.Array:
-    """Write moments as Unix seconds, to the millisecond."""
     texts = (f"{at // 1000}.{at % 1000:03d}".rstrip("0").rstrip(".") for at in (moments // 1000).tolist())
     return pa.array(texts, pa.string())
 
@@ -113,3 +113,21 @@ def _text(*parts: Any) -> pa.Array:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def histogram_buckets(states: States) -> tuple[Floats, Floats, BucketRanges]:
+    """List buckets: count and sum of each state, NaN if it keeps no sum, and all buckets, by state and ascending.
+
+    Raises `Unanswerable` for a sketch that does not list its buckets.
+    """
+    if "buckets" not in states.reader.accessors:
+        raise Unanswerable(f"the buckets of {states.reader.name} cannot be shown; read them by histogram_quantile")
+    results = states.reader.finish(made_here(states.states))
+    names = [field.name for field in results.type]
+    count, total = (
+        pc.struct_field(results, name).cast(pa.float64()) if name in names else pa.nulls(len(results), pa.float64())
+        for name in ("count", "sum")
+    )
+    ranges = states.reader.buckets(states.states)
+    count, total = pc.fill_null(count, 0.0).to_numpy() / states.per, pc.fill_null(total, np.nan).to_numpy() / states.per
+    return count, total, ranges

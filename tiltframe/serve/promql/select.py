@@ -20,14 +20,12 @@ from aggr.groups.groups import group_by
 from aggr.state_checks import made_here
 from aggr.tables.by_key import merge_by
 from aggr.tables.ranges import merge_runs
-from tiltframe.frame import END
+from tiltframe.frame import END, TiltFrame
 from tiltframe.level_chain import instants_of
-from tiltframe.serve.cost import Budget, cost_of_plans
+from tiltframe.serve.cost import Budget
+from tiltframe.serve.errors import OutOfTime, Unanswerable
 from tiltframe.serve.promql.cells import States
-from tiltframe.serve.promql.errors import OutOfTime, Unanswerable
-from tiltframe.serve.promql.labels import NAME, Grouping, Matcher, chosen, label_texts
-from tiltframe.serve.promql.levels import newest_level, range_level
-from tiltframe.serve.promql.metrics import STORE, Metric
+from tiltframe.serve.promql.metrics import NAME, STORE, Grouping, Matcher, Metric, chosen, label_texts
 from tiltframe.serve.promql.parse import SECOND, written
 from tiltframe.store import Query
 from tiltframe.store.query.execution import states_of
@@ -38,37 +36,20 @@ from windows.timezone import Instants
 
 LOOKBACK = 300 * SECOND
 MOST_CELLS = 10_000_000  # of series and moments of a part of an expression, and of the windows that it is read from
+_MONTHS = ("mo", "q", "y")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an expression is evaluated at.
+    """What an expression is evaluated at; times are microseconds, moments UTC."""
 
-    Parameters
-    ----------
-    metrics : name -> metrics of this name, one a store
-    moments : array of int64
-        Ascending, microseconds UTC.
-    step : int, optional
-        Microseconds between moments; None for one moment alone.
-    budget : Budget
-        What each reading of a store may cost.
-    lookback : int
-        How long ago the newest window may have ended, microseconds; a window's own length if that is longer. 0 takes
-        only windows that end at a moment.
-    deadline : float
-        By `time.monotonic`.
-    warnings : dict of sentences
-        What is said beside the answer; it is added to.
-    """
-
-    metrics: dict[str, list[Metric]]
-    moments: Instants
-    step: int | None
-    budget: Budget
-    lookback: int = LOOKBACK
-    deadline: float = np.inf
-    warnings: dict[str, None] = field(default_factory=dict)
+    metrics: dict[str, list[Metric]]  # by their name, one a store
+    moments: Instants  # ascending
+    step: int | None  # between moments; None for one moment alone
+    budget: Budget  # what each reading of a store may cost
+    lookback: int = LOOKBACK  # how long ago the newest window may have ended, or its own length; 0 takes none before
+    deadline: float = np.inf  # by `time.monotonic`
+    warnings: dict[str, None] = field(default_factory=dict)  # sentences beside the answer, which are added to
 
     def check(self, cells: int = 0) -> None:
         """Raise `OutOfTime` after the deadline, and `Unanswerable` for too many cells."""
@@ -143,7 +124,6 @@ def select(selector: Selector, evaluation: Evaluation, grouping: Grouping | None
 
 
 def _level(selector: Selector, moments: Instants, evaluation: Evaluation) -> TimeWindow:
-    """Choose the level, and say which."""
     frame, step = selector.metric.store.frame, evaluation.step
     if selector.span is None:
         level = newest_level(frame, step)
@@ -164,24 +144,19 @@ def _rows(
     metric = selector.metric
     start = int(level.starts(np.array([ends[0]]))[0])
     matched = {matcher.label for matcher in selector.matchers}
-    query = Query(
-        per=level,
-        within=f"{as_text(start)},{as_text(ends[1])}",
-        where=narrowing(selector.matchers, metric),
-        measures=[metric.measure],
-        keys=[key for label, key in metric.labels.items() if label in labels or label in matched],
-    )
+    keys = [key for label, key in metric.labels.items() if label in labels or label in matched]
+    within, where = f"{as_text(start)},{as_text(ends[1])}", narrowing(selector.matchers, metric)
+    query = Query(level, within, where, [metric.measure], keys)
     plan = plan_query(metric.store.frame, query)
-    evaluation.budget.spend(metric.store_name, cost_of_plans([plan], metric.snapshot))
+    evaluation.budget.spend(metric.store_name, [plan], metric.snapshot)
     answer = states_of(metric.store.backend, metric.store.manifest, plan, metric.snapshot)
     evaluation.warnings.update(dict.fromkeys([*answer.expired, *answer.unknown]))
     rows = pa.concat_tables(_matching(answer.slices, selector, evaluation))
-    keys = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
-    return merge_by(made_here(rows), keys, dict([metric.state]), unknown=True)
+    by = {name: rows.column(name).combine_chunks() for name in (*labels, END)}
+    return merge_by(made_here(rows), by, dict([metric.state]), unknown=True)
 
 
 def _matching(slices: Iterator[pa.Table], selector: Selector, evaluation: Evaluation) -> Iterator[pa.Table]:
-    """Write keys as labels, and keep the rows that match."""
     metric, read = selector.metric, 0
     for states in slices:
         read += states.num_rows
@@ -226,3 +201,40 @@ def _ranges(
     low, high = (np.searchsorted(edges, at, "right")[None, :] for at in (moments - reach, moments))
     first, last = (np.searchsorted(places, (begin + at).ravel()) for at in (low, high))
     return first, last
+
+
+def newest_level(frame: TiltFrame, step: int | None) -> TimeWindow:
+    """Choose the windows of which each moment is given the newest: the coarsest that steps are whole multiples of.
+
+    The finest if none fits, and for one moment alone, which has no step.
+    """
+    return next((level for level in reversed(frame.levels) if step and _is_whole(step, level)), frame.levels[0])
+
+
+def range_level(frame: TiltFrame, moments: Instants, step: int | None, span: int, text: str) -> TimeWindow:
+    """Choose the windows that ranges before moments are merged of: the coarsest that steps and ranges are made of.
+
+    One moment alone is answered as freshly as by the finest windows. Raises `Unanswerable` if no level's windows make
+    up the ranges.
+    """
+    finest = frame.levels[0]
+
+    def fits(level: TimeWindow) -> bool:
+        fresh = step is not None or level.starts(moments)[-1] == finest.starts(moments)[-1]
+        return fresh and (step is None or _is_whole(step, level))
+
+    for level in (*filter(fits, reversed(frame.levels)), finest):
+        if _is_whole(span, level):
+            first = level.starts(moments[:1] - span)[0]
+            starts = level.starts_between(int(first), int(moments[-1]) + 1)
+            if (np.diff(starts) == level.length).all():
+                return level
+    names = ", ".join(level.name for level in frame.levels)
+    raise Unanswerable(
+        f"{text} is not made of equally long windows: {written(span)} is no multiple of a level ({names}), or the "
+        f"clock of {frame.timezone} changes within; ask for a multiple"
+    )
+
+
+def _is_whole(duration: int, level: TimeWindow) -> bool:
+    return level.resolution not in _MONTHS and duration % int(level.length) == 0

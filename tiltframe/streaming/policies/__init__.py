@@ -1,11 +1,9 @@
 """tiltframe.streaming.policies: when open windows are emitted, and what late events do; the door for one's own."""
 
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
-from tiltframe.streaming.policies.buffer import Buffer
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, ByClock, EmitPolicy, OnUpdate, Periodic
-from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policies.late import Arrival, Drop, LatePolicy, TrueWindow
-from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, micros
+from tiltframe.streaming.policies.late import Arrival, Buffer, Drop, LatePolicy, TrueWindow
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, HeldWindows, micros
 from tiltframe.streaming.policies.read import read_emit, read_late
 
 __all__ = [

@@ -17,8 +17,7 @@ import aggr
 from aggr.arguments import checked_name, checked_truth
 from aggr.arrow import compute as pc
 from tiltframe.streaming.policies.emit import ByClock, Mask
-from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policies.policy import LONGER_THAN_0, micros
+from tiltframe.streaming.policies.policy import LONGER_THAN_0, HeldWindows, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame
@@ -46,8 +45,7 @@ class AfterKeyExpire(ByClock):
     clock : str
         ``arrival``: a key expires so long after its last event arrived; ``event``: once the watermark is so long after
         its last event.
-    delay, mode, having, latest : optional
-        As in `EmitPolicy`; there is no mode but accumulating.
+    delay, mode, having, latest : as in `EmitPolicy`; there is no mode but accumulating
 
     Examples
     --------
@@ -66,7 +64,6 @@ class AfterKeyExpire(ByClock):
     forgets_timed_out: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if self.timeout is None:
             raise ValueError("after_key_expire needs timeout, how long no event of a key must have come, such as '1m'")
@@ -79,11 +76,9 @@ class AfterKeyExpire(ByClock):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether keys expire by the clock."""
         return not self.by_event
 
     def check(self, frame: TiltFrame) -> None:
-        """Refuse a frame without keys, or of other levels."""
         if [level.name for level in frame.levels] != ["all"] or not frame.keys:
             raise ValueError(
                 "after_key_expire emits a key's window over all of time: the frame must have keys, and levels=['all']; "
@@ -91,31 +86,25 @@ class AfterKeyExpire(ByClock):
             )
 
     def measures(self, frame: TiltFrame) -> Mapping[str, aggr.Measure]:
-        """Ask for the ends of the span, and for the time of the last event if keys expire by that."""
         of = self.span_of or frame.time
         ends = {"earliest": aggr.first(of, by=self.span_of), "latest": aggr.last(of, by=self.span_of)}
         return {**ends, "last_event": aggr.last(frame.time)} if self.by_event else ends
 
     def timed_out(self, windows: HeldWindows, watermark: int | None, now: int | None) -> Mask:
-        """Choose the keys of which no event has come, or is of a time, for the timeout."""
         if not self.by_event:
             return super().timed_out(windows, watermark, now)
         if watermark is None or not len(windows):
             return np.zeros(len(windows), np.bool_)
         over = pc.less_equal(windows.times("last_event"), watermark - micros(str(self.timeout)))
-        expired: Mask = np.asarray(over.fill_null(True))
-        return expired
+        return np.asarray(over.fill_null(True))
 
     def values(self, windows: HeldWindows) -> Mapping[str, pa.Array]:
-        """Measure the spans of keys; null if they are not known."""
         return {SPAN: pc.subtract(windows.times("latest"), windows.times("earliest")).cast(pa.duration("us"))}
 
     def reasons(self, windows: HeldWindows, reasons: NDArray[np.str_]) -> NDArray[np.str_]:
-        """Tell the keys that are over their span."""
         return np.where(self._over_span(windows), "over_span", "expired")
 
     def admits(self, windows: HeldWindows) -> Mask:
-        """Choose all, or those that are over their span."""
         return self._over_span(windows) if self.only else super().admits(windows)
 
     def _over_span(self, windows: HeldWindows) -> Mask:

@@ -1,11 +1,9 @@
 """Emit policies: when open windows are emitted, and what of them.
 
 All policies emit a window at its close, if it has changed since its last emission, and a closed window again, with the
-next revision, after each batch that reaches it. They differ in what they emit before that, and say everything else
-that an engine must know of them: the columns that they add, the measures that they need, what they check of a frame. A
-window is closed once the watermark has reached its end and a delay; one without an end (``all``) never is.
-
-After the triggers and accumulation modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
+next revision, after each batch that reaches it; they differ in what they emit before. A window is closed once the
+watermark has reached its end and a delay; one without an end (``all``) never is. After the triggers and accumulation
+modes of Beam's model, the ``EMIT`` clauses of Timeplus, and Flink's triggers.
 """
 
 from __future__ import annotations
@@ -20,8 +18,7 @@ from numpy.typing import NDArray
 
 from aggr import Measure, sql
 from aggr.arguments import checked_truth, checked_whole, shown
-from tiltframe.streaming.policies.held_windows import HeldWindows
-from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, Policy, micros
+from tiltframe.streaming.policies.policy import DURATION, LONGER_THAN_0, HeldWindows, Policy, micros
 
 if TYPE_CHECKING:
     from tiltframe.frame import TiltFrame
@@ -77,7 +74,6 @@ class EmitPolicy(Policy):
     forgets_timed_out: ClassVar[bool] = False  # whether a window is forgotten once a timeout has closed it
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {shown(self.mode)}")
@@ -263,21 +259,18 @@ class ByClock(EmitPolicy):
     ----------
     clock : str
         ``arrival``, the clock that rows arrive by; ``event``, the watermark.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
     """
 
     clock: str = field(default="arrival", kw_only=True)
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         if not isinstance(self.clock, str) or self.clock not in CLOCKS:
             raise ValueError(f"clock must be one of {', '.join(CLOCKS)}; got {shown(self.clock)}")
 
     @property
     def by_event(self) -> bool:
-        """Whether the clock is the watermark."""
         return self.clock == "event"
 
 
@@ -287,8 +280,7 @@ class AfterClose(EmitPolicy):
 
     Parameters
     ----------
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
@@ -311,10 +303,7 @@ class Periodic(ByClock):
         A period ends at each multiple of it since 1970 on the clock.
     repeat : bool
         Emit open windows even if they have not changed.
-    clock : str
-        ``arrival``, the clock that rows arrive by; ``event``, the watermark.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    clock, delay, timeout, mode, having, latest : as in `ByClock`
 
     Examples
     --------
@@ -329,22 +318,18 @@ class Periodic(ByClock):
     early_reason: ClassVar[str] = "period"
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         checked_truth(self.repeat, "repeat")
 
     @property
     def by_arrival(self) -> bool:
-        """Whether periods, or a timeout, are counted by the clock."""
         return super().by_arrival or not self.by_event
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Say whether a multiple of the period has passed."""
         every = micros(self.every)
         return before is not None and time is not None and time // every > before // every
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose what has changed, or all."""
         return (windows.new_rows > 0) | self.repeat
 
 
@@ -358,8 +343,7 @@ class OnUpdate(ByClock):
         Emit at most once in so long by the clock, and then a window once for all its changes.
     clock : str
         Of the gathering: ``arrival`` or ``event``, as in `Periodic`.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
@@ -374,21 +358,17 @@ class OnUpdate(ByClock):
 
     @property
     def by_arrival(self) -> bool:
-        """Whether changes are gathered, or a timeout is counted, by the clock."""
         return super().by_arrival or (self.batch is not None and not self.by_event)
 
     def is_due(self, before: int | None, time: int | None) -> bool:
-        """Say whether changes were gathered for long enough."""
         if self.batch is None or before is None:
             return self.batch is None or time is not None
         return time is not None and time - before >= micros(self.batch)
 
     def last_checked(self, before: int | None, time: int | None, emitted: bool) -> int | None:
-        """Count from the last emission."""
         return time if emitted else before
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose what has changed."""
         return windows.new_rows > 0
 
 
@@ -402,8 +382,7 @@ class AfterCount(EmitPolicy):
     ----------
     rows : int
         At least 1.
-    delay, timeout, mode, having, latest : optional
-        As in `EmitPolicy`.
+    delay, timeout, mode, having, latest : as in `EmitPolicy`
 
     Examples
     --------
@@ -417,10 +396,8 @@ class AfterCount(EmitPolicy):
     early_reason: ClassVar[str] = "count"
 
     def __post_init__(self) -> None:
-        """Check every argument."""
         super().__post_init__()
         checked_whole(self.rows, "rows", 1)
 
     def emit_open(self, windows: HeldWindows) -> Mask:
-        """Choose those that enough rows have come for."""
         return windows.new_rows >= self.rows

@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from aggr.call_text import read_as
 from tiltframe.streaming.policies.after_key_expire import AfterKeyExpire
-from tiltframe.streaming.policies.buffer import Buffer
 from tiltframe.streaming.policies.emit import AfterClose, AfterCount, EmitPolicy, OnUpdate, Periodic
-from tiltframe.streaming.policies.late import Drop, LatePolicy, TrueWindow
+from tiltframe.streaming.policies.late import Buffer, Drop, LatePolicy, TrueWindow
 from tiltframe.streaming.policies.policy import Policy
 
 GROUP = "tiltframe.policies"
@@ -44,11 +43,7 @@ def read_emit(text: str | EmitPolicy) -> EmitPolicy:
     >>> read_emit("periodic(1m, repeat, having='n > 300')")
     Periodic(every='1m', repeat=True, having='n > 300')
     """
-    return (
-        text
-        if isinstance(text, EmitPolicy)
-        else _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
-    )
+    return _read(text, EmitPolicy, _EMIT, "emit policy", "after_close(delay=10s)")
 
 
 def read_late(text: str | LatePolicy) -> LatePolicy:
@@ -74,11 +69,13 @@ def read_late(text: str | LatePolicy) -> LatePolicy:
     >>> read_late("drop(5m)")
     Drop(lateness='5m')
     """
-    return text if isinstance(text, LatePolicy) else _read(text, LatePolicy, _LATE, "late policy", "drop(1h)")
+    return _read(text, LatePolicy, _LATE, "late policy", "drop(1h)")
 
 
 def _read(text: object, base: type[P], ours: Mapping[str, type[P]], what: str, example: str) -> P:
     """Read a policy of ours, or if a text begins with the name of none of them, of another package."""
+    if isinstance(text, base):
+        return text
     name, family = text.partition("(")[0].strip() if isinstance(text, str) else "", dict(ours)
     if name not in ours:
         from importlib.metadata import entry_points  # with all of email and zipfile
